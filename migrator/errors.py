@@ -1,0 +1,37 @@
+"""Every error of the tool, by what the operator can do about it.
+
+MigratorError                exit status 16: the tool failed
+├── UsageError               2: a wrong command, option or setting; change it and call again
+│   ├── ConfigurationError   2: a setting is missing, unknown, of the wrong type, or contradicts another
+│   └── RefusedError         2: the call is understood and would do harm as things stand; the message says what to do first
+└── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
+
+Errors about one document (``Rejected``, ``Skipped`` in ``migrator.sources.profile``) are not errors of the tool: they end in quarantine or in a
+count, and the copy goes on. Messages are lower case, have no full stop, and never hold document values.
+"""
+
+from typing import ClassVar
+
+
+class MigratorError(Exception):
+    """The tool failed; base of everything raised on purpose."""
+
+    exit_status: ClassVar[int] = 16
+
+
+class UsageError(MigratorError):
+    """The call cannot be carried out as it stands."""
+
+    exit_status: ClassVar[int] = 2
+
+
+class ConfigurationError(UsageError):
+    """A setting is missing, unknown, of the wrong type, or contradicts another."""
+
+
+class RefusedError(UsageError):
+    """The call is understood, and refused because it would do harm as things stand."""
+
+
+class UnreachableError(MigratorError):
+    """A server cannot be reached, or refuses: wrong address, password, rights, disk full, stopped."""

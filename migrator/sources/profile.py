@@ -1,0 +1,136 @@
+"""The seam between one scheduler's documents and the records: what a source profile is.
+
+A profile is data and plain functions. For each collection it gives a pure ``decode(document, context)`` and a pure
+``encode(rows)``. ``decode`` is strict: it raises ``Rejected`` for a document that must be set aside. It never computes the residue: what
+``encode`` cannot give back is found by ``pipeline.transform``, by comparing, and stored through ``attach``.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from migrator.records.base import Record
+
+Document: TypeAlias = dict[str, Any]
+"""A decoded BSON document: naive UTC datetimes, ``DatetimeMS`` outside years 1-9999, ``Int64`` kept."""
+
+Rows: TypeAlias = tuple[Record, ...]
+"""The rows of one document; the first one carries its residue."""
+
+
+class Rejected(Exception):  # noqa: N818 - an outcome of one document, not a failure of the tool
+    """The document cannot become rows; it goes to quarantine with its bytes.
+
+    ``reason`` is a short stable code (``wrong-type``, ``unknown-value``, ``no-tenant``, ``bad-date``, ...), ``path`` the field path
+    (``stats.queued``; empty for the whole document), ``expected`` what would have been accepted. No document values.
+    """
+
+    def __init__(self, reason: str, path: str, expected: str) -> None:
+        super().__init__(f"{reason} at {path or 'the document'}: expected {expected}")
+        self.reason = reason
+        self.path = path
+        self.expected = expected
+
+
+class Skipped(Exception):  # noqa: N818 - as Rejected
+    """The document is left behind by a stated rule (an expired lock); it is counted under ``reason``."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something to count about a loaded document: a finding (``kind`` such as ``id-mismatch``), at a field path."""
+
+    kind: str
+    path: str
+
+
+class Decoded(msgspec.Struct, frozen=True):
+    """What one document became: its rows, and findings about it."""
+
+    rows: Rows
+    notes: tuple[Note, ...] = ()
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What decode may know besides the document; fixed in the plan, so that no result depends on the clock."""
+
+    as_of: datetime
+    """The instant (aware, UTC) at which liveness of locks is judged."""
+    default_tenant: str | None = None
+    has_triggers: bool = False
+    """The census found a ``triggers`` collection: schedule documents make no trigger of their own."""
+    carry_expired_locks: bool = False
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A column that points to a row of another document.
+
+    ``decode`` fills it with the computed id; the loader sets it to null when no such row is stored, and the text then stays in the residue.
+    """
+
+    record: type[Record]
+    column: str
+    target: type[Record]
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """One independent aggregate, computed by MongoDB's pipeline and by SQL without any code of the transform.
+
+    ``group`` counts documents by (tenant, value); ``sum`` adds numbers; ``time`` gives minimum and maximum in milliseconds.
+    ``expression`` is a MongoDB aggregation expression, ``sql`` a PostgreSQL expression over the owner table.
+    """
+
+    name: str
+    kind: Literal["group", "sum", "time"]
+    expression: Any
+    sql: str
+
+
+class Collection(msgspec.Struct, frozen=True, kw_only=True):
+    """One MongoDB collection of a profile."""
+
+    name: str
+    tables: tuple[type[Record], ...]
+    """Tables its documents feed; the first holds exactly one row per loaded document and the residue."""
+    decode: Callable[[Document, Context], Decoded]
+    encode: Callable[[Rows], Document]
+    """The document as far as the columns carry it, its keys in the order the source writes them."""
+    references: tuple[Reference, ...] = ()
+    after: tuple[str, ...] = ()
+    """Collections that must be loaded before this one."""
+    tenant_expression: Any = None
+    """MongoDB aggregation expression of the tenant text; null where the document has none."""
+    measures: tuple[Measure, ...] = ()
+    attach: Callable[[Rows, bytes], Rows]
+    """Store a residue with the rows (``records.residue.attach_extra`` for most)."""
+    residue: Callable[[Rows], bytes]
+    """The residue stored with the rows."""
+    unique: tuple[tuple[str, ...], ...] = ()
+    """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """How one scheduler spells its documents."""
+
+    name: str
+    version: int
+    collections: tuple[Collection, ...]
+    """In load order: parents first."""
+
+    def source_of(self, collection: str) -> str:
+        """Return the text of the ``source`` column, ``<profile>/<collection>``."""
+        return f"{self.name}/{collection}"
+
+    def by_name(self) -> Mapping[str, Collection]:
+        """Return the collections by MongoDB name."""
+        return {collection.name: collection for collection in self.collections}
+
+
+ReferenceKey: TypeAlias = tuple[str, UUID]
+"""(target table, row id) of a reference to look up."""
