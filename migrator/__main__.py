@@ -1,0 +1,36 @@
+"""Entry point: run the command line, and turn every error of the tool into one line and its exit status."""
+
+import os
+import sys
+
+import click
+
+from migrator.cli import cli
+from migrator.errors import MigratorError
+
+INTERRUPTED = 4
+"""An interrupted run left something unverified (design, exit status)."""
+
+
+def main() -> None:
+    """Run ``migrator`` and exit with its status; ``MIGRATOR_TRACEBACK=1`` shows where an error came from."""
+    try:
+        status = cli.main(prog_name="migrator", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        status = end.exit_code
+    except click.ClickException as error:
+        error.show()
+        status = 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("migrator: interrupted", err=True)
+        status = INTERRUPTED
+    except MigratorError as error:
+        if os.environ.get("MIGRATOR_TRACEBACK"):
+            raise
+        click.echo(f"migrator: {error}", err=True)
+        status = error.exit_status
+    sys.exit(status or 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The command line: one module per command, loaded only when it is called, so that ``--help`` stays quick."""
+
+import importlib
+
+import click
+
+from migrator import __version__
+
+COMMANDS = {
+    "backfill": "Copy the source into PostgreSQL; resumes by itself.",
+    "demo": "Move a whole scheduler on embedded servers, and report.",
+    "inspect": "Census of the source: counts, field paths, types, what would be set aside.",
+    "parity": "Compare every document with what can be rebuilt from PostgreSQL.",
+    "plan": "Show the chunks, estimates and risks; writes nothing.",
+    "quarantine": "List, show or retry the documents that were set aside.",
+    "report": "Render a stored result again, or check that a report belongs to it.",
+    "schema": "Upgrade, downgrade, show or check the target's schema.",
+    "status": "Where the copy stands.",
+    "verify": "Run every check and write the report.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in ``migrator.cli.<name>`` as the object ``command``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the command names in alphabetical order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        """Import the module of the command that is called."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"migrator.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="migrator")
+def cli() -> None:
+    """Move a scheduler's data from MongoDB to PostgreSQL, and prove that nothing was lost or changed.
+
+    Exit status is a bit mask: 1 a difference, 2 usage or configuration, 4 something left unverified, 8 documents in
+    quarantine, 16 a server could not be reached or the tool failed.
+    """

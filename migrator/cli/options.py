@@ -1,0 +1,36 @@
+"""Options and endings that every command shares."""
+
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from migrator.config import Settings, load_settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def common(command: Command) -> Command:
+    """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""
+    command = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")(
+        command
+    )
+    return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(
+        command
+    )
+
+
+def settings_of(config: str | None) -> Settings:
+    """Load the settings named on the command line."""
+    return load_settings(config)
+
+
+def finish(status: int) -> NoReturn:
+    """End the command with ``status``, a bit mask (design, command line)."""
+    raise click.exceptions.Exit(status)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document, its keys sorted."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode())

@@ -1,0 +1,240 @@
+"""Settings: ``config.toml``, then the environment, into one frozen struct that says where it looked.
+
+Every key may be overridden by ``MIGRATOR_<SECTION>__<KEY>``. Secrets come by reference (``uri_env``, ``uri_file``, a libpq service) and are never
+echoed: whatever is printed goes through ``migrator.telemetry.redact``.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from migrator.errors import ConfigurationError
+
+DEFAULT_PATH = "config.toml"
+PREFIX = "MIGRATOR_"
+IDENTIFIER = r"^[a-z_][a-z0-9_]{0,62}$"
+
+Positive = Annotated[int, Meta(ge=1)]
+Role = Annotated[str, Meta(pattern=IDENTIFIER)]
+
+
+class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[source]``: which scheduler, and what its documents do not say."""
+
+    profile: str = "stellaops"
+    default_tenant: str | None = None
+    """Tenant of documents without one; unset: they go to quarantine."""
+    carry_expired_locks: bool = False
+    collections: dict[str, str] = field(default_factory=dict)
+    """Collection names that differ from the profile's: ``{agendaJobs = "jobs"}``."""
+
+
+class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[mongo]``: the source server."""
+
+    uri: str | None = None
+    uri_env: str | None = None
+    uri_file: str | None = None
+    database: str | None = None
+    """Name of the database; unset: the one named in the URI."""
+    timeout_ms: Positive = 10_000
+    """How long to look for a server before it counts as unreachable."""
+
+
+class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[postgres]``: the target server; ``dsn`` may be a libpq service (``service=target``)."""
+
+    dsn: str | None = None
+    dsn_env: str | None = None
+    dsn_file: str | None = None
+    timeout_s: Positive = 10
+    migration_role: Role = "scheduler_migration"
+    service_role: Role = "scheduler_service"
+    dispatcher_role: Role = "scheduler_dispatcher"
+
+
+class PersistenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[persistence]``: the switch that application and tool share."""
+
+    scheduler: Literal["mongo", "postgres"] = "mongo"
+    shadow: Literal["off", "read"] = "off"
+
+
+class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[copy]``: how the copy and the comparison are cut and spread."""
+
+    workers: Annotated[int, Meta(ge=0, le=256)] = 0
+    """Worker processes; 0: one per processor that this process may use."""
+    executor: Literal["local", "dask"] = "local"
+    dask_scheduler: str | None = None
+    """Address of a Dask scheduler; unset: a cluster of this machine is started."""
+    chunk_documents: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
+    chunk_bytes: Annotated[int, Meta(ge=1_024)] = 16_777_216
+    """A chunk holds about so many bytes of documents; the smaller of the two bounds counts."""
+
+
+class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[report]``: where reports go, and how much they list."""
+
+    directory: str = "reports"
+    max_differences: Positive = 1_000
+    """Differences listed one by one; beyond that they are counted."""
+
+
+class EmbeddedSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[embedded]``: binaries of the demo's servers; unset: those inside the wheels."""
+
+    mongod: str | None = None
+    postgres_bin: str | None = None
+    postgres_version: Literal[15, 16, 18] = 18
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings; defaults are those of ``config.example.toml``."""
+
+    source: SourceSettings = field(default_factory=SourceSettings)
+    mongo: MongoSettings = field(default_factory=MongoSettings)
+    postgres: PostgresSettings = field(default_factory=PostgresSettings)
+    persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
+    copy: CopySettings = field(default_factory=CopySettings)
+    report: ReportSettings = field(default_factory=ReportSettings)
+    embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
+
+
+def load_settings(path: str | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read ``path`` (default ``config.toml`` where it exists), overlay the environment, and check every key.
+
+    Raises ``ConfigurationError`` naming the key, where it stands, and what was expected.
+    """
+    environment = os.environ if environment is None else environment
+    file = Path(path or DEFAULT_PATH)
+    tree = _read(file, required=path is not None)
+    _refuse_unknown(tree, f"in {file}")
+    _overlay(tree, environment)
+    try:
+        return msgspec.convert(tree, Settings)
+    except msgspec.ValidationError as error:
+        expected, _, where = str(error).partition(" - at `$.")
+        place = f" at {where.rstrip('`')}" if where else ""
+        raise ConfigurationError(
+            f"setting{place}: {_lower(expected)}; looked in {file} and {PREFIX}*"
+        ) from None
+
+
+def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
+    """Return the source's URI, its reference resolved; raise ``ConfigurationError`` where there is none."""
+    mongo = settings.mongo
+    return _resolve("mongo.uri", mongo.uri, mongo.uri_env, mongo.uri_file, environment)
+
+
+def postgres_dsn(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
+    """Return the target's DSN, its reference resolved; raise ``ConfigurationError`` where there is none."""
+    postgres = settings.postgres
+    return _resolve("postgres.dsn", postgres.dsn, postgres.dsn_env, postgres.dsn_file, environment)
+
+
+def known_keys() -> dict[str, tuple[str, ...]]:
+    """Return section → its keys, in order."""
+    return {
+        section.name: tuple(key.name for key in msgspec.structs.fields(section.type))
+        for section in msgspec.structs.fields(Settings)
+    }
+
+
+def _read(file: Path, *, required: bool) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if required:
+            raise ConfigurationError(
+                f"no configuration file {file}; config.example.toml shows every key"
+            ) from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {file}: {type(error).__name__}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{file} is not TOML: {_lower(str(error))}") from None
+
+
+def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
+    known = known_keys()
+    for section, keys in tree.items():
+        if section not in known:
+            raise ConfigurationError(f"unknown section [{section}] {where}{_nearest(section, known)}")
+        if not isinstance(keys, dict):
+            raise ConfigurationError(f"{section} {where} must be a section, not a value")
+        for key in keys:
+            if key not in known[section]:
+                raise ConfigurationError(
+                    f"unknown key {section}.{key} {where}{_nearest(key, known[section])}"
+                )
+
+
+def _overlay(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
+    for name in sorted(environment):
+        match = re.fullmatch(PREFIX + r"([A-Z]+)__([A-Z0-9_]+)", name)
+        if match is None:
+            continue
+        section, key = match[1].lower(), match[2].lower()
+        _refuse_unknown({section: {key: None}}, "in the environment")
+        tree.setdefault(section, {})[key] = _typed(section, key, environment[name])
+
+
+def _typed(section: str, key: str, text: str) -> object:
+    """Give an environment text the type of its key: numbers and flags are written as in TOML, all else is text."""
+    default = getattr(getattr(Settings(), section), key)
+    if not isinstance(default, (bool, int, dict)):
+        return text
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _nearest(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _resolve(
+    name: str,
+    value: str | None,
+    variable: str | None,
+    file: str | None,
+    environment: Mapping[str, str] | None,
+) -> str:
+    environment = os.environ if environment is None else environment
+    given = [part for part in (value, variable, file) if part is not None]
+    if len(given) > 1:
+        raise ConfigurationError(
+            f"{name} is given more than once; keep one of {name}, {name}_env, {name}_file"
+        )
+    if value is not None:
+        return value
+    if variable is not None:
+        if variable not in environment:
+            raise ConfigurationError(
+                f"{name}_env names the environment variable {variable}, which is not set"
+            )
+        return environment[variable]
+    if file is not None:
+        try:
+            return Path(file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigurationError(f"{name}_file cannot be read: {file}: {type(error).__name__}") from None
+    section, _, key = name.partition(".")
+    raise ConfigurationError(
+        f"{name} is not set; looked in [{section}] of the configuration file and in "
+        f"{PREFIX}{section.upper()}__{key.upper()}, {name}_env, {name}_file"
+    )
