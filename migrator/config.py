@@ -1,14 +1,14 @@
 """Settings: ``config.toml``, then the environment, into one frozen struct that says where it looked.
 
-Every key may be overridden by ``MIGRATOR_<SECTION>__<KEY>``. Secrets come by reference (``uri_env``, ``uri_file``, a libpq service) and are never
-echoed: whatever is printed goes through ``migrator.telemetry.redact``.
+Every key may be overridden by ``MIGRATOR_<SECTION>__<KEY>``. Secrets come by reference (``uri_env``, ``uri_file``, a
+libpq service) and are never echoed: whatever is printed goes through ``migrator.telemetry.redact``.
 """
 
 import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,9 +123,7 @@ def load_settings(path: str | None = None, environment: Mapping[str, str] | None
     except msgspec.ValidationError as error:
         expected, _, where = str(error).partition(" - at `$.")
         place = f" at {where.rstrip('`')}" if where else ""
-        raise ConfigurationError(
-            f"setting{place}: {_lower(expected)}; looked in {file} and {PREFIX}*"
-        ) from None
+        raise ConfigurationError(f"setting{place}: {_lower(expected)}; looked in {file} and {PREFIX}*") from None
 
 
 def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
@@ -153,9 +151,7 @@ def _read(file: Path, *, required: bool) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if required:
-            raise ConfigurationError(
-                f"no configuration file {file}; config.example.toml shows every key"
-            ) from None
+            raise ConfigurationError(f"no configuration file {file}; config.example.toml shows every key") from None
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"cannot read {file}: {type(error).__name__}") from None
@@ -172,9 +168,7 @@ def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
             raise ConfigurationError(f"{section} {where} must be a section, not a value")
         for key in keys:
             if key not in known[section]:
-                raise ConfigurationError(
-                    f"unknown key {section}.{key} {where}{_nearest(key, known[section])}"
-                )
+                raise ConfigurationError(f"unknown key {section}.{key} {where}{_nearest(key, known[section])}")
 
 
 def _overlay(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
@@ -198,7 +192,7 @@ def _typed(section: str, key: str, text: str) -> object:
         return text
 
 
-def _nearest(name: str, known: Any) -> str:
+def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
 
@@ -217,16 +211,12 @@ def _resolve(
     environment = os.environ if environment is None else environment
     given = [part for part in (value, variable, file) if part is not None]
     if len(given) > 1:
-        raise ConfigurationError(
-            f"{name} is given more than once; keep one of {name}, {name}_env, {name}_file"
-        )
+        raise ConfigurationError(f"{name} is given more than once; keep one of {name}, {name}_env, {name}_file")
     if value is not None:
         return value
     if variable is not None:
         if variable not in environment:
-            raise ConfigurationError(
-                f"{name}_env names the environment variable {variable}, which is not set"
-            )
+            raise ConfigurationError(f"{name}_env names the environment variable {variable}, which is not set")
         return environment[variable]
     if file is not None:
         try:

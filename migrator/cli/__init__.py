@@ -40,9 +40,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, COMMANDS[name]) for name in sorted(COMMANDS)])
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="migrator")
 def cli() -> None:
     """Move a scheduler's data from MongoDB to PostgreSQL, and prove that nothing was lost or changed.

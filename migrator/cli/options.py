@@ -13,12 +13,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def common(command: Command) -> Command:
     """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""
-    command = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")(
-        command
-    )
-    return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(
-        command
-    )
+    command = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")(command)
+    return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(command)
 
 
 def settings_of(config: str | None) -> Settings:
