@@ -1,0 +1,198 @@
+"""Why two values differ, as far as the two values themselves can tell, and what most often mends it.
+
+``classify`` looks at one place only. ``stale`` (the document changed after it was copied) and ``foreign-writer`` (a row
+was written by somebody else) need more than the two values; ``parity.compare`` sets them where it knows.
+"""
+
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+from bson import Decimal128, Int64
+
+CauseCode: TypeAlias = Literal[
+    "absent-null",
+    "empty-kind",
+    "encoding",
+    "extra-row",
+    "foreign-writer",
+    "keys",
+    "missing-row",
+    "number",
+    "number-precision",
+    "number-type",
+    "order",
+    "reference",
+    "stale",
+    "text",
+    "text-form",
+    "text-truncated",
+    "time",
+    "time-precision",
+    "time-zone",
+    "type",
+    "value",
+]
+"""Stable codes: reports, filters and scripts use them."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A cause in words: what it is, and what to do about it."""
+
+    title: str
+    fix: str
+
+
+_AGAIN = "run backfill again: it writes only the rows that differ"
+_CODEC = "compare the field with the profile's decode and encode; a difference of this kind is a fault of the codec"
+
+CAUSES: Final[Mapping[CauseCode, Cause]] = {
+    "absent-null": Cause("present on one side, absent or null on the other", _CODEC),
+    "empty-kind": Cause("two different kinds of empty: {}, [], an empty text", _CODEC),
+    "encoding": Cause("NUL or a replacement character where the other side has the original", _CODEC),
+    "extra-row": Cause(
+        "a row of this source without a document",
+        "the document was deleted after it was copied, or somebody else wrote the row; parity --repair plan shows it",
+    ),
+    "foreign-writer": Cause(
+        "the row was written by somebody else than this tool",
+        "stop the other writer, then run backfill again: it puts back the rows that differ",
+    ),
+    "keys": Cause("a key is missing or new inside the value", _CODEC),
+    "missing-row": Cause("a document without its row", "run backfill again: it writes the rows that are missing"),
+    "number": Cause("a different number", _AGAIN),
+    "number-precision": Cause("numbers that differ in their last places", _CODEC),
+    "number-type": Cause("the same number in another type (int32, int64, double, decimal)", _CODEC),
+    "order": Cause("the same members in another order", _CODEC),
+    "reference": Cause(
+        "a reference that points elsewhere, or nowhere",
+        "run backfill again, parents first: references are resolved while loading",
+    ),
+    "stale": Cause("the document changed after it was copied", _AGAIN),
+    "text": Cause("a different text", _AGAIN),
+    "text-form": Cause("the same text in another Unicode form, letter case or white space", _CODEC),
+    "text-truncated": Cause("one text is the beginning of the other", _CODEC),
+    "time": Cause("a different time", _AGAIN),
+    "time-precision": Cause("times that differ by less than a second", _CODEC),
+    "time-zone": Cause(
+        "times that differ by whole quarters of an hour, as zones do",
+        "look for a local time that was read as UTC, in the codec or by another writer",
+    ),
+    "type": Cause("values of different types", _CODEC),
+    "value": Cause("a different value", _AGAIN),
+}
+
+
+class Absent(Enum):
+    """The value of a field that is not there, which is not the same as null."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+_WIDEST_ZONE = timedelta(hours=14)
+_QUARTER = timedelta(minutes=15)
+_NEARLY = Decimal("1e-9")
+_EMPTY: tuple[Any, ...] = ({}, [], "")
+_LOST_TEXT = ("\x00", "\ufffd")
+
+
+def cause_codes() -> tuple[str, ...]:
+    """Return every code, in alphabetical order."""
+    return get_args(CauseCode)
+
+
+def classify(expected: object, actual: object) -> CauseCode:
+    """Return why ``actual`` is not ``expected``; either may be ``ABSENT``. The caller knows that they differ."""
+    for fits, judge in _JUDGES:
+        if fits(expected, actual):
+            return judge(expected, actual)
+    return "value" if type(expected) is type(actual) else "type"
+
+
+def _nothing(value: object) -> bool:
+    return value is None or value is ABSENT
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, Decimal128, Decimal)) and not isinstance(value, bool)
+
+
+def _times(expected: datetime, actual: datetime) -> CauseCode:
+    if (expected.tzinfo is None) != (actual.tzinfo is None):
+        return "time-zone"
+    apart = abs(expected - actual)
+    if apart < timedelta(seconds=1):
+        return "time-precision"
+    return "time-zone" if apart <= _WIDEST_ZONE and not apart % _QUARTER else "time"
+
+
+def _numbers(expected: object, actual: object) -> CauseCode:
+    first, second = _decimal(expected), _decimal(actual)
+    if first is None or second is None or first == second:
+        return "number-type" if type(expected) is not type(actual) else "number"
+    largest = max(abs(first), abs(second))
+    return "number-precision" if abs(first - second) <= largest * _NEARLY else "number"
+
+
+def _decimal(value: object) -> Decimal | None:
+    """Return the number, exactly; None for NaN and the infinities."""
+    if isinstance(value, Decimal128):
+        value = value.to_decimal()
+    if isinstance(value, float):
+        return Decimal(value) if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return value if value.is_finite() else None
+    return Decimal(int(value)) if isinstance(value, (int, Int64)) else None
+
+
+def _texts(expected: str, actual: str) -> CauseCode:
+    if any((mark in expected) != (mark in actual) for mark in _LOST_TEXT):
+        return "encoding"
+    if _folded(expected) == _folded(actual):
+        return "text-form"
+    shorter, longer = sorted((expected, actual), key=len)
+    return "text-truncated" if shorter and longer.startswith(shorter) else "text"
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _mappings(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> CauseCode:
+    if set(expected) != set(actual):
+        return "keys"
+    inner = {classify(expected[key], actual[key]) for key in expected if expected[key] != actual[key]}
+    if not inner:
+        return "number-type"
+    return inner.pop() if len(inner) == 1 else "value"
+
+
+def _sequences(expected: Sequence[Any], actual: Sequence[Any]) -> CauseCode:
+    if len(expected) != len(actual):
+        return "value"
+    if sorted(map(repr, expected)) == sorted(map(repr, actual)):
+        return "order"
+    inner = {classify(one, other) for one, other in zip(expected, actual, strict=True) if one != other}
+    return inner.pop() if len(inner) == 1 else "value"
+
+
+_Fits: TypeAlias = Callable[[Any, Any], bool]
+_Judge: TypeAlias = Callable[[Any, Any], CauseCode]
+
+_JUDGES: Final[tuple[tuple[_Fits, _Judge], ...]] = (
+    (lambda a, b: _nothing(a) or _nothing(b), lambda _a, _b: "absent-null"),
+    (lambda a, b: isinstance(a, datetime) and isinstance(b, datetime), _times),
+    (lambda a, b: _is_number(a) and _is_number(b), _numbers),
+    (lambda a, b: any(a == one for one in _EMPTY) and any(b == one for one in _EMPTY), lambda _a, _b: "empty-kind"),
+    (lambda a, b: isinstance(a, str) and isinstance(b, str), _texts),
+    (lambda a, b: isinstance(a, Mapping) and isinstance(b, Mapping), _mappings),
+    (lambda a, b: isinstance(a, (list, tuple)) and type(a) is type(b), _sequences),
+)
+"""The first pair that fits decides; the order matters: an empty text is an empty kind before it is a text."""

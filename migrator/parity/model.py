@@ -1,0 +1,264 @@
+"""What a comparison found: plain values that ``parity.compare`` fills in and ``verify`` turns into checks.
+
+One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. All
+lists are bounded, all counts are complete, and no order depends on which worker was first: ``merge`` sorts, then cuts.
+
+The sum every reader wants to see holds for each collection::
+
+    documents == matched + differing + missing + quarantined + sum(skipped.values())
+"""
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from migrator.parity.causes import CauseCode
+
+Side: TypeAlias = Literal["row", "document", "missing", "extra"]
+"""Which link broke.
+
+``row``: a stored row is not the row its document decodes to
+``document``: the rows do not encode back to the document
+``missing``: a document that should be there has no row
+``extra``: a row of this source has no document
+"""
+
+
+class Difference(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """One place where the two sides are not equal. Names and keys only, never a value."""
+
+    collection: str
+    source_id: str
+    side: Side
+    table: str
+    path: str = ""
+    """Column for ``row``, field path for ``document``; empty for ``missing`` and ``extra``."""
+    cause: CauseCode
+    tenant: str = ""
+    words: tuple[str, ...] = ()
+    """DeepDiff's wording (``parity.explain``), for the first few only."""
+
+
+class CauseCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """How many differences have one cause at one place; complete, also where the list of differences was cut."""
+
+    table: str
+    path: str
+    side: Side
+    cause: CauseCode
+    count: int
+
+
+class NoteCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """A finding about loaded documents that a declared policy settles: an orphan kept as null, a duplicate name.
+
+    Sources: ``Decoded.notes`` (``kind`` and ``path`` as the profile gave them) and the loader (``kind="orphan"``,
+    ``path`` the column of the reference).
+    """
+
+    kind: str
+    path: str
+    count: int
+    keys: tuple[str, ...] = ()
+    """The first few source ids, sorted."""
+
+
+class LossCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """One line of the loss ledger: what a column could not hold, and whether the residue keeps it.
+
+    ``path`` and ``kind`` are those of ``values.residue.entries``.
+    """
+
+    path: str
+    kind: str
+    count: int
+    kept: bool = True
+
+
+class QuarantineCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """Documents set aside for one reason at one field path."""
+
+    reason: str
+    path: str
+    expected: str
+    count: int
+    keys: tuple[str, ...] = ()
+    """The first few source ids, sorted."""
+
+
+class ColumnCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """How many rows were compared in one column, and in how many it differed (per-column statistics)."""
+
+    table: str
+    column: str
+    compared: int
+    differing: int
+
+
+class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One collection, or one chunk of it."""
+
+    collection: str
+    tables: tuple[str, ...]
+    """Tables its documents feed, the owner first."""
+    documents: int = 0
+    """Read from MongoDB, all of them."""
+    matched: int = 0
+    """Both links hold: every row equal, and the document rebuilt byte for byte (canonical)."""
+    differing: int = 0
+    """A row of theirs is there, and something is not equal; a document counts once."""
+    missing: int = 0
+    """Documents without their owner row."""
+    quarantined: int = 0
+    """Set aside: decode rejects the document *and* the quarantine table holds it; rejected but not there is ``missing``."""
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    """Left behind by a stated rule, by reason."""
+    excluded: tuple[str, ...] = ()
+    """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out."""
+    rows: int = 0
+    """Rows of this source found in its tables and compared."""
+    extra: int = 0
+    """Rows of this source without a document (side ``extra``), over all its tables."""
+    clean: int = 0
+    """Matched documents whose residue is empty."""
+    residue: int = 0
+    """Matched documents that needed their residue."""
+    causes: tuple[CauseCount, ...] = ()
+    differences: tuple[Difference, ...] = ()
+    notes: tuple[NoteCount, ...] = ()
+    losses: tuple[LossCount, ...] = ()
+    quarantine: tuple[QuarantineCount, ...] = ()
+    columns: tuple[ColumnCount, ...] = ()
+    unverified: str = ""
+    """Why this collection, or a part of it, could not be compared (an unfinished copy, ...); empty when it was."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the sum in the head of this module holds."""
+        parts = self.matched + self.differing + self.missing + self.quarantined + sum(self.skipped.values())
+        return self.documents == parts
+
+
+class AggregateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One measure of one collection, from MongoDB's pipeline and from SQL; counts and labels, per tenant."""
+
+    collection: str
+    table: str
+    measure: str
+    kind: Literal["group", "sum", "time"]
+    tenants: int = 0
+    compared: int = 0
+    """Figures that both sides computed (tenant and label)."""
+    differing: tuple["AggregateDifference", ...] = ()
+    """The first few, sorted; ``differing_total`` counts all."""
+    differing_total: int = 0
+    unverified: str = ""
+    """Why the measure could not be computed the same way on both sides; empty when it was."""
+
+
+class AggregateDifference(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """One figure that is not the same; text, because sums may be decimals and times are milliseconds."""
+
+    tenant: str
+    label: str
+    source: str
+    target: str
+
+
+class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything ``parity.compare.compare`` returns."""
+
+    profile: str
+    """``stellaops/1``: name and version."""
+    collections: tuple[CollectionComparison, ...]
+    """In load order; a collection that was left out by ``--only`` is there, with ``unverified`` set."""
+    aggregates: tuple[AggregateResult, ...] = ()
+    unknown_collections: tuple[str, ...] = ()
+    """In the source database, in no profile: not copied, so not compared."""
+
+
+KEYS_LISTED = 5
+"""Source ids named as examples beside a count."""
+
+_SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "residue")
+
+_Key = TypeVar("_Key")
+
+
+def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionComparison:
+    """Add up the chunks of one collection; keep the ``listed`` smallest differences.
+
+    Raises ``ValueError`` when there is no part.
+    """
+    parts = list(parts)
+    if not parts:
+        raise ValueError("nothing to merge")
+    first = parts[0]
+    return CollectionComparison(
+        collection=first.collection,
+        tables=first.tables,
+        **{name: sum(getattr(part, name) for part in parts) for name in _SUMS},
+        skipped=_add_up((reason, count) for part in parts for reason, count in part.skipped.items()),
+        excluded=tuple(sorted(key for part in parts for key in part.excluded)),
+        causes=tuple(
+            CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)
+            for key, count in _add_up(
+                ((one.table, one.path, one.side, one.cause), one.count) for part in parts for one in part.causes
+            ).items()
+        ),
+        differences=tuple(sorted(one for part in parts for one in part.differences)[:listed]),
+        notes=_notes(one for part in parts for one in part.notes),
+        losses=tuple(
+            LossCount(path=key[0], kind=key[1], kept=key[2], count=count)
+            for key, count in _add_up(
+                ((one.path, one.kind, one.kept), one.count) for part in parts for one in part.losses
+            ).items()
+        ),
+        quarantine=_quarantine(one for part in parts for one in part.quarantine),
+        columns=_columns(one for part in parts for one in part.columns),
+        unverified="; ".join(sorted({part.unverified for part in parts if part.unverified})),
+    )
+
+
+def _add_up(pairs: Iterable[tuple[_Key, int]]) -> dict[_Key, int]:
+    """Sum by key; the keys come back sorted, so that no order depends on the workers."""
+    sums: dict[_Key, int] = {}
+    for key, count in pairs:
+        sums[key] = sums.get(key, 0) + count
+    return {key: sums[key] for key in sorted(sums)}  # type: ignore[type-var]  # keys are texts and tuples of them
+
+
+def _keys_of(pairs: Iterable[tuple[_Key, tuple[str, ...]]]) -> dict[_Key, tuple[str, ...]]:
+    """Return the first few keys per place."""
+    keys: dict[_Key, tuple[str, ...]] = {}
+    for place, some in pairs:
+        keys[place] = tuple(sorted({*keys.get(place, ()), *some})[:KEYS_LISTED])
+    return keys
+
+
+def _notes(notes: Iterable[NoteCount]) -> tuple[NoteCount, ...]:
+    notes = list(notes)
+    keys = _keys_of(((one.kind, one.path), one.keys) for one in notes)
+    sums = _add_up(((one.kind, one.path), one.count) for one in notes)
+    return tuple(NoteCount(kind=at[0], path=at[1], count=count, keys=keys[at]) for at, count in sums.items())
+
+
+def _quarantine(lines: Iterable[QuarantineCount]) -> tuple[QuarantineCount, ...]:
+    lines = list(lines)
+    keys = _keys_of(((one.reason, one.path, one.expected), one.keys) for one in lines)
+    sums = _add_up(((one.reason, one.path, one.expected), one.count) for one in lines)
+    return tuple(
+        QuarantineCount(reason=at[0], path=at[1], expected=at[2], count=count, keys=keys[at])
+        for at, count in sums.items()
+    )
+
+
+def _columns(columns: Iterable[ColumnCount]) -> tuple[ColumnCount, ...]:
+    columns = list(columns)
+    compared = _add_up(((one.table, one.column), one.compared) for one in columns)
+    differing = _add_up(((one.table, one.column), one.differing) for one in columns)
+    return tuple(
+        ColumnCount(table=at[0], column=at[1], compared=count, differing=differing[at])
+        for at, count in compared.items()
+    )
