@@ -1,8 +1,9 @@
 """The seam between one scheduler's documents and the records: what a source profile is.
 
 A profile is data and plain functions. For each collection it gives a pure ``decode(document, context)`` and a pure
-``encode(rows)``. ``decode`` is strict: it raises ``Rejected`` for a document that must be set aside. It never computes the residue: what
-``encode`` cannot give back is found by ``pipeline.transform``, by comparing, and stored through ``attach``.
+``encode(rows)``. ``decode`` is strict: it raises ``Rejected`` for a document that must be set aside. It never computes
+the residue: what ``encode`` cannot give back is found by ``pipeline.transform``, by comparing, and stored through
+``attach``.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +25,9 @@ Rows: TypeAlias = tuple[Record, ...]
 class Rejected(Exception):  # noqa: N818 - an outcome of one document, not a failure of the tool
     """The document cannot become rows; it goes to quarantine with its bytes.
 
-    ``reason`` is a short stable code (``wrong-type``, ``unknown-value``, ``no-tenant``, ``bad-date``, ...), ``path`` the field path
-    (``stats.queued``; empty for the whole document), ``expected`` what would have been accepted. No document values.
+    ``reason`` is a short stable code (``wrong-type``, ``unknown-value``, ``no-tenant``, ``bad-date``, ...), ``path``
+    the field path (``stats.queued``; empty for the whole document), ``expected`` what would have been accepted. No
+    document values.
     """
 
     def __init__(self, reason: str, path: str, expected: str) -> None:
@@ -71,19 +73,23 @@ class Context(msgspec.Struct, frozen=True):
 class Reference(msgspec.Struct, frozen=True):
     """A column that points to a row of another document.
 
-    ``decode`` fills it with the computed id; the loader sets it to null when no such row is stored, and the text then stays in the residue.
+    ``decode`` fills it with the computed id; the loader sets it to null when no such row is stored, and the text then
+    stays in the residue.
     """
 
     record: type[Record]
     column: str
     target: type[Record]
+    required: bool = False
+    """The column cannot be null: a document whose target is not stored is quarantined."""
 
 
 class Measure(msgspec.Struct, frozen=True):
     """One independent aggregate, computed by MongoDB's pipeline and by SQL without any code of the transform.
 
-    ``group`` counts documents by (tenant, value); ``sum`` adds numbers; ``time`` gives minimum and maximum in milliseconds.
-    ``expression`` is a MongoDB aggregation expression, ``sql`` a PostgreSQL expression over the owner table.
+    ``group`` counts documents by (tenant, value); ``sum`` adds numbers; ``time`` gives minimum and maximum in
+    milliseconds. ``expression`` is a MongoDB aggregation expression, ``sql`` a PostgreSQL expression over the owner
+    table.
     """
 
     name: str
@@ -113,6 +119,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """The residue stored with the rows."""
     unique: tuple[tuple[str, ...], ...] = ()
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
+    known: frozenset[str] = frozenset()
+    """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
