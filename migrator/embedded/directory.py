@@ -1,0 +1,129 @@
+"""A private directory per server, and what is done about directories whose owner is gone.
+
+A directory belongs to the account the server runs as, mode 0700. It is in use while its file ``lock`` is locked: the
+owner and the guardian hold that lock, and the kernel drops it when both are gone, however they ended. A pid in a file
+could not tell that across containers that share a directory, nor after pids were used again.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from migrator.embedded.account import Account, may_enter, may_read
+from migrator.errors import UnreachableError
+
+PREFIX = "migrator-embedded-"
+ABANDONED_AFTER = 3600.0  # seconds; a directory that got no lock file was lost between two system calls
+
+
+@dataclass(frozen=True)
+class PrivateDirectory:
+    """One server's directory; ``account`` is None when the server runs as this very user."""
+
+    path: Path
+    account: Account | None
+    lock: int
+
+    @classmethod
+    def create(cls, account: Account | None) -> "PrivateDirectory":
+        """Make a new directory, after removing those whose owners are gone."""
+        base = _base(account)
+        remove_abandoned(base, account)
+        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        # locked before it gets its name: nobody may take a directory that is just being made for an abandoned one
+        lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (path / "lock.new").rename(path / "lock")
+        if account:
+            os.chown(path, account.uid, account.gid)
+        return cls(path, account, lock)
+
+    def subdirectory(self, name: str) -> Path:
+        """Make a directory for the server to write in."""
+        path = self.path / name
+        path.mkdir(mode=0o700)
+        self._give(path)
+        return path
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file that only the server's account can read."""
+        path = self.path / name
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        self._give(path)
+        return path
+
+    def bring(self, tree: Path, name: str) -> Path:
+        """Return a file or tree as the server's account can read it: in place where possible, else a copy in here."""
+        if self.account is None or may_read(self.account, tree):
+            return tree
+        target = self.path / name
+        if tree.is_dir():
+            shutil.copytree(tree, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
+            for folder, _, files in os.walk(target):
+                self._give(Path(folder))
+                for file in files:
+                    self._give(Path(folder, file))
+        else:
+            shutil.copy2(tree, target)
+            self._give(target)
+        return target
+
+    def _give(self, path: Path) -> None:
+        if self.account:
+            os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
+
+    def remove(self) -> None:
+        """Remove the directory with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+
+def _base(account: Account | None) -> Path:
+    wanted = Path(tempfile.gettempdir())
+    for base in (wanted, Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - the directory made in it is private
+        if base.is_dir() and os.access(base, os.W_OK | os.X_OK) and (account is None or may_enter(account, base)):
+            return base
+    name = account.name if account else "this user"
+    raise UnreachableError(f"no temporary directory that {name} can enter: set TMPDIR to one")
+
+
+def _candidates(base: Path, account: Account | None) -> Iterator[Path]:
+    owners = {os.geteuid()} | ({account.uid} if account else set())
+    for path in base.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if not path.is_symlink() and path.is_dir() and path.lstat().st_uid in owners:
+                yield path
+
+
+def remove_abandoned(base: Path, account: Account | None) -> list[Path]:
+    """Remove the directories below ``base`` that belong to us and are in use by nobody; return them."""
+    removed = []
+    for path in _candidates(base, account):
+        try:
+            lock = os.open(path / "lock", os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
+                    shutil.rmtree(path, ignore_errors=True)
+                    removed.append(path)
+            continue
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(path)
+        finally:
+            os.close(lock)
+    return removed

@@ -1,0 +1,158 @@
+"""A MongoDB server of one's own: a replica set of one member, as change streams and transactions need one."""
+
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from migrator.embedded import binaries
+from migrator.embedded.account import unprivileged
+from migrator.embedded.directory import PrivateDirectory
+from migrator.embedded.process import Command
+from migrator.embedded.server import START_SECONDS, Server
+from migrator.errors import UnreachableError
+
+READY = '"id":23016,'  # log line "Waiting for connections"
+PORT_TAKEN = "Address already in use"
+
+
+class MongoServer(Server):
+    """A ``mongod`` on 127.0.0.1; start it with `start`."""
+
+    name: ClassVar[str] = "mongod"
+    death_signal: ClassVar[int] = signal.SIGKILL
+    stop_signal: ClassVar[int] = signal.SIGTERM
+
+    def __init__(
+        self,
+        directory: PrivateDirectory,
+        *,
+        binary: Path | None,
+        replica_set: str | None,
+        auth: bool,
+        fast: bool,
+        cache_gb: float,
+        parameters: Mapping[str, str],
+    ) -> None:
+        """Prepare the directory; `start` is the way to get a running server."""
+        super().__init__(directory)
+        self.replica_set = replica_set
+        self.user = "admin" if auth else None
+        self.password = secrets.token_hex(16) if auth else None
+        self._fast = fast
+        self._binary = directory.bring(binary or binaries.mongod(), "mongod")
+        self._environment = binaries.openssl_environment(directory)
+        self._data = directory.subdirectory("data")
+        self._options = [f"--wiredTigerCacheSizeGB={cache_gb}"]
+        if auth and replica_set:
+            self._options.append(f"--keyFile={directory.write('key', secrets.token_hex(64))}")
+        elif auth:
+            self._options.append("--auth")
+        if replica_set:
+            self._options.append(f"--replSet={replica_set}")
+        # a primary without secondaries would wait 15 s for one before it stops
+        settings = {"shutdownTimeoutMillisForSignaledShutdown": "0", "diagnosticDataCollectionEnabled": "false"}
+        self._options += [f"--setParameter={key}={value}" for key, value in (settings | dict(parameters)).items()]
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        auth: bool = False,
+        fast: bool = False,
+        replica_set: str | None = "rs0",
+        cache_gb: float = 0.5,
+        parameters: Mapping[str, str] | None = None,
+        binary: Path | None = None,
+    ) -> Self:
+        """Start a server with an empty database and wait until it takes writes.
+
+        ``auth``: only the user in `uri` may do anything. ``fast``, for tests and the demo only: a write counts before
+        it is in the journal, so that a crash of the machine may lose it. ``replica_set=None``: a plain server, without
+        change streams and transactions. ``cache_gb``: memory of the storage engine, at least 0.25. ``parameters``:
+        server parameters. ``binary``: a ``mongod`` in place of the wheel's. Raises ConfigurationError and
+        UnreachableError.
+        """
+        directory = PrivateDirectory.create(unprivileged())
+        try:
+            server = cls(
+                directory,
+                binary=binary,
+                replica_set=replica_set,
+                auth=auth,
+                fast=fast,
+                cache_gb=cache_gb,
+                parameters=parameters or {},
+            )
+        except BaseException:
+            directory.remove()
+            raise
+        try:
+            server._start_anywhere()
+            server._set_up()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    @property
+    def uri(self) -> str:
+        """The connection string, with user and password where the server asks for them."""
+        login = f"{self.user}:{self.password}@" if self.user else ""
+        options = [f"replicaSet={self.replica_set}"] if self.replica_set else []
+        options += ["authSource=admin"] if self.user else []
+        return f"mongodb://{login}127.0.0.1:{self.port}/" + (f"?{'&'.join(options)}" if options else "")
+
+    def _command(self) -> Command:
+        where = ["--bind_ip=127.0.0.1", f"--port={self.port}", "--nounixsocket", f"--dbpath={self._data}"]
+        return Command([self._binary, *where, *self._options], self._environment)
+
+    def _is_ready(self, log: str) -> bool:
+        return READY in log
+
+    def _port_taken(self, log: str) -> bool:
+        return PORT_TAKEN in log
+
+    def _client(self) -> MongoClient[dict[str, Any]]:
+        # directly: the replica set does not exist yet, and one without a primary must answer too
+        return MongoClient("127.0.0.1", self.port, directConnection=True)
+
+    def _set_up(self) -> None:
+        """Make the replica set and the user; the server lets a local client do so as long as it has no users."""
+        try:
+            with self._client() as client:
+                if self.replica_set:
+                    client.admin.command("replSetInitiate", self._members())
+                    self._wait_for_primary(client)
+                if self.user:
+                    client.admin.command("createUser", self.user, pwd=self.password, roles=["root"])
+        except PyMongoError as error:
+            raise UnreachableError(f"mongod started and refused to be set up: {error}") from error
+
+    def _members(self) -> dict[str, Any]:
+        return {
+            "_id": self.replica_set,
+            "version": 1,
+            "members": [{"_id": 0, "host": f"127.0.0.1:{self.port}"}],
+            "writeConcernMajorityJournalDefault": not self._fast,
+        }
+
+    @staticmethod
+    def _wait_for_primary(client: MongoClient[dict[str, Any]]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not client.admin.command("hello")["isWritablePrimary"]:
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"mongod did not become primary within {START_SECONDS:.0f} s")
+            time.sleep(0.02)
+
+    def restart(self) -> None:
+        """Start again on the same port and the same data, and wait until it takes writes."""
+        super().restart()
+        if self.replica_set:
+            with self._client() as client:
+                self._wait_for_primary(client)

@@ -1,0 +1,150 @@
+"""A PostgreSQL server of one's own."""
+
+import secrets
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Self
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from migrator.embedded import binaries
+from migrator.embedded.account import unprivileged
+from migrator.embedded.directory import PrivateDirectory
+from migrator.embedded.process import Command, run
+from migrator.embedded.server import START_SECONDS, Server
+from migrator.embedded.trouble import ended
+
+PORT_TAKEN = "Address already in use"
+STATUS_LINE = 7  # of postmaster.pid, counted from 0: starting, stopping, ready, standby
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    # nothing outside the private directory survives a crash: no files in /dev/shm
+    "dynamic_shared_memory_type": "mmap",
+    "max_wal_size": "4GB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+# a crash of the machine (not of the server) may lose everything
+FAST_SETTINGS = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+class PostgresServer(Server):
+    """A PostgreSQL cluster on 127.0.0.1; start it with `start`."""
+
+    name: ClassVar[str] = "postgres"
+    death_signal: ClassVar[int] = (
+        signal.SIGQUIT
+    )  # immediate shutdown: takes its children along, which SIGKILL would not
+    stop_signal: ClassVar[int] = signal.SIGINT  # fast shutdown: ends sessions, writes a checkpoint
+
+    def __init__(
+        self,
+        directory: PrivateDirectory,
+        *,
+        version: int,
+        bin_dir: Path | None,
+        fast: bool,
+        settings: Mapping[str, str],
+    ) -> None:
+        """Prepare the directory; `start` is the way to get a running server."""
+        super().__init__(directory)
+        self.version = version
+        self.user = "postgres"
+        self.password = secrets.token_hex(16)
+        self._fast = fast
+        installation = bin_dir.parent if bin_dir else binaries.postgres(version)
+        self._bin = directory.bring(installation, "installation") / "bin"
+        self._data = directory.subdirectory("data")
+        self._settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(settings)
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        version: int = 18,
+        fast: bool = False,
+        settings: Mapping[str, str] | None = None,
+        bin_dir: Path | None = None,
+    ) -> Self:
+        """Start a server with an empty cluster (UTF-8, C collation) and wait until it takes connections.
+
+        ``version``: 18 or 16 from the wheel, another one from Debian's place for it. ``fast``, for tests and the demo
+        only: nothing waits for the disk, so that a crash of the machine may lose everything. ``settings``: server
+        settings. ``bin_dir``: a folder with ``initdb`` and ``postgres`` in place of the wheel's. Raises
+        ConfigurationError and UnreachableError.
+        """
+        directory = PrivateDirectory.create(unprivileged())
+        try:
+            server = cls(directory, version=version, bin_dir=bin_dir, fast=fast, settings=settings or {})
+        except BaseException:
+            directory.remove()
+            raise
+        try:
+            server._make_cluster()
+            server._start_anywhere()
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _make_cluster(self) -> None:
+        options = [
+            f"--pgdata={self._data}",
+            f"--username={self.user}",
+            f"--pwfile={self._directory.write('password', self.password)}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-instructions",
+            *(["--no-sync"] if self._fast else []),
+        ]
+        command = Command([self._bin / "initdb", *options])
+        status, log = run(command, self._directory, death_signal=signal.SIGKILL, timeout=START_SECONDS)
+        if status:
+            raise ended("initdb", status, log)
+
+    def _command(self) -> Command:
+        settings = [f"--{key}={value}" for key, value in self._settings.items()]
+        return Command([self._bin / "postgres", "-D", self._data, "-p", str(self.port), *settings])
+
+    def _is_ready(self, log: str) -> bool:
+        # written by the postmaster of this very directory, so no other server on the port can pass for it
+        del log
+        try:
+            lines = (self._data / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        of_ours = self._process is not None and lines[:1] == [str(self._process.pid)]
+        return of_ours and len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
+
+    def _port_taken(self, log: str) -> bool:
+        return PORT_TAKEN in log
+
+    def dsn(self, dbname: str = "postgres", *, user: str | None = None, password: str | None = None) -> str:
+        """Return the connection string of a database, for the superuser unless another user is given."""
+        login = f"{quote(user or self.user, safe='')}:{quote(password or self.password, safe='')}"
+        return f"postgresql://{login}@127.0.0.1:{self.port}/{quote(dbname, safe='')}"
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database and return its connection string.
+
+        ``template``: the database to copy; nobody may be connected to it.
+        """
+        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if template:
+            statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+        self._execute(statement)
+        return self.dsn(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database, if it is there, and end the sessions in it."""
+        self._execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
+            connection.execute(statement)

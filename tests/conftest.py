@@ -1,0 +1,172 @@
+"""Real servers for the tests: one of each kind per session, a fresh database per test.
+
+The servers belong to this process and end with it, however it ends (`migrator.embedded`). A database with both schemas
+at head is made once per server and copied for each test that wants one.
+"""
+
+import itertools
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from migrator.embedded import binaries
+from migrator.embedded.mongo import MongoServer
+from migrator.embedded.postgres import PostgresServer
+
+Document = dict[str, Any]
+
+TEMPLATE = "scheduler_template"
+NEWEST = 18
+OTHERS = [version for version in binaries.postgres_versions() if version != NEWEST]
+
+_numbers = itertools.count(1)
+
+
+def pytest_report_header() -> list[str]:
+    """Say which servers the tests run on."""
+    found = []
+    for version in [NEWEST, *OTHERS]:
+        program = binaries.postgres(version) / "bin" / "postgres"
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+        found.append(answer.strip().removeprefix("postgres (PostgreSQL) ").split()[0])
+    account = " (servers run as another user)" if os.geteuid() == 0 else ""
+    return [f"servers: MongoDB {binaries.MONGO_VERSION}, PostgreSQL {', '.join(found)}{account}"]
+
+
+def fresh_name() -> str:
+    """Return a database name nobody has used."""
+    return f"test_{next(_numbers)}_{secrets.token_hex(3)}"
+
+
+class Cluster:
+    """A PostgreSQL server with its template, made when first asked for."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self._has_template = False
+
+    def empty(self) -> str:
+        return self.server.create_database(fresh_name())
+
+    def scheduler(self) -> str:
+        if not self._has_template:
+            from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - heavy, and few tests need it
+
+            upgrade(self.server.create_database(TEMPLATE))
+            self._has_template = True
+        return self.server.create_database(fresh_name(), template=TEMPLATE)
+
+    def drop(self, dsn: str) -> None:
+        self.server.drop_database(dsn.rpartition("/")[2])
+
+
+class Clusters:
+    """The PostgreSQL servers of this session by major version, started when first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._started: dict[int, Cluster] = {}
+
+    def get(self, version: int) -> Cluster:
+        if version not in self._started:
+            server = self._stack.enter_context(PostgresServer.start(version=version, fast=True))
+            self._started[version] = Cluster(server)
+        return self._started[version]
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    with ExitStack() as stack:
+        yield Clusters(stack)
+
+
+@pytest.fixture(scope="session")
+def mongo_server() -> Iterator[MongoServer]:
+    """MongoDB 6.0, a replica set, without authentication, with fail points (``configureFailPoint``)."""
+    with MongoServer.start(fast=True, parameters={"enableTestCommands": "1"}) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server(clusters: Clusters) -> PostgresServer:
+    """PostgreSQL 18."""
+    return clusters.get(NEWEST).server
+
+
+@pytest.fixture(scope="session", params=[NEWEST, *OTHERS], ids=lambda version: f"pg{version}")
+def any_cluster(clusters: Clusters, request: pytest.FixtureRequest) -> Cluster:
+    return clusters.get(request.param)
+
+
+@pytest.fixture(scope="session")
+def any_postgres(any_cluster: Cluster) -> PostgresServer:
+    """Every PostgreSQL that can be started here, one after the other: 18, 16, and Debian's where installed."""
+    return any_cluster.server
+
+
+@pytest.fixture(scope="session")
+def mongo_client(mongo_server: MongoServer) -> Iterator[MongoClient[Document]]:
+    with MongoClient[Document](mongo_server.uri) as client:
+        yield client
+
+
+@pytest.fixture
+def mongo_database(mongo_client: MongoClient[Document]) -> Iterator[Database[Document]]:
+    """An empty MongoDB database, dropped afterwards."""
+    name = fresh_name()
+    yield mongo_client[name]
+    mongo_client.drop_database(name)
+
+
+def _lend(make: Callable[[], str], cluster: Cluster) -> Iterator[str]:
+    dsn = make()
+    yield dsn
+    cluster.drop(dsn)
+
+
+@pytest.fixture
+def postgres_dsn(clusters: Clusters) -> Iterator[str]:
+    """An empty database on PostgreSQL 18."""
+    cluster = clusters.get(NEWEST)
+    yield from _lend(cluster.empty, cluster)
+
+
+@pytest.fixture
+def any_postgres_dsn(any_cluster: Cluster) -> Iterator[str]:
+    """An empty database on every PostgreSQL."""
+    yield from _lend(any_cluster.empty, any_cluster)
+
+
+@pytest.fixture
+def scheduler_dsn(clusters: Clusters) -> Iterator[str]:
+    """A database with both schemas at head, on PostgreSQL 18."""
+    cluster = clusters.get(NEWEST)
+    yield from _lend(cluster.scheduler, cluster)
+
+
+@pytest.fixture
+def any_scheduler_dsn(any_cluster: Cluster) -> Iterator[str]:
+    """A database with both schemas at head, on every PostgreSQL."""
+    yield from _lend(any_cluster.scheduler, any_cluster)
+
+
+@pytest.fixture
+def new_scheduler_dsn(clusters: Clusters) -> Iterator[Callable[[], str]]:
+    """As many databases with both schemas at head as the test calls for, on PostgreSQL 18."""
+    cluster = clusters.get(NEWEST)
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(cluster.scheduler())
+        return made[-1]
+
+    yield make
+    for dsn in made:
+        cluster.drop(dsn)
