@@ -1,0 +1,77 @@
+"""Writes the demo's data into a MongoDB database."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from migrator.embedded.demo.contents import COLLECTIONS, plan_of
+from migrator.embedded.demo.plan import Size
+from migrator.embedded.demo.planted import planted
+from migrator.errors import RefusedError
+
+SEED = 20251102
+"""The seed when none is given."""
+_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_DOCUMENTS = 5000
+
+
+def seed(
+    database: Database[Any],
+    size: Size,
+    seed: int = SEED,
+    *,
+    trouble: bool = True,
+    triggers: bool = False,
+    huge: bool = False,
+) -> Mapping[str, int]:
+    """Write the demo's data and return the number of documents by collection.
+
+    ``trouble`` adds the planted documents, ``huge`` a document close to MongoDB's limit of 16 MB among them, and
+    ``triggers`` a collection of triggers, which changes how schedules are read. Raises ``RefusedError`` when the
+    database holds anything already.
+    """
+    present = sorted(name for name in database.list_collection_names() if not name.startswith("system."))
+    if present:
+        raise RefusedError(f"database {database.name} is not empty: it has {', '.join(present[:5])}")
+    plan = plan_of(size, seed, triggers=triggers)
+    extra = planted(seed, huge=huge) if trouble else ()
+    written: dict[str, int] = {}
+    for name, documents in COLLECTIONS.items():
+        faulty = (item.raw for item in extra if item.collection == name)
+        count = insert(database[name], chain(documents(plan), faulty))
+        if count:
+            written[name] = count
+    return written
+
+
+def insert(collection: Collection[Any], documents: Iterator[bytes]) -> int:
+    """Insert raw documents, in their order, and return their number; one batch is written while the next is made."""
+    total = 0
+    writing: Future[object] | None = None
+    with ThreadPoolExecutor(1) as writer:
+        for batch in _batches(documents):
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(collection.insert_many, batch, ordered=False)
+            total += len(batch)
+        if writing is not None:
+            writing.result()
+    return total
+
+
+def _batches(documents: Iterator[bytes]) -> Iterator[list[RawBSONDocument]]:
+    batch: list[RawBSONDocument] = []
+    size = 0
+    for raw in documents:
+        if batch and (size + len(raw) > _BATCH_BYTES or len(batch) == _BATCH_DOCUMENTS):
+            yield batch
+            batch, size = [], 0
+        batch.append(RawBSONDocument(raw))
+        size += len(raw)
+    if batch:
+        yield batch
