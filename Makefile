@@ -1,0 +1,66 @@
+# make help says what there is. Needs Python 3.11 to 3.13; everything else is installed into .venv from requirements.lock.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help demo test lint format types imports check lock clean
+
+help: ## say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: $(STAMP) ## move a whole scheduler between two real servers and leave a report
+	@status=0; $(BIN)/migrator demo $(ARGS) || status=$$?; \
+	case $$status in \
+	0) ;; \
+	8) echo "make: documents were set aside, as planned: the demo plants some that cannot be moved" >&2 ;; \
+	*) exit $$status ;; \
+	esac
+
+test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some
+	$(BIN)/pytest $(ARGS)
+
+lint: $(STAMP) ## look for faults of style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP) ## lay out the code
+	$(BIN)/ruff format .
+
+types: $(STAMP) ## check the types
+	$(BIN)/mypy
+
+imports: $(STAMP) ## check that dependencies point one way
+	$(BIN)/lint-imports
+
+check: lint types imports test ## all of the above but the demo
+
+lock: $(STAMP) ## write requirements.lock anew; ARGS=--upgrade for newer versions
+	$(BIN)/python .ci/lock $(ARGS)
+
+clean: ## remove what make and the tools have made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last: an installation that was interrupted is done again.
+$(STAMP): requirements.lock pyproject.toml
+	@python=; \
+	for candidate in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
+		if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; \
+		then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "make: no Python 3.11, 3.12 or 3.13 with venv and ensurepip (on Debian: apt install python3-venv); name one with PYTHON=..." >&2; \
+		exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then \
+		echo "make: $(VENV) with $$("$$python" --version)" >&2; \
+		"$$python" -m venv --clear $(VENV); \
+	fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,118 @@
+"""The rules of the house that a file listing can hold: sizes, names, what must not be in any file."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LONGEST = 400
+USUAL = 150
+
+
+def tracked() -> list[Path]:
+    """Return the files of the project: what git knows and what it would take."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def python_files(*folders: str) -> list[Path]:
+    wanted = [ROOT / folder for folder in folders]
+    return [
+        path for path in tracked() if path.suffix == ".py" and any(path.is_relative_to(folder) for folder in wanted)
+    ]
+
+
+def texts() -> list[tuple[Path, str]]:
+    found = []
+    for path in tracked():
+        try:
+            found.append((path, path.read_text()))
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {named(path): len(path.read_text().splitlines()) for path in python_files("")}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+def test_most_files_are_short() -> None:
+    lengths = sorted(len(path.read_text().splitlines()) for path in python_files("migrator"))
+    assert lengths[len(lengths) // 2] <= USUAL
+
+
+def test_the_folder_of_revisions_does_not_shadow_the_library() -> None:
+    assert not (ROOT / "alembic" / "__init__.py").exists()
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    vague = {"utils", "util", "common", "helpers", "misc"}
+    assert [named(path) for path in python_files("migrator", "tests") if path.stem in vague] == []
+
+
+def test_test_folders_are_not_packages() -> None:
+    assert [named(path) for path in python_files("tests") if path.name == "__init__.py"] == []
+
+
+@pytest.mark.parametrize(
+    "forbidden",
+    [
+        pytest.param(r"/(?:work|root)/[\w.]", id="a path of one machine"),
+        pytest.param(r"(?:pypi\.org|files\.pythonhosted|/simple\b)", id="a package index"),
+    ],
+)
+def test_no_file_names(forbidden: str) -> None:
+    here = Path(__file__)
+    assert [named(path) for path, text in texts() if path != here and re.search(forbidden, text)] == []
+
+
+def test_the_lock_names_neither_an_index_nor_a_folder() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    assert re.findall(r"https?:|file:/|--(?:index-url|extra-index-url|find-links|trusted-host)|@ ", lock) == []
+
+
+def test_every_requirement_is_locked_with_hashes() -> None:
+    lock = (ROOT / "requirements.lock").read_text().replace("\\\n", " ")
+    entries = [line for line in lock.splitlines() if line and not line.startswith(("#", " "))]
+    pinned = {line.split("==")[0].lower() for line in entries if "--hash=sha256:" in line}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    for part in (project["project"]["optional-dependencies"], project["dependency-groups"]):
+        for group in part.values():
+            wanted += [entry for entry in group if isinstance(entry, str)]
+    names = {re.split(r"[\[<>=!~ ;]", entry)[0].lower() for entry in wanted}
+    assert names - pinned == set()
+    assert len(entries) == len(pinned)
+
+
+def test_every_exemption_from_a_rule_has_its_reason() -> None:
+    bare = re.compile(r"# (?:noqa(?!: [A-Z0-9, ]+ - \S)|type: ignore(?!\[[\w, -]+\]\s+# \S))")
+    here = Path(__file__)
+    found = [
+        f"{named(path)}:{number}"
+        for path in python_files("")
+        if path != here
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if bare.search(line)
+    ]
+    assert found == []
+
+
+def test_tests_neither_sleep_nor_skip() -> None:
+    found = []
+    for path in python_files("tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if name in {"time.sleep", "pytest.skip", "pytest.xfail", "pytest.mark.skip", "pytest.mark.xfail"}:
+                found.append(f"{named(path)}:{node.lineno} {name}")  # type: ignore[attr-defined]  # an expression has it
+    assert found == []
