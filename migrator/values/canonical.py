@@ -1,0 +1,50 @@
+"""Typed canonical bytes: the one place that decides whether two BSON values are the same.
+
+The bytes are BSON itself, with the keys of every document sorted by their UTF-8 bytes. Arrays keep their
+order and all types stay apart: int32, int64, double, bool; -0.0 and 0.0; a NaN equals a NaN of the same bits.
+Key order is not compared, except within a document-valued ``_id`` of the outermost document, where MongoDB
+itself tells orders apart. Dates count in milliseconds, as in BSON.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import bson
+from bson.code import Code
+from bson.dbref import DBRef
+
+from migrator.values.document import OPTIONS, with_doubles
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def canonical(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
+    """Return bytes that are equal exactly for the same values; raises what ``bson`` raises for others."""
+    ordered = _sorted(value)
+    if isinstance(value, Mapping) and isinstance(value.get("_id"), Mapping):
+        ordered["_id"] = value["_id"]
+    try:
+        return bson.encode({"": ordered}, codec_options=OPTIONS)
+    except OverflowError:
+        return bson.encode({"": with_doubles(ordered)}, codec_options=OPTIONS)
+
+
+def same(left: Any, right: Any) -> bool:  # noqa: ANN401 - any BSON value
+    """Tell whether two values are the same in type and content."""
+    return canonical(left) == canonical(right)
+
+
+def _sorted(value: Any) -> Any:  # noqa: ANN401 - any BSON value
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is DBRef:
+        value = value.as_doc()
+    if isinstance(value, Mapping):
+        # Python orders text by code point, which is the order of its UTF-8 bytes.
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_sorted(item) for item in value]
+    if kind is Code and value.scope is not None:
+        return Code(str(value), _sorted(value.scope))
+    return value

@@ -1,0 +1,113 @@
+"""Raw BSON to Python and back, one document at a time.
+
+Decoding folds several encodings into one value (a duplicate key, a deprecated type, an array whose keys are
+not 0, 1, ...). It is the caller's part to compare ``encode(decode(raw))`` with ``raw`` before a decoded
+document is trusted (design §6 a).
+"""
+
+from typing import Any, TypeAlias
+
+import bson
+from bson.code import Code
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
+from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
+
+Document: TypeAlias = dict[str, Any]
+
+OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+"""Naive UTC datetimes, ``DatetimeMS`` outside years 1-9999, every UUID subtype left as ``Binary``."""
+
+_RAW = DEFAULT_RAW_BSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
+_REFERENCE = b"$ref\0"
+_SMALLEST = 5
+_INT64 = 2**63
+
+
+class Undecodable(Exception):  # noqa: N818 - an outcome of one document, not a failure of the tool
+    """The bytes are no BSON document that Python can hold.
+
+    ``reason`` is a short stable code: ``bad-utf8``, ``unknown-type``, ``too-deep`` or ``malformed``.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def decode(raw: bytes) -> Document:
+    """Return the document, its types kept; raises ``Undecodable``."""
+    try:
+        if _REFERENCE in raw:
+            return _inflate_document(RawBSONDocument(raw, _RAW))
+        return bson.decode(raw, OPTIONS)
+    except InvalidBSON as error:
+        raise Undecodable(_reason(error)) from error
+    except RecursionError as error:
+        raise Undecodable("too-deep") from error
+
+
+def encode(document: Document) -> bytes:
+    """Return the BSON of a document.
+
+    An integer outside int64, which BSON lacks, is written as the double it must have been. Raises what
+    ``bson`` raises for values that are not BSON.
+    """
+    try:
+        return bson.encode(document, codec_options=OPTIONS)
+    except OverflowError:
+        return bson.encode(with_doubles(document), codec_options=OPTIONS)
+
+
+def split(batch: bytes) -> list[bytes]:
+    """Return the raw documents of a raw batch; raises ``Undecodable`` when the lengths do not add up."""
+    documents: list[bytes] = []
+    start, end = 0, len(batch)
+    while start < end:
+        size = int.from_bytes(batch[start : start + 4], "little", signed=True)
+        if size < _SMALLEST or start + size > end:
+            raise Undecodable("malformed")
+        documents.append(batch[start : start + size])
+        start += size
+    return documents
+
+
+def with_doubles(value: Any) -> Any:  # noqa: ANN401 - any BSON value
+    """Return the value with every integer outside int64 as a double."""
+    if isinstance(value, dict):
+        return {key: with_doubles(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [with_doubles(item) for item in value]
+    if type(value) is int and not -_INT64 <= value < _INT64:
+        return double_of(value)
+    return value
+
+
+def double_of(value: int) -> float:
+    """Return the double of an integer, infinite where the largest is too small."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _inflate_document(document: RawBSONDocument) -> Document:
+    return {key: _inflate(value) for key, value in document.items()}
+
+
+def _inflate(value: Any) -> Any:  # noqa: ANN401 - any BSON value
+    """Return the value with plain dictionaries; ``bson`` itself would make a DBRef of one with ``$ref``."""
+    if isinstance(value, RawBSONDocument):
+        return _inflate_document(value)
+    if isinstance(value, list):
+        return [_inflate(item) for item in value]
+    if isinstance(value, Code) and value.scope is not None:
+        return Code(str(value), {key: _inflate(member) for key, member in value.scope.items()})
+    return value
+
+
+def _reason(error: InvalidBSON) -> str:
+    text = str(error)
+    if "utf-8" in text or "utf8" in text or isinstance(error.__cause__, UnicodeDecodeError):
+        return "bad-utf8"
+    return "unknown-type" if "unknown BSON type" in text else "malformed"
