@@ -111,7 +111,7 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     missing: int = 0
     """Documents without their owner row."""
     quarantined: int = 0
-    """Set aside: decode rejects the document *and* the quarantine table holds it; rejected but not there is ``missing``."""
+    """Set aside: rejected *and* in the quarantine table; rejected and not there is ``missing``."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Left behind by a stated rule, by reason."""
     excluded: tuple[str, ...] = ()

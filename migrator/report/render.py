@@ -1,0 +1,101 @@
+"""From a result to HTML and Markdown: the same result always gives the same bytes.
+
+The HTML is one file without network or script; a test holds that no address stands in it that a browser would fetch.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+from migrator.report import words
+from migrator.report.view import arrange
+from migrator.result import Check, Result, encode
+
+HTML: Final = "report.html"
+MARKDOWN: Final = "report.md"
+RESULT: Final = "result.json"
+
+_MARKDOWN_SPECIAL: Final = frozenset("\\`*_[]<>|#~")
+
+
+def html(result: Result) -> bytes:
+    """Return the report as one HTML file."""
+    return _render(_html(), "report.html.j2", result)
+
+
+def markdown(result: Result) -> bytes:
+    """Return the report as Markdown (GitHub's tables)."""
+    return _render(_markdown(), "report.md.j2", result)
+
+
+RENDERINGS: Final = {HTML: html, MARKDOWN: markdown}
+"""File name → how to make it."""
+
+
+def write(result: Result, directory: Path) -> list[Path]:
+    """Write ``result.json`` and every rendering into ``directory``, which is made where it is missing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    files = {RESULT: encode(result), **{name: render(result) for name, render in RENDERINGS.items()}}
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    return [directory / name for name in files]
+
+
+def _render(environment: jinja2.Environment, template: str, result: Result) -> bytes:
+    text = environment.get_template(template).render(result=result, view=arrange(result))
+    return text.encode("utf-8")
+
+
+@cache
+def _html() -> jinja2.Environment:
+    return _environment(autoescape=True)
+
+
+@cache
+def _markdown() -> jinja2.Environment:
+    environment = _environment(autoescape=False)
+    environment.finalize = _escape_markdown
+    return environment
+
+
+def _environment(*, autoescape: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("migrator.report"),
+        autoescape=autoescape,  # noqa: S701 - off for Markdown only, which has an escape of its own
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "capital": lambda text: text[:1].upper() + text[1:],
+        "code": _code,
+        "duration": words.milliseconds,
+        "number": words.number,
+        "short": _short,
+        "status": lambda status: words.STATUS_WORDS[status],
+        "visible": words.visible,
+        "visible_text": words.visible_text,
+    }
+    return environment
+
+
+def _short(check: Check) -> str:
+    return words.short(check)
+
+
+def _code(text: str) -> Markup:
+    """Return a code span that nothing inside can end, nor a table cell."""
+    shown = words.visible(text).replace("|", "\\|")
+    ticks = "``" if "`" in shown else "`"
+    space = " " if "`" in shown else ""
+    return Markup(f"{ticks}{space}{shown}{space}{ticks}") if shown else Markup("")  # noqa: S704 - Markdown, escaped above
+
+
+def _escape_markdown(value: Any) -> Any:  # noqa: ANN401 - Jinja passes whatever stands in the braces
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return "".join(f"\\{one}" if one in _MARKDOWN_SPECIAL else one for one in value)
+    return value

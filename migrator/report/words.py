@@ -1,0 +1,172 @@
+"""The sentences and spellings of a report: what the verdict says, how numbers and keys are written."""
+
+from typing import Final
+
+from migrator.result import Check, Policy, Result, Status, Verdict
+
+STATUS_WORDS: Final[dict[Status, str]] = {
+    "passed": "passed",
+    "failed": "failed",
+    "unverified": "not verified",
+    "not-applicable": "not applicable",
+}
+
+VERDICT_WORDS: Final[dict[Verdict, str]] = {
+    "equal": "Equal",
+    "equal-but-quarantine": "Equal, with documents set aside",
+    "different": "Not equal",
+    "tool-failed": "Not finished",
+    "unverified": "Not proven",
+}
+
+_LONGEST_KEY: Final = 96
+_SPACES: Final = "\u202f\u00a0"
+_SECOND: Final = 1_000
+_MINUTE: Final = 60_000
+
+
+def number(value: int) -> str:
+    """Write a count with its thousands apart (narrow no-break space)."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def counted(value: int, one: str, many: str | None = None) -> str:
+    """Write a count with its noun: ``1 document``, ``3 documents``."""
+    return f"{number(value)} {one if value == 1 else many or one + 's'}"
+
+
+def listed(names: list[str]) -> str:
+    """Join names as a sentence does: ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def milliseconds(value: int) -> str:
+    """Write a duration for a reader: ``840 ms``, ``12.4 s``, ``3 min 05 s``."""
+    if value < _SECOND:
+        return f"{value} ms"
+    if value < _MINUTE:
+        return f"{value / _SECOND:.1f} s"
+    minutes, rest = divmod(value // _SECOND, 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def visible(text: str) -> str:
+    """Return a key as one visible line: what does not print is spelled out, what is very long is cut in the middle.
+
+    Spelling out also disarms the characters that turn the direction of a text.
+    """
+    shown = visible_text(text)
+    if len(shown) <= _LONGEST_KEY:
+        return shown
+    half = _LONGEST_KEY // 2
+    return f"{shown[:half]}…{shown[-half:]}"
+
+
+def visible_text(text: str) -> str:
+    """Return a sentence that may quote a name: whole, and with everything visible."""
+    return "".join(one if one.isprintable() or one in _SPACES else f"\\u{{{ord(one):x}}}" for one in text)
+
+
+def asked(policy: Policy) -> str:
+    """Return what the caller asked for, in words."""
+    parts = [
+        f"{name} {listed(list(areas))}"
+        for name, areas in (("only", policy.only), ("without", policy.skip), ("failing on", policy.fail_on))
+        if areas
+    ]
+    return "; ".join([*parts, *(["values shown"] if policy.values_shown else [])]) or "everything"
+
+
+def sentence(result: Result) -> str:
+    """Return the verdict in one sentence."""
+    counts = result.statuses()
+    made = len(result.evidence.checks)
+    aside = counted(result.evidence.quarantined, "document")
+    compared = any(check.area == "parity" and check.outcome.status == "passed" for check in result.evidence.checks)
+    equal = "Nothing was lost or changed" if compared else "Every check that applies has passed"
+    verdict = result.verdict()
+    if verdict == "equal":
+        return f"{equal}."
+    if verdict == "equal-but-quarantine":
+        return f"{equal}; {aside} could not be carried over and wait for a decision."
+    if verdict == "different":
+        failed = counts["failed"]
+        if not failed:
+            return "A warning that was declared a failure was raised."
+        return f"The two sides are not equal: {failed} of {counted(made, 'check')} failed."
+    if verdict == "tool-failed":
+        broke = sum(check.broke for check in result.evidence.checks)
+        return f"The verification did not finish: {broke} of {counted(made, 'check')} ended in an error."
+    return _unproven(counts["unverified"], made, skipped_areas(result))
+
+
+def _unproven(count: int, made: int, skipped: list[str]) -> str:
+    if not made:
+        return "Nothing was verified: no check was made."
+    reasons = []
+    if count:
+        reasons.append(f"{count} of {counted(made, 'check')} could not be made")
+    if skipped:
+        reasons.append(f"{listed(skipped)} {'was' if len(skipped) == 1 else 'were'} left out on request")
+    if not reasons:
+        reasons.append("some tables could not be compared")
+    return f"No difference was found, but {' and '.join(reasons)}."
+
+
+def rests_on(result: Result) -> list[str]:
+    """Return what the verdict rests on, and what it does not, each a sentence."""
+    evidence = result.evidence
+    said = []
+    if evidence.moved:
+        said.append(_moved(result))
+    counts = result.statuses()
+    said.append(
+        f"{counted(len(evidence.checks), 'check')}: "
+        + ", ".join(f"{number(count)} {STATUS_WORDS[status]}" for status, count in counts.items() if count)
+        + "."
+        if evidence.checks
+        else "No check was made."
+    )
+    settled = sum(tally.count for check in evidence.checks for tally in check.tallies if tally.severity == "settled")
+    if settled:
+        said.append(
+            f"{counted(settled, 'finding')} settled by a declared policy, listed below; none of them is a difference."
+        )
+    absent = [area.name for area in evidence.areas if area.standing == "absent"]
+    if absent:
+        said.append(f"Not looked at by this version of the tool: {listed(absent)}.")
+    said += [
+        f"{decision.kind}: decided by {decision.who} on {decision.at}, because {decision.why}."
+        for decision in evidence.decisions
+    ]
+    if evidence.policy.fail_on:
+        said.append(f"Warnings count as failures in {listed(list(evidence.policy.fail_on))}.")
+    return said
+
+
+def _moved(result: Result) -> str:
+    moved = result.evidence.moved
+    documents = sum(one.documents for one in moved)
+    matched = sum(one.matched for one in moved)
+    read = f"{counted(documents, 'document')} of {counted(len(moved), 'collection')} were read"
+    parts = [f"{read}, and {number(matched)} of them can be rebuilt from PostgreSQL, typed and complete"]
+    skipped = sum(sum(one.skipped.values()) for one in moved)
+    apart = sum(one.differing + one.missing for one in moved)
+    aside = sum(one.quarantined for one in moved)
+    if aside:
+        parts.append(f"{number(aside)} {'is' if aside == 1 else 'are'} in quarantine")
+    if skipped:
+        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} left behind by a stated rule")
+    if apart:
+        parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")
+    return "; ".join(parts) + "."
+
+
+def skipped_areas(result: Result) -> list[str]:
+    """Return the areas that the caller left out."""
+    return [area.name for area in result.evidence.areas if area.standing == "skipped"]
+
+
+def short(check: Check) -> str:
+    """Return a check's id without its area."""
+    return check.id.partition(".")[2] or check.id

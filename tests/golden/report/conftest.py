@@ -1,0 +1,279 @@
+"""Fabricated results: a verification with all kinds of trouble, and one without any."""
+
+import pytest
+
+from migrator.result import (
+    FAILED,
+    PASSED,
+    Area,
+    Cell,
+    Check,
+    Decision,
+    Edge,
+    Evidence,
+    Exhibit,
+    Finding,
+    Loss,
+    Machine,
+    Measurement,
+    Moved,
+    Policy,
+    Quarantined,
+    Result,
+    Run,
+    Tally,
+    build,
+    not_applicable,
+    unverified,
+)
+
+TABLES = ("schedules", "triggers", "runs", "graph_jobs", "policy_jobs", "impact_snapshots", "locks", "handlers")
+HOSTILE = "run-\u202e<script>alert(1)</script>|`x`\n"
+
+
+@pytest.fixture
+def clean_result() -> Result:
+    evidence = Evidence(
+        basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
+        areas=(
+            Area(name="schema", title="The target's schema", standing="checked"),
+            Area(name="parity", title="Everything is there, and equal", standing="checked"),
+        ),
+        tables=("runs",),
+        checks=(
+            Check(id="schema.revision", area="schema", title="The schema is at its latest revision", outcome=PASSED),
+            Check(
+                id="parity.round-trip",
+                area="parity",
+                title="Every document can be rebuilt",
+                requirements=("0-X1", "1-M1"),
+                outcome=PASSED,
+                counts={"documents": 12_000, "rows": 12_000},
+                cells=(Cell(table="runs", outcome=PASSED, count=12_000, unit="rows"),),
+            ),
+        ),
+        moved=(Moved(collection="runs", tables=("runs",), documents=12_000, matched=12_000, rows=12_000, clean=12_000),),
+    )
+    return build(evidence, Run(name="20261120-170000", durations_ms={"parity.round-trip": 4_210}))
+
+
+@pytest.fixture
+def troubled_result() -> Result:
+    """Every kind of part that a result can have, and keys that try to break out of the page."""
+    policy_tables = ("policy_jobs",)
+    moved = (
+        Moved(
+            collection="schedules",
+            tables=("schedules", "triggers"),
+            documents=1_204,
+            matched=1_201,
+            quarantined=3,
+            rows=2_388,
+            clean=1_150,
+            residue=51,
+        ),
+        Moved(
+            collection="runs",
+            tables=("runs",),
+            documents=15_000,
+            matched=14_871,
+            differing=118,
+            missing=2,
+            quarantined=9,
+            rows=14_989,
+            extra=4,
+            clean=14_310,
+            residue=561,
+        ),
+        Moved(
+            collection="policy_runs",
+            tables=policy_tables,
+            documents=840,
+            matched=840,
+            rows=840,
+            clean=840,
+        ),
+        Moved(
+            collection="locks",
+            tables=("locks",),
+            documents=40,
+            matched=7,
+            skipped={"expired": 33},
+            rows=7,
+            clean=7,
+        ),
+        Moved(collection="impact_snapshots", tables=("impact_snapshots",), documents=0, matched=0),
+    )
+    findings = [
+        Finding(
+            severity="difference",
+            cause="time-precision",
+            collection="runs",
+            table="runs",
+            key=HOSTILE if index == 0 else f"run_{index:032x}",
+            path="started_at",
+            side="row",
+            words=("the value of started_at differs (datetime)",),
+        )
+        for index in range(30)
+    ]
+    round_trip = Check(
+        id="parity.round-trip",
+        area="parity",
+        title="Every document can be rebuilt from its rows",
+        requirements=("0-X1", "0-T2.7.1", "1-M1"),
+        outcome=FAILED,
+        counts={"documents": 17_084, "matched": 16_919, "differing": 118, "missing": 2},
+        cells=(
+            Cell(table="schedules", outcome=PASSED, count=1_201, unit="rows"),
+            Cell(table="triggers", outcome=PASSED, count=1_187, unit="rows"),
+            Cell(table="runs", outcome=FAILED, count=14_989, unit="rows"),
+            Cell(table="policy_jobs", outcome=PASSED, count=840, unit="rows"),
+            Cell(table="locks", outcome=PASSED, count=7, unit="rows"),
+            Cell(table="impact_snapshots", outcome=unverified("the copy of impact_snapshots is not finished")),
+            Cell(table="handlers", outcome=not_applicable("no collection feeds this table")),
+        ),
+        tallies=(
+            Tally(
+                severity="difference",
+                cause="time-precision",
+                collection="runs",
+                table="runs",
+                path="started_at",
+                title="times that differ by less than a second",
+                fix="compare the field with the profile's decode and encode",
+                count=112,
+                keys=("run_0001", "run_0002"),
+            ),
+            Tally(
+                severity="difference",
+                cause="number-type",
+                collection="runs",
+                path="stats.queued",
+                title="the same number in another type (int32, int64, double, decimal)",
+                fix="compare the field with the profile's decode and encode",
+                count=6,
+                keys=(HOSTILE,),
+            ),
+            Tally(
+                severity="settled",
+                cause="orphan",
+                collection="runs",
+                path="schedule_id",
+                title="a reference to a document that is not there",
+                fix="the column stays null, the text stays in the residue",
+                count=37,
+                keys=("run_0007",),
+            ),
+        ),
+        findings=tuple(findings),
+        findings_total=118,
+        limits=("The order of keys inside documents is not compared.",),
+    )
+    locking = Check(
+        id="locking.contention",
+        area="locking",
+        title="One winner per lock under contention",
+        outcome=PASSED,
+        exhibits=(
+            Exhibit(
+                kind="table",
+                title="Contenders and winners",
+                columns=("lock", "contenders", "winners"),
+                rows=(("leader", 8, 1), ("retention", 8, 1)),
+                rows_total=2,
+            ),
+        ),
+    )
+    checks = (
+        Check(
+            id="schema.revision",
+            area="schema",
+            title="The schema is at its latest revision",
+            requirements=("0-T2.2.1",),
+            outcome=PASSED,
+        ),
+        Check(
+            id="schema.catalogue",
+            area="schema",
+            title="The live catalogue is the declared one",
+            requirements=("0-T2.2.2",),
+            outcome=PASSED,
+            cells=tuple(Cell(table=table, outcome=PASSED) for table in TABLES),
+        ),
+        round_trip,
+        Check(
+            id="parity.aggregates",
+            area="parity",
+            title="Both databases compute the same figures",
+            requirements=("0-X1",),
+            outcome=unverified("too many documents are set aside to leave them out one by one"),
+        ),
+        locking,
+        Check(
+            id="performance.claim",
+            area="performance",
+            title="A run is claimed in time",
+            outcome=PASSED,
+            tallies=(
+                Tally(severity="warning", cause="slow", title="a timing above its ceiling", fix="look at the plan", count=1),
+            ),
+        ),
+    )
+    evidence = Evidence(
+        basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
+        policy=Policy(skip=("workers",)),
+        decisions=(Decision(kind="fresh start", who="R. Lind", at="2026-11-20", why="no history is needed", tool="0.1.0"),),
+        areas=(
+            Area(name="schema", title="The target's schema", standing="checked"),
+            Area(name="parity", title="Everything is there, and equal", standing="checked"),
+            Area(name="transitions", title="State machines", standing="checked"),
+            Area(name="locking", title="Locks under contention", standing="checked"),
+            Area(name="workers", title="Workers and their heartbeats", standing="skipped", reason="left out by --skip"),
+            Area(
+                name="execution",
+                title="From due to done",
+                standing="absent",
+                reason="not checked by this version of the tool",
+            ),
+            Area(name="performance", title="Times with ceilings", standing="checked"),
+        ),
+        tables=TABLES,
+        checks=checks,
+        moved=moved,
+        quarantine=(
+            Quarantined(
+                collection="runs",
+                reason="unknown-value",
+                path="state",
+                expected="one of planning, queued, running, completed, error, cancelled",
+                count=9,
+                keys=("run_00ff", HOSTILE),
+            ),
+            Quarantined(collection="schedules", reason="no-tenant", path="tenantId", expected="a tenant", count=3),
+        ),
+        losses=(
+            Loss(collection="runs", path="createdAt", kind="precision", count=412, kept=True),
+            Loss(collection="schedules", path="name", kind="nul", count=2, kept=False),
+        ),
+        machines=(
+            Machine(
+                name="run",
+                states=("queued", "running"),
+                edges=(
+                    Edge(before="queued", after="running", allowed=True, exercised=12, outcome=PASSED),
+                    Edge(before="running", after="queued", allowed=False, exercised=12, outcome=PASSED),
+                ),
+            ),
+        ),
+        left_out=("collection audit_old is in no profile: not copied, so not compared",),
+    )
+    run = Run(
+        name="20261120-170412",
+        started_at="2026-11-20T17:04:12+00:00",
+        finished_at="2026-11-20T17:05:40+00:00",
+        durations_ms={"parity.round-trip": 61_400, "schema.catalogue": 840, "schema.revision": 12},
+        environment={"mongodb": "6.0.27", "postgresql": "18.4", "python": "3.11.7", "time zone data": "2026.6"},
+        measurements=(Measurement(check="performance.claim", name="claim p95", unit="ms", value=12.5, ceiling=10.0),),
+    )
+    return build(evidence, run)
