@@ -13,7 +13,7 @@ NAMES = ("stellaops", "agenda")
 """Every profile; each is a module of this package that has ``PROFILE``."""
 
 
-def profile(name: str) -> "Profile":
+def load_profile(name: str) -> "Profile":
     """Return the profile of this name; it is imported only now.
 
     Raises ``ConfigurationError`` for an unknown name, with the nearest one.

@@ -1,0 +1,1 @@
+"""The copy: census, plan, extract, transform, load, ledger."""

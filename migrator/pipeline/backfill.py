@@ -1,0 +1,304 @@
+"""The copy as a whole: plan or resume, chunks in the order of the foreign keys, closing passes."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import msgspec
+
+from migrator import signals
+from migrator.config import Settings
+from migrator.errors import RefusedError, UnreachableError
+from migrator.pipeline import deferred, ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.closing import close_links, settle_duplicates
+from migrator.pipeline.copy import copy_chunk
+from migrator.pipeline.executors import executor, workers
+from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
+from migrator.pipeline.plan import Found, Scope
+from migrator.pipeline.sessions import Sessions
+from migrator.sources.profile import Profile
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import Connection, speaking_of
+from migrator.telemetry import Progress
+from migrator.values.identity import stable_hash64
+
+LOCK_KEY = stable_hash64("*/migrator/backfill")
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call of backfill did."""
+
+    plan: Plan
+    resumed: bool
+    complete: bool
+    """False when it was interrupted: chunks are left, and another call goes on with them."""
+    chunks: int
+    """Chunks done by this call."""
+    documents: int
+    rows: int
+    written: int
+    quarantined: int
+    """Documents in quarantine now, in the scope of the plan."""
+    skipped: int
+    orphans: int
+    unknown_collections: tuple[str, ...]
+    by_collection: dict[str, ChunkDone]
+
+
+def backfill(
+    settings: Settings,
+    scope: Scope,
+    *,
+    restart: bool = False,
+    dry_run: bool = False,
+    position: bool = True,
+) -> Backfill:
+    """Copy the source into the target, or go on with an unfinished copy; a second call writes nothing.
+
+    Raises ``RefusedError`` when the target holds foreign rows, another backfill runs, an unfinished copy was begun
+    under other conditions, or the source has no collection of the profile; ``UnreachableError`` when a server fails
+    for good.
+    """
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+            return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
+    finally:
+        sessions.close()
+
+
+def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> Backfill:
+    settings, target, profile = sessions.settings, sessions.target, sessions.profile
+    plans.check_scope(profile, scope)
+    found, unknown = plans.survey(sessions.source, profile, settings)
+    if not found:
+        raise RefusedError(
+            f"database {sessions.source.name} has no collection of profile {profile.name}"
+            + (f"; it has: {', '.join(unknown[:10])}" if unknown else "; it is empty")
+        )
+    plans.guard_foreign(target, profile)
+    chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+    _require_parents(target, profile, scope, {one.collection.name for one in found})
+    plan = ledger.latest_plan(target, "open")
+    if plan is not None and restart and not dry_run:
+        ledger.set_plan_state(target, plan.id, "abandoned")
+        plan = None
+    resumed = plan is not None and not dry_run
+    if plan is None or dry_run:
+        plan = plans.new_plan(sessions.source, profile, settings, scope, found, position=position)
+        chunks = _cut(sessions, chosen)
+        if not dry_run:
+            _store(sessions, plan, chosen, chunks)
+    else:
+        plans.guard_resume(plan, sessions.source, profile, settings, scope)
+        chunks = ledger.chunks_of(target, plan.id)
+    pending = [chunk for chunk in chunks if not chunk.done]
+    progress = Progress("dry run" if dry_run else "backfill", sum(chunk.estimated for chunk in pending))
+    jobs = [
+        ChunkJob(
+            settings=settings,
+            plan=plan,
+            context=plans.plan_context(plan),
+            chunk=chunk,
+            tenants=scope.tenants,
+            dry_run=dry_run,
+        )
+        for chunk in pending
+    ]
+    done, interrupted = run_chunks(settings, profile, jobs, progress)
+    progress.close()
+    orphans = 0
+    if not dry_run and not interrupted:
+        orphans = _close(sessions, plan)
+    return _result(
+        target, plan, done, resumed=resumed, complete=not interrupted, orphans=orphans, unknown=unknown, dry_run=dry_run
+    )
+
+
+def _close(sessions: Sessions, plan: Plan) -> int:
+    target = sessions.target
+    orphans = sum(close_links(target, plan).values())
+    settle_duplicates(sessions, plan, plans.plan_context(plan))
+    deferred.restore(sessions.settings, workers(sessions.settings.copy))
+    ledger.set_plan_state(target, plan.id, "complete")
+    for table in sorted({record.table for one in sessions.profile.collections for record in one.tables}):
+        target.execute(f"ANALYZE scheduler.{table}")
+    return orphans
+
+
+def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:
+    chunks: list[PlannedChunk] = []
+    for one in chosen:
+        mode = plans.load_mode(sessions.target, one.collection)
+        chunks.extend(plans.cut(sessions.source, one, sessions.settings, mode))
+    return chunks
+
+
+def _store(sessions: Sessions, plan: Plan, chosen: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:
+    with sessions.target.transaction():
+        ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
+        _defer(sessions, plan, chosen, chunks)
+    signals.passed(signals.AFTER_PLAN_STORED)
+
+
+def _defer(sessions: Sessions, plan: Plan, found: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:
+    direct = {chunk.collection for chunk in chunks if chunk.mode == "direct"}
+    documents: dict[str, int] = {}
+    kept: set[str] = set()
+    for one in found:
+        for record in one.collection.tables:
+            documents[record.table] = documents.get(record.table, 0) + one.documents
+            if one.collection.name not in direct:
+                kept.add(record.table)
+    tables = [name for name, count in documents.items() if name not in kept and count >= deferred.WORTHWHILE_DOCUMENTS]
+    if tables:
+        deferred.defer(sessions.target, plan.id, tables)
+
+
+def levels(profile: Profile) -> dict[str, int]:
+    """Return collection → how many collections deep its parents go."""
+    depth: dict[str, int] = {}
+    for collection in profile.collections:  # parents come first in a profile
+        depth[collection.name] = 1 + max((depth[name] for name in collection.after), default=-1)
+    return depth
+
+
+def run_chunks(
+    settings: Settings, profile: Profile, jobs: Sequence[ChunkJob], progress: Progress
+) -> tuple[list[ChunkDone], bool]:
+    """Run the chunks, parents before what refers to them; return what was done, and whether it was interrupted."""
+    depth = levels(profile)
+    done: list[ChunkDone] = []
+    if not jobs:
+        return done, False
+    with executor(settings.copy) as pool:
+        for level in sorted({depth[job.chunk.collection] for job in jobs}):
+            batch = [job for job in jobs if depth[job.chunk.collection] == level]
+            if not _run_level(pool, batch, done, progress):
+                return done, True
+    return done, False
+
+
+def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkDone], progress: Progress) -> bool:
+    """Run chunks that do not depend on each other; on Ctrl-C finish those that run, and return False."""
+    futures = [pool.submit(copy_chunk, job) for job in jobs]
+    try:
+        for future in as_completed(futures):
+            _count(future.result(), done, progress)
+    except KeyboardInterrupt:
+        progress.waiting("for the running chunks to finish; what is done is kept")
+        running = [future for future in futures if not future.cancel() and not future.done()]
+        for future in running:
+            _count_if_done(future, done, progress)
+        return False
+    except BrokenProcessPool as error:
+        raise UnreachableError("a worker process was killed (out of memory?); call backfill again to go on") from error
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    return True
+
+
+def _count_if_done(future: "Future[ChunkDone]", done: list[ChunkDone], progress: Progress) -> None:
+    try:
+        _count(future.result(), done, progress)
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the call ends as interrupted anyway; the chunk stays pending
+        return
+
+
+def _count(result: ChunkDone, done: list[ChunkDone], progress: Progress) -> None:
+    done.append(result)
+    progress.add(result.documents, sum(result.rows.values()), result.bytes, result.quarantined)
+
+
+def _require_parents(target: Connection, profile: Profile, scope: Scope, present: set[str]) -> None:
+    known = profile.by_name()
+    for name in scope.only:
+        for parent in known[name].after:
+            if parent in scope.only or parent not in present or _loaded(target, parent):
+                continue
+            raise RefusedError(
+                f"--only {name} needs {parent} loaded first: its rows are referred to; add --only {parent}"
+            )
+
+
+def _loaded(target: Connection, collection: str) -> bool:
+    row = target.execute(
+        "SELECT EXISTS (SELECT FROM migration.chunks WHERE collection = %s GROUP BY plan_id"
+        " HAVING bool_and(state = 'done'))",
+        (collection,),
+    ).fetchone()
+    return row == (True,)
+
+
+def _result(
+    target: Connection,
+    plan: Plan,
+    done: Sequence[ChunkDone],
+    *,
+    resumed: bool,
+    complete: bool,
+    orphans: int,
+    unknown: tuple[str, ...],
+    dry_run: bool,
+) -> Backfill:
+    by_collection: dict[str, ChunkDone] = {}
+    for one in done:
+        sofar = by_collection.get(one.collection)
+        by_collection[one.collection] = one if sofar is None else _add(sofar, one)
+    if dry_run:
+        quarantined = sum(one.quarantined for one in done)
+    else:
+        row = target.execute(
+            "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open'", (plan.profile,)
+        ).fetchone()
+        quarantined = row[0] if row else 0
+    return Backfill(
+        plan=plan,
+        resumed=resumed,
+        complete=complete,
+        chunks=len(done),
+        documents=sum(one.documents for one in done),
+        rows=sum(sum(one.rows.values()) for one in done),
+        written=sum(sum(one.written.values()) for one in done),
+        quarantined=quarantined,
+        skipped=sum(sum(one.skipped.values()) for one in done),
+        orphans=orphans,
+        unknown_collections=unknown,
+        by_collection=by_collection,
+    )
+
+
+def _add(one: ChunkDone, other: ChunkDone) -> ChunkDone:
+    def both(name: str) -> dict[str, int]:
+        left, right = getattr(one, name), getattr(other, name)
+        return {key: left.get(key, 0) + right.get(key, 0) for key in sorted({*left, *right})}
+
+    return ChunkDone(
+        collection=one.collection,
+        ordinal=one.ordinal,
+        documents=one.documents + other.documents,
+        bytes=one.bytes + other.bytes,
+        skipped=both("skipped"),
+        quarantined=one.quarantined + other.quarantined,
+        rows=both("rows"),
+        written=both("written"),
+        clean=one.clean + other.clean,
+    )
+
+
+@contextmanager
+def alone(target: Connection) -> Iterator[None]:
+    """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
+    row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
+    if row != (True,):
+        raise RefusedError("another backfill is writing to this target; wait for it, or end it")
+    try:
+        yield
+    finally:
+        if not target.closed:
+            target.execute("SELECT pg_advisory_unlock(%s)", (LOCK_KEY,))

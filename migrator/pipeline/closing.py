@@ -1,0 +1,161 @@
+"""What can only be done when every document is loaded: forward references, and who keeps a contested key."""
+
+from collections import Counter
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+from psycopg import sql
+
+from migrator import signals
+from migrator.pipeline import ledger
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY
+from migrator.pipeline.model import Plan, SetAside
+from migrator.pipeline.references import ORPHAN
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.transform import Prepared, Row, prepare, render
+from migrator.sources.profile import Collection, Context
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.rows import table_name, upsert
+from migrator.values import identity
+from migrator.values.rowbytes import codec
+
+
+def close_links(target: Connection, plan: Plan) -> Counter[str]:
+    """Fill the references into their own table whose row is stored now; count what stays empty, by collection."""
+    with target.transaction():
+        places = target.execute(
+            "SELECT DISTINCT record_table, column_name, target_table FROM migration.pending_links ORDER BY 1, 2, 3"
+        ).fetchall()
+        for table, column, referred in places:
+            target.execute(
+                sql.SQL(
+                    "UPDATE {table} AS stored SET {column} = link.target_id, extra = link.resolved_extra"
+                    " FROM migration.pending_links AS link"
+                    " WHERE link.record_table = {name} AND link.column_name = {column_name}"
+                    " AND stored.id = link.row_id"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE other.id = link.target_id)"
+                ).format(
+                    table=table_name(table),
+                    column=sql.Identifier(column),
+                    name=sql.Literal(table),
+                    column_name=sql.Literal(column),
+                    referred=table_name(referred),
+                )
+            )
+            target.execute(
+                sql.SQL(
+                    "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
+                    " AND link.column_name = {column}"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE other.id = link.target_id)"
+                ).format(name=sql.Literal(table), column=sql.Literal(column), referred=table_name(referred))
+            )
+        left: Counter[str] = Counter()
+        for name, column, count in target.execute(
+            "SELECT collection, column_name, count(*) FROM migration.pending_links GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall():
+            left[name] += count
+            notes = Counter({("finding", ORPHAN, column): count})
+            ledger.store_notes(target, plan.id, name, ledger.CLOSING_PASS, notes)
+        target.execute("DELETE FROM migration.pending_links")
+    signals.passed(signals.AFTER_LINKS_CLOSED)
+    return left
+
+
+def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> int:
+    """Give every contested key to the first document in MongoDB's ``_id`` order; return how many changed hands.
+
+    Which document was stored first depends on the workers; who keeps the key must not.
+    """
+    changed = 0
+    contested = sessions.target.execute(
+        "SELECT collection, source_id, reason, path, expected FROM migration.quarantine"
+        " WHERE profile = %s AND state = 'open' AND reason = ANY(%s) ORDER BY collection, source_key",
+        (plan.profile, [DUPLICATE_ID, DUPLICATE_KEY]),
+    ).fetchall()
+    collections = sessions.profile.by_name()
+    for name, source_id, *why in contested:
+        contest = _Contest(sessions, plan, collections[name], context)
+        changed += contest.settle(
+            source_id, SetAside(source_id="", reason=why[0], path=why[1], expected=why[2], raw=b"")
+        )
+    signals.passed(signals.AFTER_DUPLICATES_SETTLED)
+    return changed
+
+
+class _Contest:
+    """One collection's contested keys."""
+
+    def __init__(self, sessions: Sessions, plan: Plan, collection: Collection, context: Context) -> None:
+        self._sessions = sessions
+        self._plan = plan
+        self._collection = collection
+        self._context = context
+
+    def settle(self, loser_id: str, reason: SetAside) -> int:
+        """Store the document that was set aside instead of the holder, if it comes first; return 1 when it did."""
+        loser = self._read(loser_id)
+        holder_id = None if loser is None else self._holder(loser)
+        if loser is None or holder_id is None or holder_id == loser_id or not self._first(loser_id, holder_id):
+            return 0
+        holder = self._read(holder_id)
+        if holder is None:
+            return 0
+        target, plan, name = self._sessions.target, self._plan, self._collection.name
+        rows = self._rows(loser)
+        kept = {_row_key(row) for row in rows}
+        with target.transaction():
+            for row in reversed(self._rows(holder)):
+                if _row_key(row) not in kept:
+                    target.execute(
+                        sql.SQL("DELETE FROM {} WHERE id = %s").format(table_name(row.record.table)),
+                        (_row_key(row)[1],),
+                    )
+            for row in rows:
+                upsert(target, row.record.table, codec(type(row.record)), [row.head + row.tail], whoever=True)
+            ledger.release(target, plan.profile, name, [loser_id])
+            ledger.set_aside(target, plan, name, [msgspec.structs.replace(reason, source_id=holder_id, raw=holder.raw)])
+        return 1
+
+    def _read(self, source_id: str) -> Prepared | None:
+        name = self._sessions.name_of(self._collection.name)
+        wanted = identity.parse_source_id(source_id)
+        for batch in self._sessions.source[name].find_raw_batches({"_id": {"$eq": wanted}}):
+            return prepare(self._collection, self._context, cast("bytes", batch))
+        return None
+
+    def _rows(self, prepared: Prepared) -> list[Row]:
+        resolver = self._sessions.resolver
+        resolver.learn(self._collection, [prepared])
+        return render(self._collection, prepared, resolver.resolve(self._collection, prepared).rows)[0]
+
+    def _holder(self, loser: Prepared) -> str | None:
+        """Return the source id of the document that holds a key of this one's."""
+        owner: Any = loser.rows[0]
+        if "source" not in owner.__struct_fields__:
+            row = self._sessions.target.execute(
+                sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s").format(table_name(owner.table)), (owner.id,)
+            ).fetchone()
+            return None if row is None else str(row[0])
+        for key in (("id",), *self._collection.unique):
+            row = self._sessions.target.execute(
+                sql.SQL("SELECT source_id FROM {} WHERE {} AND source = %s").format(
+                    table_name(owner.table),
+                    sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in key),
+                ),
+                (*(getattr(owner, name) for name in key), owner.source),
+            ).fetchone()
+            if row is not None and row[0] != owner.source_id:
+                return str(row[0])
+        return None
+
+    def _first(self, one: str, other: str) -> bool:
+        """Tell whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""
+        keys = [identity.parse_source_id(one), identity.parse_source_id(other)]
+        name = self._sessions.name_of(self._collection.name)
+        found = self._sessions.source[name].find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
+        return [identity.source_id(document["_id"]) for document in found] == [one]
+
+
+def _row_key(row: Row) -> tuple[str, UUID]:
+    return row.record.table, row.record.id  # type: ignore[attr-defined] # every loaded record has an id

@@ -1,0 +1,115 @@
+"""Indexes and foreign keys that a first load builds afterwards: cheaper once than row by row.
+
+What is dropped is written down in the same transaction that drops it, and what is restored in the same transaction that
+restores it, so that a killed run leaves a list of what is still owed. Uniqueness is never deferred: it is what refuses a second copy.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import msgspec
+from psycopg import sql
+
+from migrator import signals
+from migrator.config import Settings
+from migrator.store.postgres.connection import Connection, open_target
+from migrator.store.postgres.rows import SCHEMA
+
+MAINTENANCE_MEMORY = "256MB"
+WORTHWHILE_DOCUMENTS = 10_000
+"""Below this a table is loaded with everything in place."""
+
+
+class Owed(msgspec.Struct, frozen=True):
+    """An index or constraint that is to be built again."""
+
+    id: int
+    table: str
+    kind: str
+    name: str
+    definition: str
+
+
+def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
+    """Drop the non-unique indexes and foreign keys of these empty tables; return how many."""
+    names = sorted(set(tables))
+    constraints = target.execute(
+        "SELECT rel.relname, con.conname, pg_get_constraintdef(con.oid)"
+        " FROM pg_constraint AS con JOIN pg_class AS rel ON rel.oid = con.conrelid"
+        " WHERE con.contype = 'f' AND rel.relnamespace = %s::regnamespace AND rel.relname = ANY(%s) ORDER BY 1, 2",
+        (SCHEMA, names),
+    ).fetchall()
+    indexes = target.execute(
+        "SELECT rel.relname, idx.relname, pg_get_indexdef(idx.oid)"
+        " FROM pg_index AS i JOIN pg_class AS rel ON rel.oid = i.indrelid"
+        " JOIN pg_class AS idx ON idx.oid = i.indexrelid"
+        " WHERE NOT i.indisunique AND rel.relnamespace = %s::regnamespace AND rel.relname = ANY(%s) ORDER BY 1, 2",
+        (SCHEMA, names),
+    ).fetchall()
+    for kind, found in (("constraint", constraints), ("index", indexes)):
+        for table, name, definition in found:
+            target.execute(
+                "INSERT INTO migration.deferred_ddl (plan_id, target_table, kind, name, definition, dropped_at)"
+                " VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
+                (plan, table, kind, name, definition),
+            )
+            target.execute(_drop(kind, table, name))
+    return len(constraints) + len(indexes)
+
+
+def owed(target: Connection) -> list[Owed]:
+    """Return what is still to be built again: indexes first, constraints then, since these may use those."""
+    rows = target.execute(
+        "SELECT id, target_table, kind, name, definition FROM migration.deferred_ddl WHERE restored_at IS NULL"
+        " ORDER BY kind DESC, target_table, id"
+    )
+    return [Owed(*row) for row in rows]
+
+
+def restore(settings: Settings, connections: int) -> int:
+    """Build everything that is owed, over ``connections`` connections at once; return how many."""
+    with open_target(settings, autocommit=True) as target:
+        due = owed(target)
+    signals.passed(signals.BEFORE_DEFERRED_RESTORED)
+    for kind in ("index", "constraint"):
+        by_table: dict[str, list[Owed]] = {}
+        for one in due:
+            if one.kind == kind:
+                by_table.setdefault(one.table, []).append(one)
+        # One thread per table: foreign keys of one table would wait for each other's locks.
+        groups = list(by_table.values()) if kind == "constraint" else [[one] for one in due if one.kind == kind]
+        with ThreadPoolExecutor(max(1, connections)) as pool:
+            for _ in pool.map(lambda group: _build(settings, group), groups):
+                pass
+    return len(due)
+
+
+def _build(settings: Settings, group: list[Owed]) -> None:
+    with open_target(settings, autocommit=True) as target:
+        target.execute(sql.SQL("SET maintenance_work_mem = {}").format(MAINTENANCE_MEMORY))
+        for one in group:
+            with target.transaction():
+                row = target.execute(
+                    "SELECT restored_at IS NULL FROM migration.deferred_ddl WHERE id = %s FOR UPDATE", (one.id,)
+                ).fetchone()
+                if row == (True,):
+                    target.execute(_create(one))
+                    target.execute(
+                        "UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (one.id,)
+                    )
+
+
+def _drop(kind: str, table: str, name: str) -> sql.Composed:
+    if kind == "index":
+        return sql.SQL("DROP INDEX {}").format(sql.Identifier(SCHEMA, name))
+    return sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(sql.Identifier(SCHEMA, table), sql.Identifier(name))
+
+
+def _create(one: Owed) -> sql.Composed:
+    definition = sql.SQL(one.definition)  # what the server itself printed when it was dropped
+    if one.kind == "index":
+        return sql.Composed([definition])
+    return sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}").format(
+        sql.Identifier(SCHEMA, one.table), sql.Identifier(one.name), definition
+    )

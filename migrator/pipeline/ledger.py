@@ -1,0 +1,258 @@
+"""The ledger in the schema ``migration``: plans, chunks, and what each chunk set aside or counted.
+
+A chunk's entry commits in the same transaction as its rows: that is the whole resume guarantee.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from psycopg.types.json import Jsonb
+
+from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk, SetAside
+from migrator.store.postgres.connection import Connection
+
+State = Literal["open", "complete", "abandoned"]
+CLOSING_PASS = -1
+"""The ordinal of what a closing pass counted."""
+
+
+def latest_plan(connection: Connection, state: State | None = None) -> Plan | None:
+    """Return the newest plan (in ``state``), without its chunks."""
+    condition = "" if state is None else "WHERE state = %s"
+    row = connection.execute(
+        "SELECT id, profile, profile_version, tool_version, config_digest, source_identity, as_of, state, context,"
+        f" stream_position FROM migration.plans {condition} ORDER BY created_at DESC, id LIMIT 1",
+        () if state is None else (state,),
+    ).fetchone()
+    if row is None:
+        return None
+    return Plan(
+        id=row[0],
+        profile=row[1],
+        profile_version=row[2],
+        tool_version=row[3],
+        config_digest=row[4],
+        source_identity=row[5],
+        as_of=row[6],
+        state=row[7],
+        context=row[8],
+        stream_position=None if row[9] is None else bytes(row[9]),
+    )
+
+
+def chunks_of(connection: Connection, plan: UUID) -> list[PlannedChunk]:
+    """Return a plan's chunks in order."""
+    rows = connection.execute(
+        "SELECT collection, ordinal, min_id, max_id, estimated, mode, state, average_bytes FROM migration.chunks"
+        " WHERE plan_id = %s ORDER BY collection, ordinal",
+        (plan,),
+    )
+    return [
+        PlannedChunk(
+            collection=row[0],
+            ordinal=row[1],
+            lower=None if row[2] is None else bytes(row[2]),
+            upper=None if row[3] is None else bytes(row[3]),
+            estimated=row[4],
+            mode=row[5],
+            done=row[6] == "done",
+            average_bytes=row[7],
+        )
+        for row in rows
+    ]
+
+
+def store_plan(connection: Connection, plan: Plan, chunks: Iterable[PlannedChunk], now: datetime) -> None:
+    """Record a new plan with all its chunks pending."""
+    connection.execute(
+        "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest, source_identity, as_of,"
+        " created_at, state, context, stream_position) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            plan.id,
+            plan.profile,
+            plan.profile_version,
+            plan.tool_version,
+            plan.config_digest,
+            plan.source_identity,
+            plan.as_of,
+            now,
+            plan.state,
+            Jsonb(plan.context),
+            plan.stream_position,
+        ),
+    )
+    with (
+        connection.cursor() as cursor,
+        cursor.copy(
+            "COPY migration.chunks (plan_id, collection, ordinal, min_id, max_id, estimated, mode, state, average_bytes)"
+            " FROM STDIN"
+        ) as copy,
+    ):
+        for chunk in chunks:
+            copy.write_row(
+                (
+                    plan.id,
+                    chunk.collection,
+                    chunk.ordinal,
+                    chunk.lower,
+                    chunk.upper,
+                    chunk.estimated,
+                    chunk.mode,
+                    "pending",
+                    chunk.average_bytes,
+                )
+            )
+
+
+def set_plan_state(connection: Connection, plan: UUID, state: State) -> None:
+    """Close or abandon a plan."""
+    connection.execute("UPDATE migration.plans SET state = %s WHERE id = %s", (state, plan))
+
+
+def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int) -> bool:
+    """Lock a chunk's entry for this transaction; tell whether it is still to be done."""
+    row = connection.execute(
+        "SELECT state FROM migration.chunks WHERE plan_id = %s AND collection = %s AND ordinal = %s FOR UPDATE",
+        (plan, collection, ordinal),
+    ).fetchone()
+    return row is not None and row[0] == "pending"
+
+
+def finish_chunk(
+    connection: Connection, plan: UUID, done: ChunkDone, digest: bytes, began: datetime, worker: str
+) -> None:
+    """Mark a chunk done, with what it did; part of the transaction of its rows."""
+    connection.execute(
+        "UPDATE migration.chunks SET state = 'done', documents = %s, skipped = %s, quarantined = %s, bytes = %s,"
+        " rows = %s, written = %s, digest = %s, started_at = %s, finished_at = clock_timestamp(), worker = %s"
+        " WHERE plan_id = %s AND collection = %s AND ordinal = %s",
+        (
+            done.documents,
+            sum(done.skipped.values()),
+            done.quarantined,
+            done.bytes,
+            Jsonb(done.rows),
+            Jsonb(done.written),
+            digest,
+            began,
+            worker,
+            plan,
+            done.collection,
+            done.ordinal,
+        ),
+    )
+
+
+def store_notes(
+    connection: Connection,
+    plan: UUID,
+    collection: str,
+    ordinal: int,
+    notes: Counter[tuple[str, str, str]],
+) -> None:
+    """Record how many documents of a chunk had each (class, kind, path)."""
+    if not notes:
+        return
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (plan_id, collection, ordinal, class, kind, path)"
+            " DO UPDATE SET documents = EXCLUDED.documents",
+            [(plan, collection, ordinal, *key, count) for key, count in sorted(notes.items())],
+        )
+
+
+def set_aside(connection: Connection, plan: Plan, collection: str, documents: Sequence[SetAside]) -> None:
+    """Put documents into quarantine; one that is there already is brought up to date, and only if something changed."""
+    if not documents:
+        return
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO migration.quarantine AS stored (plan_id, profile, collection, source_key, source_id, tenant_id,"
+            " reason, path, expected, raw, tool_version, profile_version, state, created_at)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'open', clock_timestamp())"
+            " ON CONFLICT (profile, collection, source_key) DO UPDATE SET plan_id = EXCLUDED.plan_id,"
+            " reason = EXCLUDED.reason, path = EXCLUDED.path, expected = EXCLUDED.expected, raw = EXCLUDED.raw,"
+            " tool_version = EXCLUDED.tool_version, profile_version = EXCLUDED.profile_version, state = 'open',"
+            " resolved_at = NULL"
+            " WHERE (stored.reason, stored.path, stored.raw, stored.state)"
+            " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.raw, 'open'::text)",
+            [
+                (
+                    plan.id,
+                    plan.profile,
+                    collection,
+                    source_key(one.source_id),
+                    one.source_id,
+                    one.tenant,
+                    one.reason,
+                    one.path,
+                    one.expected,
+                    one.raw,
+                    plan.tool_version,
+                    plan.profile_version,
+                )
+                for one in documents
+            ],
+        )
+
+
+def quarantined_ids(connection: Connection, profile: str, collection: str) -> set[str]:
+    """Return the source ids of a collection's documents that are set aside now."""
+    rows = connection.execute(
+        "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'",
+        (profile, collection),
+    )
+    return {row[0] for row in rows}
+
+
+def release(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
+    """Mark documents that are loaded now as no longer set aside."""
+    connection.execute(
+        "UPDATE migration.quarantine SET state = 'resolved', resolved_at = clock_timestamp()"
+        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
+        (profile, collection, [source_key(one) for one in source_ids]),
+    )
+
+
+def source_key(source_id: str) -> bytes:
+    """Return the fixed-size key under which a source id, which may be long, is kept unique."""
+    return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def store_links(
+    connection: Connection, collection: str, links: Sequence[tuple[str, UUID, str, str, UUID, bytes]]
+) -> None:
+    """Record references that the closing pass fills: (table, row, column, target table, target row, residue then)."""
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO migration.pending_links (collection, record_table, row_id, column_name, target_table, target_id,"
+            " resolved_extra) VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb)"
+            " ON CONFLICT (record_table, row_id, column_name) DO UPDATE SET target_id = EXCLUDED.target_id,"
+            " resolved_extra = EXCLUDED.resolved_extra",
+            [(collection, *link[:5], link[5].decode()) for link in links],
+        )
+
+
+def totals(connection: Connection, plan: UUID) -> dict[str, Any]:
+    """Return what the chunks of a plan have done so far, summed by collection."""
+    rows = connection.execute(
+        "SELECT collection, count(*), count(*) FILTER (WHERE state = 'done'), coalesce(sum(estimated), 0)::bigint,"
+        " coalesce(sum(documents), 0)::bigint, coalesce(sum(skipped), 0)::bigint,"
+        " coalesce(sum(quarantined), 0)::bigint, coalesce(sum(bytes), 0)::bigint,"
+        " min(started_at), max(finished_at)"
+        " FROM migration.chunks WHERE plan_id = %s GROUP BY collection ORDER BY collection",
+        (plan,),
+    )
+    names = ("chunks", "done", "estimated", "documents", "skipped", "quarantined", "bytes", "began", "ended")
+    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+
+def digest_of(settings: msgspec.Struct, *more: object) -> str:
+    """Return the SHA-256 of what must not change between the parts of one copy, in hexadecimal."""
+    return hashlib.sha256(msgspec.json.encode([settings, *more], order="sorted")).hexdigest()

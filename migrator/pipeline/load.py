@@ -1,0 +1,121 @@
+"""Writing rows: straight into an empty range, or by comparison where rows may be stored already."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+
+from migrator.pipeline.transform import Row
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.rows import copy_in, fetch, origin, row_id, table_name, upsert
+from migrator.values.rowbytes import codec
+
+DUPLICATE_ID = "duplicate-id"
+DUPLICATE_KEY = "duplicate-key"
+
+
+class Loadable(msgspec.Struct):
+    """The rendered rows of one document."""
+
+    raw: bytes
+    rows: list[Row]
+
+
+class Loser(msgspec.Struct):
+    """A document that may not be stored beside another one, and the constraint that says so."""
+
+    document: Loadable
+    reason: str
+    constraint: str
+
+
+def copy_rows(connection: Connection, batch: Sequence[Loadable]) -> Counter[str]:
+    """Append the rows of a batch; raise ``psycopg.errors.UniqueViolation`` when one is stored already. Returns rows by table."""
+    counts: Counter[str] = Counter()
+    for record in _tables(batch):
+        rows = [row.head + row.tail for document in batch for row in document.rows if type(row.record) is record]
+        copy_in(connection, table_name(record.table), codec(record), rows)
+        counts[record.table] += len(rows)
+    return counts
+
+
+def merge_rows(connection: Connection, batch: Sequence[Loadable]) -> tuple[Counter[str], list[Loser]]:
+    """Write what is new or different, in ``_id`` order; return the rows written by table, and who lost a key to another document."""
+    losers: list[Loser] = []
+    changed: list[tuple[Loadable, list[Row]]] = []
+    stored = {
+        record: fetch(connection, record.table, codec(record), [_key(row) for row in _rows(batch, record)])
+        for record in _tables(batch)
+    }
+    taken: dict[tuple[type, bytes], bytes] = {
+        (record, key): origin(codec(record), row) for record, rows in stored.items() for key, row in rows.items()
+    }
+    for document in batch:
+        if any(_taken_by_another(taken, row) for row in document.rows):
+            losers.append(Loser(document, DUPLICATE_ID, "primary key"))
+            continue
+        for row in document.rows:
+            taken[type(row.record), row_id(row.head)] = origin(codec(type(row.record)), row.head + row.tail)
+        different = [row for row in document.rows if not _is_stored(stored, row)]
+        if different:
+            changed.append((document, different))
+    counts: Counter[str] = Counter()
+    _write(connection, changed, counts, losers)
+    return counts, losers
+
+
+def _write(
+    connection: Connection, changed: list[tuple[Loadable, list[Row]]], counts: Counter[str], losers: list[Loser]
+) -> None:
+    """Write the changed rows; halve the batch on a violated key until the document that violates it stands alone."""
+    if not changed:
+        return
+    try:
+        with connection.transaction():
+            written = _upsert_all(connection, changed)
+    except psycopg.errors.UniqueViolation as error:
+        if len(changed) == 1:
+            losers.append(Loser(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
+            return
+        middle = len(changed) // 2
+        _write(connection, changed[:middle], counts, losers)
+        _write(connection, changed[middle:], counts, losers)
+        return
+    counts.update(written)
+
+
+def _upsert_all(connection: Connection, changed: list[tuple[Loadable, list[Row]]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for record in dict.fromkeys(type(row.record) for _, rows in changed for row in rows):
+        rows = [row for _, of_document in changed for row in of_document if type(row.record) is record]
+        ids = upsert(connection, record.table, codec(record), [row.head + row.tail for row in rows])
+        if len(ids) != len(rows):
+            # Another worker stored another document under one of these ids a moment ago: treat it as a violated key.
+            raise psycopg.errors.UniqueViolation("an id was taken by another document")
+        counts[record.table] += len(rows)
+    return counts
+
+
+def _tables(batch: Sequence[Loadable]) -> list[type[Any]]:
+    """Return the record types of a batch, parents first: a document lists its owner before what depends on it."""
+    return list(dict.fromkeys(type(row.record) for document in batch for row in document.rows))
+
+
+def _rows(batch: Sequence[Loadable], record: type) -> list[Row]:
+    return [row for document in batch for row in document.rows if type(row.record) is record]
+
+
+def _key(row: Row) -> Any:  # noqa: ANN401 - a UUID, or the number of an event
+    return row.record.id  # type: ignore[attr-defined] # every record that is loaded has an id
+
+
+def _taken_by_another(taken: dict[tuple[type, bytes], bytes], row: Row) -> bool:
+    holder = taken.get((type(row.record), row_id(row.head)))
+    return holder is not None and holder != origin(codec(type(row.record)), row.head + row.tail)
+
+
+def _is_stored(stored: dict[type[Any], dict[bytes, bytes]], row: Row) -> bool:
+    found = stored[type(row.record)].get(row_id(row.head))
+    return found is not None and codec(type(row.record)).equal((row.head, row.tail), found)

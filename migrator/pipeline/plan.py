@@ -1,0 +1,208 @@
+"""Cutting the source into chunks, and deciding how each is loaded."""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+import msgspec
+
+from migrator import __version__
+from migrator.config import Settings
+from migrator.errors import RefusedError, UsageError
+from migrator.pipeline.extract import ID_INDEX, bound, key_of
+from migrator.pipeline.ledger import digest_of
+from migrator.pipeline.model import Mode, Plan, PlannedChunk
+from migrator.sources.profile import Collection, Context, Profile
+from migrator.store.mongo.client import Source, require_replica_set, speaking_of
+from migrator.store.postgres.connection import Connection
+
+SYSTEM_PREFIX = "system."
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the source that a plan covers; empty for all of it."""
+
+    only: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A collection of the profile as the source has it."""
+
+    collection: Collection
+    name: str
+    documents: int
+    average_bytes: float
+
+
+def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
+    """Return the profile's collections that exist, in load order, and the names of those that no profile entry reads."""
+    with speaking_of("the source"):
+        names = set(source.list_collection_names())
+        found = [
+            _found(source, collection, name)
+            for collection in profile.collections
+            if (name := settings.source.collections.get(collection.name, collection.name)) in names
+        ]
+    unknown = names - {one.name for one in found}
+    return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
+
+
+def _found(source: Source, collection: Collection, name: str) -> Found:
+    stats = next(iter(source[name].aggregate([{"$collStats": {"storageStats": {}}}])))["storageStats"]
+    documents = int(stats.get("count", 0))
+    return Found(
+        collection=collection,
+        name=name,
+        documents=documents,
+        average_bytes=float(stats.get("avgObjSize", 0) or 0),
+    )
+
+
+def check_scope(profile: Profile, scope: Scope) -> None:
+    """Raise ``UsageError`` for a collection that the profile does not have."""
+    known = profile.by_name()
+    for name in scope.only:
+        if name not in known:
+            raise UsageError(f"unknown collection {name}; profile {profile.name} has: {', '.join(known)}")
+
+
+def context_of(settings: Settings, found: Sequence[Found], as_of: datetime) -> Context:
+    """Return what decode may know, fixed for a whole plan."""
+    return Context(
+        as_of=as_of,
+        default_tenant=settings.source.default_tenant,
+        has_triggers=any(one.collection.name == "triggers" for one in found),
+        carry_expired_locks=settings.source.carry_expired_locks,
+    )
+
+
+def new_plan(
+    source: Source, profile: Profile, settings: Settings, scope: Scope, found: Sequence[Found], *, position: bool = True
+) -> Plan:
+    """Return a plan without chunks; the position of the change stream is taken here, before anything is read."""
+    identity = source_identity(source) if position else source.name
+    with speaking_of("the source"):
+        now: datetime = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
+        stream = _stream_position(source) if position else None
+    return Plan(
+        id=uuid.uuid4(),
+        profile=profile.name,
+        profile_version=profile.version,
+        tool_version=__version__,
+        config_digest=config_digest(settings, scope),
+        source_identity=identity,
+        as_of=now,
+        context=msgspec.to_builtins(
+            {"context": context_of(settings, found, now), "scope": scope, "collections": [one.name for one in found]}
+        ),
+        stream_position=stream,
+    )
+
+
+def source_identity(source: Source) -> str:
+    """Return what tells one source from another: the replica set and the database."""
+    return f"{require_replica_set(source)}/{source.name}"
+
+
+def config_digest(settings: Settings, scope: Scope) -> str:
+    """Return the digest of everything in the configuration that decides what rows a document becomes."""
+    return digest_of(settings.source, scope)
+
+
+def plan_context(plan: Plan) -> Context:
+    """Return a stored plan's context."""
+    return msgspec.convert(plan.context["context"], Context)
+
+
+def plan_scope(plan: Plan) -> Scope:
+    """Return a stored plan's scope."""
+    return msgspec.convert(plan.context["scope"], Scope)
+
+
+def guard_resume(plan: Plan, source: Source, profile: Profile, settings: Settings, scope: Scope) -> None:
+    """Raise ``RefusedError`` when an unfinished plan was begun under other conditions than today's."""
+    differs = [
+        f"{what}: then {then}, now {now}"
+        for what, then, now in (
+            ("tool version", plan.tool_version, __version__),
+            ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
+            ("configuration digest", plan.config_digest[:12], config_digest(settings, scope)[:12]),
+            ("source", plan.source_identity.rpartition("/")[2], source.name),
+        )
+        if then != now
+    ]
+    if differs:
+        raise RefusedError(
+            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun under other conditions ({'; '.join(differs)}); "
+            "finish it under those, or call backfill --restart, which forgets the ledger and keeps the rows"
+        )
+
+
+def cut(source: Source, found: Found, settings: Settings, mode: Mode) -> Iterator[PlannedChunk]:
+    """Yield a collection's chunks: ranges of ``_id`` between keys found by stepping through the ``_id`` index."""
+    size = chunk_documents(settings, found.average_bytes)
+    lower: bytes | None = None
+    ordinal = 0
+    with speaking_of("the source"):
+        while True:
+            upper = _key_after(source, found.name, lower, size)
+            yield PlannedChunk(
+                collection=found.collection.name,
+                ordinal=ordinal,
+                lower=lower,
+                upper=upper,
+                estimated=size if upper is not None else max(found.documents - ordinal * size, 0),
+                average_bytes=found.average_bytes,
+                mode=mode,
+            )
+            if upper is None:
+                return
+            lower, ordinal = upper, ordinal + 1
+
+
+def chunk_documents(settings: Settings, average_bytes: float) -> int:
+    """Return how many documents make a chunk."""
+    return max(1, min(settings.copy.chunk_documents, int(settings.copy.chunk_bytes / max(average_bytes, 1.0))))
+
+
+def _key_after(source: Source, name: str, lower: bytes | None, steps: int) -> bytes | None:
+    cursor = source[name].find({}, {"_id": 1}, hint=ID_INDEX, min=bound(lower), skip=steps, limit=1)
+    for document in cursor:
+        return key_of(document["_id"])
+    return None
+
+
+def _stream_position(source: Source) -> bytes:
+    """Return the server's operation time, from which a change stream can be started."""
+    answer: dict[str, Any] = source.client.admin.command("ping")
+    return bson.encode({"operationTime": answer["operationTime"]})
+
+
+def load_mode(target: Connection, collection: Collection) -> Mode:
+    """Return ``direct`` when every table that a collection feeds is empty, else ``merge``."""
+    for record in collection.tables:
+        if target.execute(f"SELECT EXISTS (SELECT FROM scheduler.{record.table})").fetchone() != (False,):  # noqa: S608 - a record's table name
+            return "merge"
+    return "direct"
+
+
+def guard_foreign(target: Connection, profile: Profile) -> None:
+    """Raise ``RefusedError`` when a table holds rows that this profile did not load."""
+    tables = {record.table: record for collection in profile.collections for record in collection.tables}
+    for table, record in tables.items():
+        if "source" not in record.__struct_fields__:
+            continue
+        row = target.execute(
+            f"SELECT count(*) FROM (SELECT FROM scheduler.{table} WHERE source IS NULL"  # noqa: S608 - as above
+            " OR NOT starts_with(source, %s) LIMIT 1001) AS foreign_rows",
+            (f"{profile.name}/",),
+        ).fetchone()
+        if row and row[0]:
+            count = "more than 1000" if row[0] > 1000 else str(row[0])  # noqa: PLR2004 - where counting stops
+            raise RefusedError(
+                f"table scheduler.{table} holds rows that did not come from profile {profile.name} ({count}); "
+                "copy into an empty schema, or remove them"
+            )

@@ -1,0 +1,90 @@
+"""References between documents, resolved against what is stored.
+
+``decode`` sees one document and computes the id that a reference would have; only the target can say whether such a row exists. A reference to
+nothing becomes null, its text stays in the residue, and a note counts it. A reference into the same table (``retry_of``) may point forward, so it
+is loaded as null with a pending link, and filled in a closing pass.
+"""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import msgspec
+
+from migrator.pipeline.transform import Prepared
+from migrator.records.base import Record
+from migrator.sources.profile import Collection, Note, Reference, Rejected, Rows
+from migrator.store.postgres.connection import Connection
+
+ORPHAN = "orphan"
+CACHED_IDS = 200_000
+"""Known ids kept per table; bounds the memory of a worker."""
+
+
+class PendingLink(msgspec.Struct):
+    """A reference into its own table that the closing pass fills when the row it names is stored."""
+
+    row: int
+    """Position of the row among the document's rows."""
+    reference: Reference
+    target: UUID
+
+
+class Resolved(msgspec.Struct):
+    """A document's rows with their references as they can be stored now."""
+
+    rows: Rows
+    notes: tuple[Note, ...]
+    links: tuple[PendingLink, ...]
+
+
+class Resolver:
+    """Knows which referenced rows are stored; asks the target once per piece, for what it has not seen."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stored: dict[str, set[UUID]] = {}
+
+    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+        """Look up every reference of these documents that is not known yet."""
+        wanted: dict[str, set[UUID]] = {}
+        for reference, row in _references(collection, prepared):
+            target = getattr(row, reference.column)
+            if target is not None and target not in self._stored.get(reference.target.table, ()):
+                wanted.setdefault(reference.target.table, set()).add(target)
+        for table, ids in wanted.items():
+            known = self._stored.setdefault(table, set())
+            if len(known) > CACHED_IDS:
+                known.clear()
+            found = self._connection.execute(
+                f"SELECT id FROM scheduler.{table} WHERE id = ANY(%s)",  # noqa: S608 - a record's table name
+                (list(ids),),
+            )
+            known.update(row[0] for row in found)
+
+    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+        """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
+        rows, notes, links = prepared.rows, prepared.notes, []
+        for reference in collection.references:
+            for position, row in enumerate(rows):
+                if type(row) is not reference.record:
+                    continue
+                target = getattr(row, reference.column)
+                if target is None or target in self._stored.get(reference.target.table, ()):
+                    continue
+                if reference.required:
+                    raise Rejected(ORPHAN, reference.column, f"a stored row of {reference.target.table}")
+                empty = msgspec.structs.replace(row, **{reference.column: None})
+                rows = (*rows[:position], empty, *rows[position + 1 :])
+                if reference.target is reference.record:
+                    links.append(PendingLink(position, reference, target))
+                else:
+                    notes = (*notes, Note(ORPHAN, reference.column))
+        return Resolved(rows, notes, tuple(links))
+
+
+def _references(collection: Collection, prepared: Iterable[Prepared]) -> Iterable[tuple[Reference, Record]]:
+    for one in prepared:
+        for reference in collection.references:
+            for row in one.rows:
+                if type(row) is reference.record:
+                    yield reference, row

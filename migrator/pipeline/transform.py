@@ -1,0 +1,103 @@
+"""One document to its rows, with the proof that they carry it.
+
+The rule (design, equality and values): the document must survive BSON decoding unchanged, and what the columns give back, together with the
+residue, must be the document. The quick way proves both at once: if the rows encode to the very bytes that were read, there is no residue.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from bson.errors import BSONError
+
+from migrator.records.base import EMPTY, Record
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
+from migrator.values import document as documents
+from migrator.values import residue
+from migrator.values.rowbytes import NulInTextError, codec
+
+NOT_ROUND_TRIP = "not-round-trip"
+UNDECODABLE = "undecodable"
+
+
+class Prepared(msgspec.Struct):
+    """A decoded document whose references are still to be looked up."""
+
+    raw: bytes
+    document: Document
+    rows: Rows
+    notes: tuple[Note, ...]
+
+
+class Row(msgspec.Struct):
+    """A rendered row of one table."""
+
+    record: Record
+    head: bytes
+    tail: bytes
+
+
+def prepare(collection: Collection, context: Context, raw: bytes) -> Prepared:
+    """Decode one document; raise ``Rejected`` or ``Skipped`` where it makes no rows."""
+    try:
+        document = documents.decode(raw)
+    except documents.Undecodable as error:
+        raise Rejected(UNDECODABLE, "", f"a readable document ({error})") from None
+    decoded: Decoded = collection.decode(document, context)
+    return Prepared(raw, document, decoded.rows, decoded.notes)
+
+
+def settle(collection: Collection, raw: bytes, document: Document, rows: Rows) -> tuple[Rows, bytes]:
+    """Return the rows with the residue attached, and the residue (``b"{}"`` for a clean document).
+
+    Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type, malformed array).
+    """
+    rebuilt = collection.encode(rows)
+    if _encodes_to(rebuilt, raw):
+        return rows, EMPTY
+    if not _encodes_to(document, raw):
+        raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
+    left = residue.difference(document, rebuilt)
+    return (rows, EMPTY) if left == EMPTY else (collection.attach(rows, left), left)
+
+
+def render(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[list[Row], bytes]:
+    """Return the rendered rows of a document and its residue.
+
+    A text with U+0000 is stored with U+FFFD in its place; the residue keeps the original.
+    """
+    settled, left = settle(collection, prepared.raw, prepared.document, rows)
+    try:
+        return [_rendered(row) for row in settled], left
+    except NulInTextError:
+        storable = tuple(_without_nul(row) for row in rows)
+        settled, left = settle(collection, prepared.raw, prepared.document, storable)
+        return [_rendered(row) for row in settled], left
+
+
+def rebuild(collection: Collection, rows: Rows) -> Document:
+    """Return the document that the rows stand for, residue included."""
+    return residue.apply(collection.encode(rows), collection.residue(rows))
+
+
+def _rendered(row: Record) -> Row:
+    head, tail = codec(type(row)).render(row)
+    return Row(row, head, tail)
+
+
+def _encodes_to(document: Document, raw: bytes) -> bool:
+    try:
+        return documents.encode(document) == raw
+    except (BSONError, OverflowError):  # what the columns give back is not even BSON: then it is not the document
+        return False
+
+
+def _without_nul(row: Record) -> Record:
+    changes: dict[str, Any] = {}
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        if isinstance(value, str) and "\0" in value:
+            changes[name] = value.replace("\0", "\ufffd")
+        elif isinstance(value, Sequence) and not isinstance(value, bytes | str) and any("\0" in item for item in value):
+            changes[name] = tuple(item.replace("\0", "\ufffd") for item in value)
+    return msgspec.structs.replace(row, **changes) if changes else row

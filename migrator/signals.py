@@ -1,0 +1,36 @@
+"""Named points in production code at which a test may act; silent by default.
+
+A fault test names a listener in ``MIGRATOR_SIGNALS`` as ``module:function``; it is called with the name of each point that is passed, in every
+process of the run, and may end that process. Unset, as in production, a point costs one comparison.
+"""
+
+import importlib
+import os
+from collections.abc import Callable
+
+AFTER_PLAN_STORED = "after_plan_stored"
+AFTER_CHUNK_BEGUN = "after_chunk_begun"
+AFTER_LOAD_BEFORE_COMMIT = "after_load_before_commit"
+AFTER_COMMIT = "after_commit"
+AFTER_DEFERRED_DROPPED = "after_deferred_dropped"
+BEFORE_DEFERRED_RESTORED = "before_deferred_restored"
+AFTER_LINKS_CLOSED = "after_links_closed"
+AFTER_DUPLICATES_SETTLED = "after_duplicates_settled"
+
+
+def _listener() -> Callable[[str], None] | None:
+    named = os.environ.get("MIGRATOR_SIGNALS")
+    if not named:
+        return None
+    module, _, function = named.partition(":")
+    listener: Callable[[str], None] = getattr(importlib.import_module(module), function)
+    return listener
+
+
+_listen = _listener()
+
+
+def passed(point: str) -> None:
+    """Tell the listener, if there is one, that ``point`` was passed."""
+    if _listen is not None:
+        _listen(point)

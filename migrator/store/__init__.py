@@ -1,0 +1,1 @@
+"""What an application uses to reach its scheduler's data, on either backend."""

@@ -1,0 +1,100 @@
+"""Reaching the source: a client, its database, and errors an operator can act on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import pymongo
+from pymongo.database import Database
+from pymongo.errors import (
+    ConfigurationError as MongoConfigurationError,
+)
+from pymongo.errors import (
+    InvalidName,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
+
+from migrator.config import Settings, mongo_uri
+from migrator.errors import ConfigurationError, RefusedError, UnreachableError
+from migrator.telemetry import redact
+
+Source: TypeAlias = Database[dict[str, Any]]
+
+AUTHENTICATION_FAILED = 18
+UNAUTHORIZED = 13
+
+
+def open_source(settings: Settings) -> Source:
+    """Connect to the source and return its database.
+
+    Raises ``ConfigurationError`` (URI or database name), ``UnreachableError`` (no server, wrong password).
+    """
+    uri = mongo_uri(settings)
+    with speaking_of("the source"):
+        try:
+            client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
+                uri,
+                serverSelectionTimeoutMS=settings.mongo.timeout_ms,
+                connectTimeoutMS=settings.mongo.timeout_ms,
+                appname="migrator",
+                datetime_conversion="DATETIME_AUTO",
+            )
+            database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
+        except (InvalidURI, ValueError) as error:
+            raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(redact(str(error)))}") from None
+        except InvalidName as error:
+            raise ConfigurationError(f"mongo.database is no legal name: {_lower(str(error))}") from None
+        except MongoConfigurationError as error:
+            if "default database" in str(error).lower():
+                raise ConfigurationError("mongo.database is not set and mongo.uri names no database") from None
+            raise ConfigurationError(f"mongo.uri: {_lower(redact(str(error)))}") from None
+        client.admin.command("ping")
+    return database
+
+
+@contextmanager
+def speaking_of(what: str) -> Iterator[None]:
+    """Turn the driver's errors into the tool's: who failed, and what an operator can do."""
+    try:
+        yield
+    except ServerSelectionTimeoutError as error:
+        raise UnreachableError(f"{what} cannot be reached: {first_line(error)}") from error
+    except OperationFailure as error:
+        raise _failure(what, error) from error
+    except PyMongoError as error:
+        raise UnreachableError(f"{what} failed: {type(error).__name__}: {first_line(error)}") from error
+
+
+def _failure(what: str, error: OperationFailure) -> UnreachableError:
+    if error.code == AUTHENTICATION_FAILED:
+        return UnreachableError(f"{what} refuses the user or the password of mongo.uri")
+    if error.code == UNAUTHORIZED:
+        return UnreachableError(
+            f"{what} denies a right: {first_line(error)}; the copy needs the role read on the database"
+        )
+    return UnreachableError(f"{what} answered with error {error.code}: {first_line(error)}")
+
+
+def require_replica_set(source: Source) -> str:
+    """Return the replica set's name; raise ``RefusedError`` for a standalone server."""
+    with speaking_of("the source"):
+        name = source.client.admin.command("hello").get("setName")
+    if not name:
+        raise RefusedError(
+            "the source is not a replica set, so changes made during the copy could not be followed; "
+            "make it one (a single member is enough), or call backfill with --no-position while nothing writes"
+        )
+    return str(name)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's first sentence, without credentials or the driver's topology dump."""
+    text = redact(str(error)).partition(", full error")[0].partition(", Topology Description")[0]
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,78 @@
+"""Reaching the target: a connection in the right role, and errors an operator can act on."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import errors, sql
+
+from migrator.config import Settings, postgres_dsn
+from migrator.errors import ConfigurationError, MigratorError, RefusedError, UnreachableError
+from migrator.telemetry import redact
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+
+def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
+    """Connect to the target in ``role`` (default: the migration role, which owns the tables), in UTC.
+
+    Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such role: not migrated).
+    """
+    dsn = postgres_dsn(settings)
+    role = settings.postgres.migration_role if role is None else role
+    with speaking_of("the target"):
+        try:
+            connection = psycopg.connect(
+                dsn,
+                autocommit=True,
+                connect_timeout=settings.postgres.timeout_s,
+                application_name="migrator",
+                options="-c timezone=UTC",
+            )
+        except psycopg.ProgrammingError as error:
+            raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {first_line(error)}") from None
+        try:
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            connection.close()
+            raise RefusedError(f"the target has no role {role}: call migrator schema upgrade first") from None
+        except errors.InsufficientPrivilege:
+            connection.close()
+            raise RefusedError(f"the target's user is not a member of {role}: grant {role} to it") from None
+    connection.autocommit = autocommit
+    return connection
+
+
+@contextmanager
+def speaking_of(what: str) -> Iterator[None]:
+    """Turn the driver's errors into the tool's: who failed, and what an operator can do."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(what, error) from error
+
+
+def translate(what: str, error: psycopg.Error) -> MigratorError:
+    """Return the tool's error for one of the driver's."""
+    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
+        return RefusedError(f"{what} lacks a table: {first_line(error)}; call migrator schema upgrade")
+    if isinstance(error, errors.DiskFull):
+        return UnreachableError(f"{what} is out of disk space: {first_line(error)}; free some and call again")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return UnreachableError(f"{what} denies a right: {first_line(error)}")
+    if isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification):
+        return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
+    if isinstance(error, errors.InvalidCatalogName):
+        return UnreachableError(f"{what}: {first_line(error)}; create the database first")
+    if isinstance(error, psycopg.OperationalError):
+        if "password authentication failed" in str(error):
+            return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
+        return UnreachableError(f"{what} cannot be reached or went away: {first_line(error)}")
+    return UnreachableError(f"{what} failed: {type(error).__name__}: {first_line(error)}")
+
+
+def first_line(error: psycopg.Error) -> str:
+    """Return an error's first line without credentials and without the row it may quote."""
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return redact(text.splitlines()[0])[:300]

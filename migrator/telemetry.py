@@ -1,0 +1,101 @@
+"""What the tool says while it works: structured log lines, redaction, and progress. All of it on standard error."""
+
+import re
+import sys
+import time
+from typing import Any, TextIO
+
+_SECRETS = (
+    (re.compile(r"(?i)\b(mongodb(?:\+srv)?|postgres(?:ql)?)://[^\s/@]*@"), r"\1://***@"),
+    (re.compile(r"(?i)\b(password|passwd|pwd|secret|token|sslpassword)(\s*[=:]\s*)('[^']*'|\S+)"), r"\1\2***"),
+)
+
+
+def redact(text: str) -> str:
+    """Take credentials out of a text: those in a URI, and the values of ``password=`` and its like."""
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def logger() -> Any:  # noqa: ANN401 - structlog's bound loggers have no common type
+    """Return the tool's logger: readable on a terminal, JSON lines elsewhere."""
+    import structlog  # noqa: PLC0415 - imported when the first line is written, so that --help stays quick
+
+    if not structlog.is_configured():
+        renderer = (
+            structlog.dev.ConsoleRenderer(colors=False)
+            if sys.stderr.isatty()
+            else structlog.processors.JSONRenderer(sort_keys=True)
+        )
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                renderer,
+            ],
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
+    return structlog.get_logger("migrator")
+
+
+def bytes_text(count: float) -> str:
+    """Return a number of bytes as people read it: ``12.3 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":  # noqa: PLR2004 - a decimal step
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+class Progress:
+    """Counts what is done and says so: one line that rewrites itself on a terminal, a plain line now and then elsewhere."""
+
+    def __init__(self, verb: str, expected: int, *, stream: TextIO | None = None, every: float | None = None) -> None:
+        """Expect about ``expected`` documents; write at most every ``every`` seconds (0.2 on a terminal, else 5)."""
+        self._stream = sys.stderr if stream is None else stream
+        self._live = self._stream.isatty()
+        self._every = every if every is not None else (0.2 if self._live else 5.0)
+        self._verb = verb
+        self._expected = expected
+        self._began = self._said = time.monotonic()
+        self.documents = self.rows = self.bytes = self.quarantined = 0
+
+    def add(self, documents: int, rows: int, size: int, quarantined: int) -> None:
+        """Count a finished chunk and say where things stand, unless that was said a moment ago."""
+        self.documents += documents
+        self.rows += rows
+        self.bytes += size
+        self.quarantined += quarantined
+        now = time.monotonic()
+        if now - self._said >= self._every:
+            self._said = now
+            self._write(self.line(now))
+
+    def waiting(self, reason: str) -> None:
+        """Say why nothing moves."""
+        self._write(f"{self._verb}: waiting: {redact(reason)}", final=True)
+
+    def line(self, now: float | None = None) -> str:
+        """Return the line as it would be written at ``now`` (``time.monotonic``)."""
+        spent = max((time.monotonic() if now is None else now) - self._began, 1e-9)
+        rate = self.documents / spent
+        left = max(self._expected - self.documents, 0)
+        eta = f", {left / rate:.0f} s left" if rate and left else ""
+        return (
+            f"{self._verb}: {self.documents:,} of about {self._expected:,} documents, {self.rows:,} rows, "
+            f"{bytes_text(self.bytes)}; {rate:,.0f} documents/s, {self.rows / spent:,.0f} rows/s, "
+            f"{bytes_text(self.bytes / spent)}/s; quarantined {self.quarantined:,}{eta}"
+        )
+
+    def close(self) -> None:
+        """Write the last line."""
+        self._write(self.line(), final=True)
+
+    def _write(self, line: str, *, final: bool = False) -> None:
+        if self._live:
+            self._stream.write(f"\r\x1b[K{line}" + ("\n" if final else ""))
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()

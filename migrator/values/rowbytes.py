@@ -1,0 +1,201 @@
+"""Rows as PostgreSQL's binary COPY format, from the declaration of a record alone.
+
+The columns stand in the order *all but jsonb, then jsonb*: the bytes of the first part are what the server would send
+for the same row, so a stored row is compared with an expected one as bytes, and only jsonb, whose text the server
+spells its own way, is compared by canonical text.
+
+Layout (https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"): int16 number of fields; per field
+int32 length (-1 for null) and the bytes that the type's ``send`` function gives.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from operator import attrgetter
+from struct import Struct
+from typing import Annotated, Any, get_args, get_origin
+from uuid import UUID
+
+import msgspec
+
+from migrator.values import jsonb
+
+HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+TRAILER = b"\xff\xff"
+NULL = b"\xff\xff\xff\xff"
+TEXT_OID = 25
+EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+_length = Struct("!i").pack
+_unpack_length = Struct("!i").unpack_from
+_small = Struct("!ih").pack
+_int = Struct("!ii").pack
+_big = Struct("!iq").pack
+_fields = Struct("!h").pack
+_array = Struct("!iiiii").pack
+
+
+class NulInTextError(ValueError):
+    """A text holds U+0000, which PostgreSQL cannot store."""
+
+
+def _text(value: str) -> bytes:
+    if "\0" in value:
+        raise NulInTextError
+    encoded = value.encode()
+    return _length(len(encoded)) + encoded
+
+
+def _uuid(value: UUID) -> bytes:
+    return b"\0\0\0\x10" + value.bytes
+
+
+def _flag(value: bool) -> bytes:  # noqa: FBT001 - the packer of one value
+    return b"\0\0\0\x01\x01" if value else b"\0\0\0\x01\0"
+
+
+def _time(value: datetime) -> bytes:
+    delta = value - EPOCH
+    return _big(8, (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds)
+
+
+def _jsonb(value: bytes) -> bytes:
+    return _length(len(value) + 1) + b"\x01" + value
+
+
+def _texts(values: Iterable[str]) -> bytes:
+    items = [_text(value) for value in values]
+    if not items:
+        return _length(12) + bytes(8) + _length(TEXT_OID)
+    body = b"".join(items)
+    return _length(20 + len(body)) + _array(1, 0, TEXT_OID, len(items), 1) + body
+
+
+PACKERS: dict[str, Callable[[Any], bytes]] = {
+    "uuid": _uuid,
+    "text": _text,
+    "text[]": _texts,
+    "bool": _flag,
+    "int2": lambda value: _small(2, value),
+    "int4": lambda value: _int(4, value),
+    "int8": lambda value: _big(8, value),
+    "timestamptz": _time,
+    "jsonb": _jsonb,
+}
+
+
+def column_types(record: type[msgspec.Struct]) -> dict[str, str]:
+    """Return column → PostgreSQL type, in the record's order, read from its annotations."""
+    return {
+        field.name: _type_name(annotation)
+        for field, annotation in zip(msgspec.structs.fields(record), _annotations(record), strict=True)
+    }
+
+
+def _annotations(record: type[msgspec.Struct]) -> list[Any]:
+    from typing import get_type_hints  # noqa: PLC0415 - only needed once per record
+
+    hints = get_type_hints(record, include_extras=True)
+    return [hints[name] for name in record.__struct_fields__]
+
+
+def _type_name(annotation: Any) -> str:  # noqa: ANN401 - an annotation may be anything
+    if get_origin(annotation) is Annotated:
+        return str(get_args(annotation)[1])
+    named = [_type_name(part) for part in get_args(annotation) if part is not type(None)]
+    if len(named) != 1:
+        raise TypeError(f"no column type in {annotation}")
+    return named[0]
+
+
+class RowCodec:
+    """Renders the rows of one record type and compares them with stored ones."""
+
+    def __init__(self, record: type[msgspec.Struct]) -> None:
+        types = column_types(record)
+        self.plain = tuple(name for name, kind in types.items() if kind != "jsonb")
+        self.json = tuple(name for name, kind in types.items() if kind == "jsonb")
+        self.columns = self.plain + self.json
+        """Column names in the order of the rendered row."""
+        self._values = attrgetter(*self.columns)
+        self._packers = tuple(PACKERS[types[name]] for name in self.columns)
+        self._count = _fields(len(self.columns))
+        self._split = len(self.plain)
+
+    def render(self, row: msgspec.Struct) -> tuple[bytes, bytes]:
+        """Return the row's bytes as (field count and plain columns, jsonb columns).
+
+        Raises ``NulInTextError`` where a text column holds U+0000.
+        """
+        cells = [
+            NULL if value is None else pack(value) for pack, value in zip(self._packers, self._values(row), strict=True)
+        ]
+        return self._count + b"".join(cells[: self._split]), b"".join(cells[self._split :])
+
+    def equal(self, expected: tuple[bytes, bytes], stored: bytes) -> bool:
+        """Tell whether a stored row, as binary COPY gives it, is the expected one; jsonb by its canonical text."""
+        head, tail = expected
+        if not stored.startswith(head):
+            return False
+        position = len(head)
+        if stored.endswith(tail) and len(stored) == position + len(tail):
+            return True
+        return all(map(_same_json, self.json_cells(tail, 0), self.json_cells(stored, position)))
+
+    def json_cells(self, row: bytes, position: int) -> list[bytes | None]:
+        """Return the JSON texts from ``position`` to the end of the row."""
+        cells: list[bytes | None] = []
+        for _ in self.json:
+            length: int = _unpack_length(row, position)[0]
+            position += 4
+            if length < 0:
+                cells.append(None)
+            else:
+                cells.append(row[position + 1 : position + length])
+                position += length
+        return cells
+
+    def cells(self, row: bytes) -> dict[str, bytes | None]:
+        """Return column → bytes of a rendered or stored row (jsonb with its version byte)."""
+        cells: dict[str, bytes | None] = {}
+        position = 2
+        for name in self.columns:
+            length: int = _unpack_length(row, position)[0]
+            position += 4
+            cells[name] = None if length < 0 else row[position : position + length]
+            position += max(length, 0)
+        return cells
+
+    def differing(self, expected: tuple[bytes, bytes], stored: bytes) -> tuple[str, ...]:
+        """Return the names of the columns that differ between an expected and a stored row."""
+        wanted, found = self.cells(expected[0] + expected[1]), self.cells(stored)
+        return tuple(
+            name
+            for name in self.columns
+            if wanted[name] != found[name]
+            and not (name in self.json and _same_json(_unversioned(wanted[name]), _unversioned(found[name])))
+        )
+
+
+def _unversioned(cell: bytes | None) -> bytes | None:
+    return None if cell is None else cell[1:]
+
+
+def _same_json(expected: bytes | None, stored: bytes | None) -> bool:
+    if expected is None or stored is None:
+        return expected is stored
+    if expected == stored:
+        return True
+    canonical = jsonb.canonicalise(stored)
+    # What ``jsonb.encode`` wrote is canonical unless it holds a number with an exponent, which is rare.
+    return canonical == expected or canonical == jsonb.canonicalise(expected)
+
+
+_codecs: dict[type[msgspec.Struct], RowCodec] = {}
+
+
+def codec(record: type[msgspec.Struct]) -> RowCodec:
+    """Return the codec of a record type; made once per process."""
+    found = _codecs.get(record)
+    if found is None:
+        found = _codecs[record] = RowCodec(record)
+    return found
