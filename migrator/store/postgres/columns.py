@@ -1,0 +1,126 @@
+"""Words for declaring columns and constraints, so that a table reads as a list.
+
+Every column has a comment, every constraint and index a name: ``pk_<table>``, ``fk_<table>_<column>``,
+``uq_<table>_<what>``, ``ck_<table>_<what>``, ``ix_<table>_<what>`` (the two tables of the graph plan keep its names).
+"""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from sqlalchemy import ARRAY, BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Integer, SmallInteger, Text
+from sqlalchemy import text as sql
+from sqlalchemy.dialects.postgresql import BYTEA, JSONB, TIMESTAMP, UUID
+
+AnyColumn: TypeAlias = Column[Any]
+
+LARGE = "large"
+"""Key of ``Column.info``: the jsonb may be large, and is compressed with lz4 where the server offers it."""
+
+
+def uuid(name: str, comment: str, *, null: bool = True, refers: tuple[str, str, str | None] | None = None) -> AnyColumn:
+    """Declare a uuid; ``refers`` is (name of the foreign key, ``schema.table.column``, ON DELETE or None)."""
+    keys = [] if refers is None else [ForeignKey(refers[1], name=refers[0], ondelete=refers[2])]
+    return Column(name, UUID(), *keys, nullable=null, comment=comment)
+
+
+def text(name: str, comment: str, *, null: bool = True) -> AnyColumn:
+    """Declare a text."""
+    return Column(name, Text(), nullable=null, comment=comment)
+
+
+def texts(name: str, comment: str) -> AnyColumn:
+    """Declare a list of texts; null is absent, empty is empty."""
+    return Column(name, ARRAY(Text()), nullable=True, comment=comment)
+
+
+def jsonb(name: str, comment: str, *, null: bool = True, large: bool = False, default: str | None = None) -> AnyColumn:
+    """Declare a jsonb; ``large`` asks for lz4."""
+    default_clause = None if default is None else sql(default)
+    return Column(
+        name,
+        JSONB(),
+        nullable=null,
+        comment=comment,
+        server_default=default_clause,
+        info={LARGE: True} if large else {},
+    )
+
+
+def time(name: str, comment: str, *, null: bool = True, default: str | None = None) -> AnyColumn:
+    """Declare an instant."""
+    default_clause = None if default is None else sql(default)
+    return Column(name, TIMESTAMP(timezone=True), nullable=null, comment=comment, server_default=default_clause)
+
+
+def flag(name: str, comment: str, *, default: bool | None = None) -> AnyColumn:
+    """Declare a boolean; with a default it is not null."""
+    clause = None if default is None else sql(str(default).lower())
+    return Column(name, Boolean(), nullable=default is None, comment=comment, server_default=clause)
+
+
+def small(name: str, comment: str, *, null: bool = True) -> AnyColumn:
+    """Declare a smallint."""
+    return Column(name, SmallInteger(), nullable=null, comment=comment)
+
+
+def integer(name: str, comment: str, *, null: bool = True) -> AnyColumn:
+    """Declare an integer."""
+    return Column(name, Integer(), nullable=null, comment=comment)
+
+
+def big(name: str, comment: str, *, null: bool = True, default: str | None = None) -> AnyColumn:
+    """Declare a bigint."""
+    default_clause = None if default is None else sql(default)
+    return Column(name, BigInteger(), nullable=null, comment=comment, server_default=default_clause)
+
+
+def octets(name: str, comment: str, *, null: bool = True) -> AnyColumn:
+    """Declare a bytea."""
+    return Column(name, BYTEA(), nullable=null, comment=comment)
+
+
+def key() -> AnyColumn:
+    """Declare the primary key of every sourced table."""
+    return uuid("id", "computed from tenant, collection and source_id; how a row is found again", null=False)
+
+
+def tenant() -> AnyColumn:
+    """Declare the tenant."""
+    return text(
+        "tenant_id", "owner of the row; * is global: visible to all, written only by roles that may", null=False
+    )
+
+
+def sourced() -> tuple[AnyColumn, ...]:
+    """Declare the columns every sourced table begins with."""
+    return (
+        key(),
+        tenant(),
+        text("source", "profile and collection (stellaops/runs); null for a row born here"),
+        text(
+            "source_id",
+            "the document's _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row"
+            " is found by its computed id: who searches by it may build a hash index after the load",
+        ),
+    )
+
+
+def extra() -> AnyColumn:
+    """Declare the residue every sourced table ends with."""
+    return jsonb(
+        "extra",
+        "residue: what of the source document no column carries, typed, by path; {} for a clean document",
+        null=False,
+        default="'{}'::jsonb",
+    )
+
+
+def one_of(table: str, column: str, words: Iterable[str | int], name: str | None = None) -> CheckConstraint:
+    """Declare that a column holds one of ``words`` (or null), spelled as PostgreSQL gives it back."""
+    members = ", ".join(f"'{word}'::text" if isinstance(word, str) else str(word) for word in words)
+    return CheckConstraint(f"{column} = ANY (ARRAY[{members}])", name=name or f"ck_{table}_{column}")
+
+
+def check(name: str, expression: str) -> CheckConstraint:
+    """Declare a named CHECK."""
+    return CheckConstraint(expression, name=name)
