@@ -7,15 +7,20 @@ itself tells orders apart. Dates count in milliseconds, as in BSON.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import bson
 from bson.code import Code
 from bson.dbref import DBRef
+from bson.int64 import Int64
+from bson.objectid import ObjectId
 
 from migrator.values.document import OPTIONS, with_doubles
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN = frozenset({str, int, float, bool, type(None), datetime, ObjectId, Int64})
+EXACT = _PLAIN - {float}
+"""Types of which two equal values are the same; a double is not (0.0 and -0.0)."""
 
 
 def canonical(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
@@ -31,20 +36,22 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
 
 def same(left: Any, right: Any) -> bool:  # noqa: ANN401 - any BSON value
     """Tell whether two values are the same in type and content."""
+    if type(left) is type(right) and type(left) in EXACT and left == right:
+        return True
     return canonical(left) == canonical(right)
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 - any BSON value
     kind = type(value)
-    if kind in _PLAIN:
-        return value
+    if kind is dict:
+        # Python orders text by code point, which is the order of its UTF-8 bytes.
+        return {key: item if type(item := value[key]) in _PLAIN else _sorted(item) for key in sorted(value)}
     if kind is DBRef:
         value = value.as_doc()
     if isinstance(value, Mapping):
-        # Python orders text by code point, which is the order of its UTF-8 bytes.
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        return _sorted({key: value[key] for key in value})
     if isinstance(value, list | tuple):
-        return [_sorted(item) for item in value]
+        return [item if type(item) in _PLAIN else _sorted(item) for item in value]
     if kind is Code and value.scope is not None:
         return Code(str(value), _sorted(value.scope))
     return value

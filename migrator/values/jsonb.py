@@ -25,6 +25,8 @@ _write = msgspec.json.Encoder(order="sorted", enc_hook=plain).encode
 # match.
 _maybe_date = re.compile(rb'T\d\d:\d\d:\d\d(?:\.\d{6})?(?:Z|[+-](?!00:00)\d\d:\d\d)?"').search
 _NUL = b"\\u0000"
+_BACKSLASH = ord("\\")
+_T = ord("T")
 _DOUBLE_DIGITS = 15
 
 
@@ -35,7 +37,8 @@ def encode(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
     the other types see ``plain.plain``.
     """
     text = _write(value)
-    if _NUL in text or _maybe_date(text):
+    # Looking for one byte first is ten times as fast as for several.
+    if (_BACKSLASH in text and _NUL in text) or (_T in text and _maybe_date(text)):
         return _write(plain_tree(value))
     return text
 

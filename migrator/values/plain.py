@@ -6,7 +6,7 @@ throughout, because a JSON reader knows nothing of BSON.
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from bson.min_key import MinKey
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
-from migrator.values.times import format_iso
+from migrator.values.times import format_iso, from_bson
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """Stands for NUL, which PostgreSQL's text and jsonb refuse."""
@@ -42,7 +42,7 @@ _PLAIN: Final[dict[type, Callable[[Any], object]]] = {
     Int64: int,
     Binary: _uuid_or_base64,
     bytes: lambda value: b64encode(value).decode(),
-    datetime: lambda value: format_iso(value if value.tzinfo else value.replace(tzinfo=UTC)),
+    datetime: lambda value: format_iso(value if value.tzinfo else from_bson(value)),
     DatetimeMS: lambda value: str(int(value)),
     Regex: _regex,
     Timestamp: lambda value: f"{value.time}:{value.inc}",

@@ -9,15 +9,12 @@ arrays element by element when they have the same length and else replaced as a 
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from bson.int64 import Int64
-from bson.objectid import ObjectId
 
 from migrator.values import jsonb, paths, typed
-from migrator.values.canonical import same
+from migrator.values.canonical import EXACT, same
 
 EMPTY: Final = b"{}"
 
@@ -43,9 +40,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 _write = msgspec.json.Encoder(order="sorted").encode
-_EXACT: Final = frozenset({str, int, bool, type(None), ObjectId, Int64, datetime})
-"""Types of which two equal values are the same; a double is not (0.0 and -0.0)."""
-
+_MISSING: Final = object()
 _KINDS: Final[dict[str, Kind]] = {"$absent": "absent", "$text": "nul", "$nan": "nan", "$object": "value"}
 """Of a typed form, by its marker; the rest is of another type."""
 
@@ -108,16 +103,17 @@ def _own_child(node: Any, step: paths.Step, own: set[int]) -> Any:  # noqa: ANN4
 
 def _compare_members(document: dict[str, Any], rebuilt: dict[str, Any], path: str, found: dict[str, Any]) -> None:
     for key, value in document.items():
-        if key in rebuilt:
-            other = rebuilt[key]
-            if not path and key == "_id" and isinstance(value, dict):
-                if not same({"_id": value}, {"_id": other}):
-                    found[key] = typed.write(value, ordered=True)
-            elif type(value) is not type(other) or type(value) not in _EXACT or value != other:
-                _compare(value, other, paths.member(path, key), found)
+        other = rebuilt.get(key, _MISSING)
+        if type(value) is type(other) and type(value) in EXACT and value == other:
+            continue
+        is_id = not path and key == "_id"
+        if other is _MISSING:
+            found["+" + paths.member(path, key)] = typed.write(value, ordered=is_id)
+        elif is_id and isinstance(value, dict):
+            if not same({"_id": value}, {"_id": other}):
+                found[key] = typed.write(value, ordered=True)
         else:
-            ordered = not path and key == "_id"
-            found["+" + paths.member(path, key)] = typed.write(value, ordered=ordered)
+            _compare(value, other, paths.member(path, key), found)
     for key in rebuilt:
         if key not in document:
             found[paths.member(path, key)] = typed.ABSENT
@@ -128,7 +124,8 @@ def _compare(value: Any, other: Any, path: str, found: dict[str, Any]) -> None: 
         _compare_members(value, other, path, found)
     elif type(value) is list and type(other) is list and len(value) == len(other):
         for index, item in enumerate(value):
-            _compare(item, other[index], f"{path}[{index}]", found)
+            if type(item) not in EXACT or type(item) is not type(other[index]) or item != other[index]:
+                _compare(item, other[index], f"{path}[{index}]", found)
     elif not same(value, other):
         found[path] = typed.write(value)
 

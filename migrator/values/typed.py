@@ -20,7 +20,7 @@ import math
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from bson.binary import Binary
@@ -116,11 +116,11 @@ def _read_nan(digits: str) -> Any:  # noqa: ANN401 - struct's own type
 
 
 def _write_date(value: datetime) -> Any:  # noqa: ANN401 - JSON
-    return {"$date": times.format_iso(value if value.tzinfo else value.replace(tzinfo=UTC))}
+    return {"$date": times.format_iso(value if value.tzinfo else times.from_bson(value))}
 
 
 def _read_date(content: str | int) -> datetime | DatetimeMS:
-    return DatetimeMS(content) if isinstance(content, int) else times.parse_iso(content).replace(tzinfo=None)
+    return DatetimeMS(content) if isinstance(content, int) else times.to_bson(times.parse_iso(content))
 
 
 def _write_decimal(value: Decimal128) -> Any:  # noqa: ANN401 - JSON
