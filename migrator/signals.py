@@ -1,7 +1,8 @@
 """Named points in production code at which a test may act; silent by default.
 
-A fault test names a listener in ``MIGRATOR_SIGNALS`` as ``module:function``; it is called with the name of each point that is passed, in every
-process of the run, and may end that process. Unset, as in production, a point costs one comparison.
+A fault test names a listener in ``MIGRATOR_SIGNALS`` as ``module:function``; it is called with the name of each point
+that is passed, in every process of the run, and may end that process. Unset, as in production, a point costs one
+comparison.
 """
 
 import importlib

@@ -50,7 +50,7 @@ def bytes_text(count: float) -> str:
 
 
 class Progress:
-    """Counts what is done and says so: one line that rewrites itself on a terminal, a plain line now and then elsewhere."""
+    """Counts what is done and says so: one line that rewrites itself on a terminal, else a plain line now and then."""
 
     def __init__(self, verb: str, expected: int, *, stream: TextIO | None = None, every: float | None = None) -> None:
         """Expect about ``expected`` documents; write at most every ``every`` seconds (0.2 on a terminal, else 5)."""

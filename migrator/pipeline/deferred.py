@@ -1,7 +1,8 @@
 """Indexes and foreign keys that a first load builds afterwards: cheaper once than row by row.
 
 What is dropped is written down in the same transaction that drops it, and what is restored in the same transaction that
-restores it, so that a killed run leaves a list of what is still owed. Uniqueness is never deferred: it is what refuses a second copy.
+restores it, so that a killed run leaves a list of what is still owed. Uniqueness is never deferred: it is what refuses
+a second copy.
 """
 
 from collections.abc import Iterable
@@ -107,7 +108,7 @@ def _drop(kind: str, table: str, name: str) -> sql.Composed:
 
 
 def _create(one: Owed) -> sql.Composed:
-    definition = sql.SQL(one.definition)  # what the server itself printed when it was dropped
+    definition = sql.SQL(one.definition)
     if one.kind == "index":
         return sql.Composed([definition])
     return sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}").format(

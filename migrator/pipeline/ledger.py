@@ -23,11 +23,10 @@ CLOSING_PASS = -1
 
 def latest_plan(connection: Connection, state: State | None = None) -> Plan | None:
     """Return the newest plan (in ``state``), without its chunks."""
-    condition = "" if state is None else "WHERE state = %s"
     row = connection.execute(
         "SELECT id, profile, profile_version, tool_version, config_digest, source_identity, as_of, state, context,"
-        f" stream_position FROM migration.plans {condition} ORDER BY created_at DESC, id LIMIT 1",
-        () if state is None else (state,),
+        " stream_position FROM migration.plans WHERE state = coalesce(%s, state) ORDER BY created_at DESC, id LIMIT 1",
+        (state,),
     ).fetchone()
     if row is None:
         return None
@@ -70,8 +69,8 @@ def chunks_of(connection: Connection, plan: UUID) -> list[PlannedChunk]:
 def store_plan(connection: Connection, plan: Plan, chunks: Iterable[PlannedChunk], now: datetime) -> None:
     """Record a new plan with all its chunks pending."""
     connection.execute(
-        "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest, source_identity, as_of,"
-        " created_at, state, context, stream_position) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest, source_identity,"
+        " as_of, created_at, state, context, stream_position) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             plan.id,
             plan.profile,
@@ -89,8 +88,8 @@ def store_plan(connection: Connection, plan: Plan, chunks: Iterable[PlannedChunk
     with (
         connection.cursor() as cursor,
         cursor.copy(
-            "COPY migration.chunks (plan_id, collection, ordinal, min_id, max_id, estimated, mode, state, average_bytes)"
-            " FROM STDIN"
+            "COPY migration.chunks (plan_id, collection, ordinal, min_id, max_id, estimated, mode, state,"
+            " average_bytes) FROM STDIN"
         ) as copy,
     ):
         for chunk in chunks:
@@ -173,8 +172,8 @@ def set_aside(connection: Connection, plan: Plan, collection: str, documents: Se
         return
     with connection.cursor() as cursor:
         cursor.executemany(
-            "INSERT INTO migration.quarantine AS stored (plan_id, profile, collection, source_key, source_id, tenant_id,"
-            " reason, path, expected, raw, tool_version, profile_version, state, created_at)"
+            "INSERT INTO migration.quarantine AS stored (plan_id, profile, collection, source_key, source_id,"
+            " tenant_id, reason, path, expected, raw, tool_version, profile_version, state, created_at)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'open', clock_timestamp())"
             " ON CONFLICT (profile, collection, source_key) DO UPDATE SET plan_id = EXCLUDED.plan_id,"
             " reason = EXCLUDED.reason, path = EXCLUDED.path, expected = EXCLUDED.expected, raw = EXCLUDED.raw,"
@@ -231,8 +230,8 @@ def store_links(
     """Record references that the closing pass fills: (table, row, column, target table, target row, residue then)."""
     with connection.cursor() as cursor:
         cursor.executemany(
-            "INSERT INTO migration.pending_links (collection, record_table, row_id, column_name, target_table, target_id,"
-            " resolved_extra) VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb)"
+            "INSERT INTO migration.pending_links (collection, record_table, row_id, column_name, target_table,"
+            " target_id, resolved_extra) VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb)"
             " ON CONFLICT (record_table, row_id, column_name) DO UPDATE SET target_id = EXCLUDED.target_id,"
             " resolved_extra = EXCLUDED.resolved_extra",
             [(collection, *link[:5], link[5].decode()) for link in links],

@@ -32,7 +32,10 @@ class Loser(msgspec.Struct):
 
 
 def copy_rows(connection: Connection, batch: Sequence[Loadable]) -> Counter[str]:
-    """Append the rows of a batch; raise ``psycopg.errors.UniqueViolation`` when one is stored already. Returns rows by table."""
+    """Append the rows of a batch, and return how many by table.
+
+    Raises ``psycopg.errors.UniqueViolation`` when one is stored already.
+    """
     counts: Counter[str] = Counter()
     for record in _tables(batch):
         rows = [row.head + row.tail for document in batch for row in document.rows if type(row.record) is record]
@@ -42,7 +45,10 @@ def copy_rows(connection: Connection, batch: Sequence[Loadable]) -> Counter[str]
 
 
 def merge_rows(connection: Connection, batch: Sequence[Loadable]) -> tuple[Counter[str], list[Loser]]:
-    """Write what is new or different, in ``_id`` order; return the rows written by table, and who lost a key to another document."""
+    """Write what is new or different, in ``_id`` order.
+
+    Returns the rows written by table, and the documents that lost a key to another one.
+    """
     losers: list[Loser] = []
     changed: list[tuple[Loadable, list[Row]]] = []
     stored = {

@@ -38,7 +38,7 @@ class PlannedChunk(msgspec.Struct, frozen=True, kw_only=True):
     lower: bytes | None
     upper: bytes | None
     estimated: int
-    average_bytes: float
+    average_bytes: int
     mode: Mode = "direct"
     done: bool = False
 

@@ -38,7 +38,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
-    """Return the profile's collections that exist, in load order, and the names of those that no profile entry reads."""
+    """Return the profile's collections that exist, in load order, and the names of those that it does not read."""
     with speaking_of("the source"):
         names = set(source.list_collection_names())
         found = [
@@ -136,8 +136,9 @@ def guard_resume(plan: Plan, source: Source, profile: Profile, settings: Setting
     ]
     if differs:
         raise RefusedError(
-            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun under other conditions ({'; '.join(differs)}); "
-            "finish it under those, or call backfill --restart, which forgets the ledger and keeps the rows"
+            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun under other conditions"
+            f" ({'; '.join(differs)}); finish it under those, or call backfill --restart, which forgets the ledger and"
+            " keeps the rows"
         )
 
 
@@ -155,7 +156,7 @@ def cut(source: Source, found: Found, settings: Settings, mode: Mode) -> Iterato
                 lower=lower,
                 upper=upper,
                 estimated=size if upper is not None else max(found.documents - ordinal * size, 0),
-                average_bytes=found.average_bytes,
+                average_bytes=round(found.average_bytes),
                 mode=mode,
             )
             if upper is None:

@@ -1,8 +1,8 @@
 """References between documents, resolved against what is stored.
 
-``decode`` sees one document and computes the id that a reference would have; only the target can say whether such a row exists. A reference to
-nothing becomes null, its text stays in the residue, and a note counts it. A reference into the same table (``retry_of``) may point forward, so it
-is loaded as null with a pending link, and filled in a closing pass.
+``decode`` sees one document and computes the id that a reference would have; only the target can say whether such a row
+exists. A reference to nothing becomes null, its text stays in the residue, and a note counts it. A reference into the
+same table (``retry_of``) may point forward, so it is loaded as null with a pending link, and filled in a closing pass.
 """
 
 from collections.abc import Iterable

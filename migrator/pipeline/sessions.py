@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 ATTEMPTS = 6
 LONGEST_WAIT_S = 10.0
 TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
-"""Connection lost, serialization, deadlock, too many connections, shut down and starting up: another attempt may pass."""
+"""Connection lost, serialization, deadlock, too many connections, shut down, starting up: another try may pass."""
 
 
 class Sessions:
@@ -65,9 +65,9 @@ def retrying(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
         raise
     except psycopg.Error as error:
         raise translate("the target", error) from error
-    except PyMongoError as error:
+    except PyMongoError:
         with speaking_of_source("the source"):
-            raise error
+            raise
     raise AssertionError("retry_context ends with a result or an error")
 
 

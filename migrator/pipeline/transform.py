@@ -1,7 +1,8 @@
 """One document to its rows, with the proof that they carry it.
 
-The rule (design, equality and values): the document must survive BSON decoding unchanged, and what the columns give back, together with the
-residue, must be the document. The quick way proves both at once: if the rows encode to the very bytes that were read, there is no residue.
+The rule (design, equality and values): the document must survive BSON decoding unchanged, and what the columns give
+back, together with the residue, must be the document. The quick way proves both at once: if the rows encode to the very
+bytes that were read, there is no residue.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def prepare(collection: Collection, context: Context, raw: bytes) -> Prepared:
 def settle(collection: Collection, raw: bytes, document: Document, rows: Rows) -> tuple[Rows, bytes]:
     """Return the rows with the residue attached, and the residue (``b"{}"`` for a clean document).
 
-    Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type, malformed array).
+    Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type).
     """
     rebuilt = collection.encode(rows)
     if _encodes_to(rebuilt, raw):
@@ -77,7 +78,8 @@ def render(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[list
 
 def rebuild(collection: Collection, rows: Rows) -> Document:
     """Return the document that the rows stand for, residue included."""
-    return residue.apply(collection.encode(rows), collection.residue(rows))
+    rebuilt: Document = residue.apply(collection.encode(rows), collection.residue(rows))
+    return rebuilt
 
 
 def _rendered(row: Record) -> Row:

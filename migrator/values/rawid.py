@@ -22,8 +22,8 @@ _UNREADABLE_SUBTYPE = 0x80
 def raw_id(raw: bytes) -> Any:  # noqa: ANN401 - any BSON value
     """Return the ``_id`` of a stored document; MongoDB keeps it as the first element.
 
-    An ``_id`` that cannot be decoded (a string that is not UTF-8) is returned as binary of a user-defined subtype holding its bytes, so
-    that two such documents stay apart.
+    An ``_id`` that cannot be decoded (a string that is not UTF-8) is returned as binary of a user-defined subtype
+    holding its bytes, so that two such documents stay apart.
     """
     try:
         return document.decode(raw)["_id"]

@@ -17,7 +17,8 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
     """Connect to the target in ``role`` (default: the migration role, which owns the tables), in UTC.
 
-    Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such role: not migrated).
+    Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such
+    role: not migrated).
     """
     dsn = postgres_dsn(settings)
     role = settings.postgres.migration_role if role is None else role
@@ -55,21 +56,20 @@ def speaking_of(what: str) -> Iterator[None]:
 
 def translate(what: str, error: psycopg.Error) -> MigratorError:
     """Return the tool's error for one of the driver's."""
+    line = first_line(error)
     if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
-        return RefusedError(f"{what} lacks a table: {first_line(error)}; call migrator schema upgrade")
-    if isinstance(error, errors.DiskFull):
-        return UnreachableError(f"{what} is out of disk space: {first_line(error)}; free some and call again")
-    if isinstance(error, errors.InsufficientPrivilege):
-        return UnreachableError(f"{what} denies a right: {first_line(error)}")
-    if isinstance(error, errors.InvalidPassword | errors.InvalidAuthorizationSpecification):
+        return RefusedError(f"{what} lacks a table: {line}; call migrator schema upgrade")
+    if "password authentication failed" in str(error):
         return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
-    if isinstance(error, errors.InvalidCatalogName):
-        return UnreachableError(f"{what}: {first_line(error)}; create the database first")
-    if isinstance(error, psycopg.OperationalError):
-        if "password authentication failed" in str(error):
-            return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
-        return UnreachableError(f"{what} cannot be reached or went away: {first_line(error)}")
-    return UnreachableError(f"{what} failed: {type(error).__name__}: {first_line(error)}")
+    for kind, sentence in (
+        (errors.DiskFull, f"{what} is out of disk space: {line}; free some and call again"),
+        (errors.InsufficientPrivilege, f"{what} denies a right: {line}"),
+        (errors.InvalidCatalogName, f"{what}: {line}; create the database first"),
+        (psycopg.OperationalError, f"{what} cannot be reached or went away: {line}"),
+    ):
+        if isinstance(error, kind):
+            return UnreachableError(sentence)
+    return UnreachableError(f"{what} failed: {type(error).__name__}: {line}")
 
 
 def first_line(error: psycopg.Error) -> str:
