@@ -1,0 +1,22 @@
+"""Cron dialects: the next fires of a line, each dialect as its own engine fires, daylight saving time included.
+
+``docs/cron.md`` sets the dialects side by side. The room is pure: no clock is read, zones come from the pinned
+``tzdata`` package.
+"""
+
+from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, previous_fire, validate
+from migrator.cron.errors import CronError, ZoneError
+from migrator.cron.zones import database_version, zone
+
+__all__ = [
+    "DIALECTS",
+    "CronError",
+    "ZoneError",
+    "database_version",
+    "next_fire",
+    "next_fires",
+    "parse",
+    "previous_fire",
+    "validate",
+    "zone",
+]

@@ -1,0 +1,165 @@
+"""Agenda's ``repeatInterval`` as a cron line, read by cron-parser (JavaScript), and its ``repeatAt``.
+
+Five fields, six with seconds first, fewer are taken as the last ones; macros. Restricted day fields are joined by
+"or", where a field that names as many days as the month can have counts as unrestricted; ``5#2`` limits every day to
+that week of the month. Unless all hours are named, what the clock skips fires as late after the gap (03:30 for 02:30)
+and what it repeats fires once; with all hours the line follows the clock. Source: cron-parser 3.5, 4.9 and 5.10 as
+used by Agenda 4, 5 and 6; where they differ, 5.10.
+"""
+
+import re
+
+from migrator.cron.days import Days, Last, Rule, Term, Weekday
+from migrator.cron.errors import CronError
+from migrator.cron.expression import Expression, Fold, Gap
+from migrator.cron.fields import ALL_MONTHS, HOUR, MINUTE, MONTH, MONTH_DAY, SECOND, WEEKDAY, Field, digits, ordered
+
+_MACROS = {
+    "@yearly": "0 0 0 1 1 *",
+    "@annually": "0 0 0 1 1 *",
+    "@monthly": "0 0 0 1 * *",
+    "@weekly": "0 0 0 * * 0",
+    "@daily": "0 0 0 * * *",
+    "@hourly": "0 0 * * * *",
+    "@minutely": "0 * * * * *",
+    "@secondly": "* * * * * *",
+    "@weekdays": "0 0 0 * * 1-5",
+    "@weekends": "0 0 0 * * 0,6",
+}
+_DEFAULTS = ["0", "*", "*", "*", "*", "*"]
+_ALL_WEEKDAYS = 8  # 0 and 7 are two values here
+_LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_AT = re.compile(r"\s*(?:at\s+)?(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?\s*(am|pm|a|p)?\s*", re.ASCII | re.IGNORECASE)
+_NAMED_TIMES = {"noon": 12, "midnight": 0}
+_HALF_DAY = 12
+_MOST_NTH = 5
+
+
+def parse(text: str) -> Expression:
+    """Parse a cron line.
+
+    Raises ``CronError``. A text of digits alone is no line but milliseconds: see ``migrator.cron.human``.
+    """
+    given = _MACROS.get(text, text).split()
+    if not given or len(given) > len(_DEFAULTS) or (len(given) == 1 and digits(given[0]) is not None):
+        raise CronError("cron line: expected 5 or 6 fields")
+    second, minute, hour, month_day, month, weekday = _DEFAULTS[: len(_DEFAULTS) - len(given)] + given
+    hours = _values(hour, HOUR)
+    months = _values(month, MONTH)
+    weekday, nth = _nth(weekday)
+    by_month, by_week = _month_days(month_day), _weekdays(weekday)
+    if len(months) == 1:
+        longest = _LONGEST[next(iter(months)) - 1]
+        if by_month is not None and not any(_exists(day, longest) for day in by_month):
+            raise MONTH_DAY.error("a day that the month has")
+    every_hour = len(hours) == len(HOUR.all)
+    return Expression(
+        seconds=ordered(_values(second, SECOND)),
+        minutes=ordered(_values(minute, MINUTE)),
+        hours=ordered(hours),
+        days=Days(
+            month_days=by_month,
+            week_days=by_week,
+            months=frozenset(months),
+            rule=Rule.OR_UNLESS_FULL,
+            nth=nth,
+        ),
+        gap=Gap.SKIP if every_hour else Gap.SHIFT,
+        fold=Fold.TWICE if every_hour else Fold.ONCE,
+    )
+
+
+def parse_at(text: str) -> Expression:
+    """Parse ``repeatAt``: a time of day such as ``3:30pm``, ``15:30`` or ``noon``, every day; raises ``CronError``.
+
+    What the clock skips fires as late after the gap, what it repeats once, the first time.
+    """
+    found = _AT.fullmatch(text)
+    named = _NAMED_TIMES.get(text.strip().lower().removeprefix("at ").strip())
+    if named is not None:
+        hour, minute, second = named, 0, 0
+    elif found:
+        hour, minute, second = int(found.group(1)), int(found.group(2) or 0), int(found.group(3) or 0)
+        half = (found.group(4) or "").lower()[:1]
+        if (half and not 1 <= hour <= _HALF_DAY) or (not half and found.group(2) is None):
+            raise CronError("repeatAt: expected a time of day such as 3:30pm")
+        if half:
+            hour = hour % _HALF_DAY + (_HALF_DAY if half == "p" else 0)
+    else:
+        raise CronError("repeatAt: expected a time of day such as 3:30pm")
+    if hour not in HOUR.all or minute not in MINUTE.all or second not in SECOND.all:
+        raise CronError("repeatAt: expected a time of day such as 3:30pm")
+    return Expression(
+        seconds=(second,),
+        minutes=(minute,),
+        hours=(hour,),
+        days=Days(None, None, ALL_MONTHS),
+        gap=Gap.SHIFT,
+        fold=Fold.ONCE,
+    )
+
+
+def _exists(day: Term, longest: int) -> bool:
+    return not isinstance(day, int) or day <= longest
+
+
+def _nth(text: str) -> tuple[str, int]:
+    base, hash_sign, nth = text.partition("#")
+    if not hash_sign:
+        return text, 0
+    number = digits(nth)
+    if re.search("[,/L-]", base) or number is None or not 1 <= number <= _MOST_NTH:
+        raise WEEKDAY.error("one weekday and an occurrence from 1 to 5")
+    return base, number
+
+
+def _month_days(text: str) -> frozenset[Term] | None:
+    found: set[Term] = set()
+    for item in text.split(","):
+        if item == "L":
+            found.add(Last())
+        else:
+            found.update(_item(item, MONTH_DAY))
+    return None if len(found) >= len(MONTH_DAY.all) else frozenset(found)
+
+
+def _weekdays(text: str) -> frozenset[Weekday] | None:
+    found: set[int] = set()
+    last: set[Weekday] = set()
+    for item in text.split(","):
+        if item.endswith("L"):
+            last.add(Weekday(WEEKDAY.value(item[:-1]) % 7, -1))
+        else:
+            found.update(_item(item, WEEKDAY))
+    if len(found) + len(last) >= _ALL_WEEKDAYS:
+        return None
+    return frozenset({Weekday(day % 7) for day in found} | last)
+
+
+def _values(text: str, field: Field) -> set[int]:
+    found: set[int] = set()
+    for item in text.split(","):
+        found.update(_item(item, field))
+    return found
+
+
+def _item(item: str, field: Field) -> range | list[int]:
+    base, slash, step_text = item.partition("/")
+    step = field.step(step_text) if slash else 1
+    if base in ("*", "?"):
+        if base == "?" and field not in (MONTH_DAY, WEEKDAY):
+            raise field.error("a value, a range, a step, or a list of them")
+        first, last = field.low, field.high
+    elif "-" in base:
+        first, last = map(field.value, field.span(base))
+    else:
+        first = field.value(base)
+        if not slash:
+            return [first % 7] if field is WEEKDAY else [first]
+        last = field.high
+    if first > last:
+        raise field.error("a range that ascends")
+    found = range(first, last + 1, step)
+    if field is WEEKDAY and last % 7 == 0 and (last - first) % step == 0:
+        return [0, *found]
+    return found

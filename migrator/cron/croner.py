@@ -1,0 +1,138 @@
+"""croner (JavaScript), which source 002 uses.
+
+Five fields, or six with seconds first; macros; an ISO date for a single fire. Weekdays 0-7; if both day fields are
+restricted either may match. It walks the wall clock: what a gap skips runs as late after it (03:30 for 02:30), the
+first of several only; in a fold every line runs once, at the second passing where the later offset is not negative
+(Europe), else at the first (America). Grammar of croner 9.1 with the ``W``, ``LW`` and ``5L`` of 10; DST as measured
+with 9.1.0.
+"""
+
+import re
+from datetime import UTC, datetime
+
+from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
+from migrator.cron.errors import CronError
+from migrator.cron.expression import Expression, Fold, Gap
+from migrator.cron.fields import (
+    ALL_MONTHS,
+    HOUR,
+    MINUTE,
+    MONTH,
+    MONTH_DAY,
+    SECOND,
+    WEEKDAY,
+    Field,
+    digits,
+    ordered,
+    split,
+)
+
+_MACROS = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_MOST_NTH = 5
+
+
+def parse(text: str) -> Expression:
+    """Parse a line or an ISO date; raises ``CronError``."""
+    line = text.strip()
+    if ":" in line:
+        return _once(line)
+    parts = split(_MACROS.get(line.lower(), line), (5, 6))
+    if len(parts) == 5:  # noqa: PLR2004 - the fields of a crontab
+        parts.insert(0, "0")
+    second, minute, hour, month_day, month, weekday = parts
+    return Expression(
+        seconds=ordered(_values(second, SECOND)),
+        minutes=ordered(_values(minute, MINUTE)),
+        hours=ordered(_values(hour, HOUR)),
+        days=Days(
+            month_days=None if month_day == "*" else frozenset(_month_days(month_day)),
+            week_days=None if weekday == "*" else frozenset(_weekdays(weekday)),
+            months=frozenset(_values(month, MONTH)),
+            rule=Rule.OR,
+        ),
+        gap=Gap.FIRST,
+        fold=Fold.ONCE_BY_OFFSET,
+    )
+
+
+def _once(text: str) -> Expression:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CronError("cron line: expected an ISO date and time") from None
+    zone = None
+    if moment.tzinfo is not None:
+        moment, zone = moment.astimezone(UTC), "UTC"
+    return Expression(
+        seconds=(moment.second,),
+        minutes=(moment.minute,),
+        hours=(moment.hour,),
+        days=Days(frozenset({moment.day}), None, ALL_MONTHS & {moment.month}, years=frozenset({moment.year})),
+        gap=Gap.FIRST,
+        fold=Fold.ONCE_BY_OFFSET,
+        zone=zone,
+    )
+
+
+def _month_days(text: str) -> set[Term]:
+    if text == "LW":
+        return {Nearest(None)}
+    found: set[Term] = set()
+    for item in text.split(","):
+        if item == "L":
+            found.add(Last())
+        elif item.endswith("W"):
+            found.add(Nearest(MONTH_DAY.value(item[:-1])))
+        else:
+            found.update(_item(item, MONTH_DAY))
+    return found
+
+
+def _weekdays(text: str) -> set[Weekday]:
+    found: set[Weekday] = set()
+    # croner replaces names in the text; "-sun" becomes "-7" so that a range may end with it
+    numbered = re.sub(r"-sun", "-7", text, flags=re.IGNORECASE)
+    for item in numbered.split(","):
+        base, hash_sign, nth = item.partition("#")
+        if hash_sign:
+            which = -1 if nth == "L" else digits(nth) or 0
+            if which == 0 or which > _MOST_NTH:
+                raise WEEKDAY.error("an occurrence from 1 to 5, or L")
+        elif base.endswith("L"):
+            base, which = base[:-1], -1
+        else:
+            which = 0
+        found.update(Weekday(value % 7, which) for value in _item(base, WEEKDAY))
+    return found
+
+
+def _values(text: str, field: Field) -> set[int]:
+    found: set[int] = set()
+    for item in text.split(","):
+        found.update(_item(item, field))
+    return found
+
+
+def _item(text: str, field: Field) -> range:
+    base, slash, step_text = text.partition("/")
+    values = field.high - field.low + (0 if field is WEEKDAY else 1)
+    step = field.step(step_text, values) if slash else 1
+    open_end = 6 if field is WEEKDAY else field.high
+    if base == "*" or (slash and not base):
+        return range(field.low, open_end + 1, step)
+    if "-" in base:
+        low, high = field.span(base)
+        first, last = field.value(low), field.value(high)
+        if first > last:
+            raise field.error("a range that ascends")
+        return range(first, last + 1, step)
+    first = field.value(base)
+    return range(first, open_end + 1, step) if slash else range(first, first + 1)

@@ -1,0 +1,101 @@
+"""The dialects by name, and the calls that evaluate a line in one of them."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
+from typing import Final
+
+from migrator.cron import agenda, apscheduler, croner, croniter, cronos, debian, robfig, walk, zones
+from migrator.cron.errors import CronError
+from migrator.cron.expression import Expression
+
+DIALECTS: Final = MappingProxyType[str, Callable[[str], Expression]](
+    {
+        "debian": debian.parse,
+        "croniter": croniter.parse,
+        "croner": croner.parse,
+        "robfig": robfig.parse,
+        "apscheduler": apscheduler.parse,
+        "cronos": cronos.parse,
+        "agenda": agenda.parse,
+        "agenda-at": agenda.parse_at,
+    },
+)
+"""Every dialect by the name stored with a trigger, and its parser. ``debian`` is the one of triggers born here."""
+
+_LONGEST_TEXT = 1024
+
+
+@lru_cache(maxsize=4096)
+def parse(dialect: str, expression: str) -> Expression:
+    """Return the parsed line; raises ``CronError`` for an unknown dialect or a line the dialect does not take."""
+    parser = DIALECTS.get(dialect)
+    if parser is None:
+        raise CronError("cron dialect: expected one of " + ", ".join(DIALECTS))
+    if len(expression) > _LONGEST_TEXT:
+        raise CronError(f"cron line: expected at most {_LONGEST_TEXT} characters")
+    if "\n" in expression or "\r" in expression:
+        raise CronError("cron line: expected a single line")
+    return parser(expression)
+
+
+def validate(dialect: str, expression: str, timezone: str | None) -> None:
+    """Return if the line can be evaluated in the zone; None is UTC.
+
+    Raises ``CronError`` if the dialect does not take the line, ``ZoneError`` for an unknown zone. A line that is well
+    formed but never fires (30 February) passes where its own engine lets it pass; ``next_fire`` then gives None.
+    """
+    zone_key(parse(dialect, expression), timezone)
+
+
+def next_fires(dialect: str, expression: str, timezone: str | None, after: datetime, count: int) -> list[datetime]:
+    """Return up to ``count`` fires strictly after ``after`` (aware), ascending, aware UTC.
+
+    Fewer when the engine's search ends first. Raises ``CronError`` and ``ZoneError`` as ``validate`` does,
+    ``ValueError`` for a naive ``after``.
+    """
+    return list(islice(_forward(dialect, expression, timezone, after), count))
+
+
+def next_fire(dialect: str, expression: str, timezone: str | None, after: datetime) -> datetime | None:
+    """Return the first fire strictly after ``after``, or None; as ``next_fires``."""
+    return next(_forward(dialect, expression, timezone, after), None)
+
+
+def previous_fire(dialect: str, expression: str, timezone: str | None, before: datetime) -> datetime | None:
+    """Return the last fire strictly before ``before`` (aware), or None; as ``next_fires``."""
+    parsed = parse(dialect, expression)
+    instant = -(-_microseconds(before) // 1_000_000)
+    zone = zone_key(parsed, timezone)
+    for fire in walk.before(parsed, zone, instant, before.year - parsed.years_searched):
+        return datetime.fromtimestamp(fire, UTC)
+    return None
+
+
+def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
+    parsed = parse(dialect, expression)
+    zone = zone_key(parsed, timezone)
+    instant = _microseconds(after) // 1_000_000
+    while True:
+        # every fire starts a new search, as the engines do: a line may rest for years between two
+        last_year = datetime.fromtimestamp(instant, UTC).year + parsed.years_searched
+        start = instant
+        for instant in walk.after(parsed, zone, start, last_year):
+            yield datetime.fromtimestamp(instant, UTC)
+        if instant == start:
+            return
+
+
+def zone_key(parsed: Expression, timezone: str | None) -> str:
+    """Return the IANA name of the zone a line is evaluated in: the one in its text, else ``timezone``, else UTC."""
+    key = zones.resolve("UTC" if timezone is None else timezone)
+    return key if parsed.zone is None else parsed.zone
+
+
+def _microseconds(moment: datetime) -> int:
+    if moment.utcoffset() is None:
+        raise ValueError("expected an aware datetime")
+    distance = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (distance.days * 86400 + distance.seconds) * 1_000_000 + distance.microseconds

@@ -1,0 +1,56 @@
+"""Time zones by name, read from the pinned ``tzdata`` package only, so that fire times do not depend on the host.
+
+A name in another case than the database writes it, and a Windows name, are resolved and marked as mapped: the caller
+keeps the original.
+"""
+
+from functools import cache, lru_cache
+from importlib import metadata, resources
+from zoneinfo import ZoneInfo
+
+from migrator.cron.errors import ZoneError
+from migrator.cron.windows_zones import IANA_BY_WINDOWS
+
+
+def zone(name: str) -> tuple[ZoneInfo, bool]:
+    """Return the zone of that name, and whether the name had to be mapped.
+
+    Raises ``ZoneError`` for a name that neither the IANA database nor the CLDR table of Windows names knows. Offsets
+    (``+02:00``) are not names: they say nothing about daylight saving time.
+    """
+    key = resolve(name)
+    return _load(key), key != name
+
+
+def database_version() -> str:
+    """Return the release of the IANA database in use, such as ``2026c``, as the ``tzdata`` package states it."""
+    release = resources.files("tzdata").joinpath("zoneinfo", "tzdata.zi").read_text(encoding="ascii")
+    first = release.partition("\n")[0]
+    return first.removeprefix("# version ").strip() if first.startswith("# version ") else metadata.version("tzdata")
+
+
+@lru_cache(maxsize=1024)
+def resolve(name: str) -> str:
+    """Return the IANA name for a zone name in any case, or for a Windows name; raises ``ZoneError``."""
+    names = _names()
+    found = names.get(name.strip().casefold()) or _windows().get(name.strip().casefold())
+    if found is None:
+        raise ZoneError("time zone: expected a name of the IANA database or a Windows zone name")
+    return found
+
+
+@cache
+def _names() -> dict[str, str]:
+    listed = resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
+    return {name.casefold(): name for name in listed}
+
+
+@cache
+def _windows() -> dict[str, str]:
+    return {name.casefold(): iana for name, iana in IANA_BY_WINDOWS.items()}
+
+
+@cache
+def _load(key: str) -> ZoneInfo:
+    with resources.files("tzdata").joinpath("zoneinfo", *key.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=key)
