@@ -62,6 +62,8 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     counts: Counts
     triggers: bool = False
     """Whether there is a ``triggers`` collection; it changes how schedule documents are read."""
+    plain: bool = False
+    """Whether every schedule and run has an id that holds a UUID; otherwise some are made by hand."""
 
     def stream(self, name: str) -> Stream:
         """Return the stream of choices of that name, from its beginning."""
@@ -77,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
         tenant = tenant_of(stream)
         scope = stream.pick(("nightly", "weekly", "hourly", "release", "critical"))
         team = stream.pick(("payments", "platform", "edge", "data", "mobile", "identity"))
-        if stream.chance(0.85):
+        if stream.chance(0.85) or self.plain:
             identifier = f"sch_{hexadecimal(self.seed, 'schedule', index)}"
         else:
             identifier = f"sch_2025{stream.between(1, 12):02}{stream.between(1, 28):02}-{index}"

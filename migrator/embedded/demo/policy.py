@@ -62,13 +62,13 @@ def _camel_run(plan: Plan, stream: Stream, head: _Head) -> dict[str, Any]:
         document["startedAt"] = stamp(started)
     if state in ("succeeded", "failed", "canceled"):
         document["finishedAt"] = stamp(started + 1000 * seconds)
-    if state == "succeeded":
+    if state == "succeeded" and stream.chance(0.3):
         document["determinismHash"] = "sha256:" + hexadecimal(plan.seed, "determinism", index) * 2
     if state == "failed":
         document["errorCode"] = "ERR_POL_004"
         document["error"] = "rule evaluation exceeded its budget"
     document["attempts"] = stream.between(1, 3)
-    if stream.chance(0.3):
+    if stream.chance(0.1):
         document["traceId"] = hexadecimal(plan.seed, "trace", index)
     document["metadata"] = {"source": stream.pick(("console", "cli", "scheduler"))}
     document["stats"] = _stats(stream, seconds)

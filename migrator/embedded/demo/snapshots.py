@@ -40,6 +40,11 @@ def snapshot(plan: Plan, stream: Stream, images: list[RawBSONDocument], index: i
     document: dict[str, Any] = {
         "_id": identifier,
         "schemaVersion": "scheduler.impact-set@1",
+        "tenantId": tenant,
+    }
+    if stream.chance(0.7) and plan.counts.runs:
+        document["runId"] = runs.identifier(plan, stream.below(plan.counts.runs))
+    document |= {
         "selector": selector(plan, stream, index, tenant),
         "images": chosen,
         "usageOnly": stream.chance(0.4),
@@ -47,8 +52,6 @@ def snapshot(plan: Plan, stream: Stream, images: list[RawBSONDocument], index: i
         "total": amount,
         "snapshotId": identifier,
     }
-    if stream.chance(0.7) and plan.counts.runs:
-        document["runId"] = runs.identifier(plan, stream.below(plan.counts.runs))
     return bson.encode(document)
 
 

@@ -17,21 +17,21 @@ def spellings(nursery: Nursery) -> Iterator[Planted]:
 def _aliases(nursery: Nursery) -> Iterator[Planted]:
     job = nursery.fresh("graph_jobs")
     job["status"] = "cancelled"
-    yield loaded("alias", "graph_jobs", job)
+    yield loaded("alias", "graph_jobs", job, "alias")
     job = nursery.fresh("policy_jobs")
     job["status"] = "cancelled"
-    yield loaded("alias", "policy_jobs", job)
+    yield loaded("alias", "policy_jobs", job, "alias")
     schedule = nursery.fresh("schedules")
     schedule["mode"] = "analysisonly"
-    yield loaded("alias", "schedules", schedule)
+    yield loaded("alias", "schedules", schedule, "alias")
     schedule = {
         ("whenCron" if key == "cronExpression" else key): value for key, value in nursery.fresh("schedules").items()
     }
-    yield loaded("alias-field", "schedules", schedule)
+    yield loaded("alias-field", "schedules", schedule, "alias")
     for old in ("feedser", "vexer"):
         run = nursery.fresh("runs")
         run["trigger"] = old
-        yield loaded("renamed-service", "runs", run, residue=False)
+        yield loaded("renamed-service", "runs", run, "alias")
 
 
 def _versions(nursery: Nursery) -> Iterator[Planted]:
@@ -49,14 +49,14 @@ def _cron(nursery: Nursery) -> Iterator[Planted]:
     for text in ("every day at noon", "61 * * * *"):
         schedule = nursery.fresh("schedules")
         schedule["cronExpression"] = text
-        yield loaded("cron-unevaluable", "schedules", schedule, "cron-unevaluable")
+        yield loaded("cron-unevaluable", "schedules", schedule, "unevaluable-cron")
     schedule = nursery.fresh("schedules")
     schedule["timezone"] = "Mars/Olympus_Mons"
-    yield loaded("zone-unknown", "schedules", schedule, "cron-unevaluable")
+    yield loaded("zone-unknown", "schedules", schedule, "unknown-zone")
     for zone in ("W. Europe Standard Time", "Pacific Standard Time"):
         schedule = nursery.fresh("schedules")
         schedule["timezone"] = zone
-        yield loaded("zone-windows", "schedules", schedule)
+        yield loaded("zone-windows", "schedules", schedule, "mapped-zone")
 
 
 def _tenants(nursery: Nursery) -> Iterator[Planted]:
