@@ -1,4 +1,4 @@
-"""APScheduler 3's ``CronTrigger``: a crontab line, or its keyword arguments as a JSON object, as source 004 stores them.
+"""APScheduler 3's ``CronTrigger``: a crontab line, or its keyword arguments as a JSON object (source 004 stores those).
 
 Weekdays count from 0 = Monday, also in a crontab line. All fields must match; keywords left out are ``*`` above the
 least given one and their minimum below it. A time the clock skips fires as late after it, unless the hour before is
@@ -46,16 +46,26 @@ def keywords(given: dict[str, str | int]) -> str:
 def parse(text: str) -> Expression:
     """Parse a crontab line of five fields or a JSON object of keywords; raises ``CronError``."""
     given = _given(text)
-    least = max((place for place, name in enumerate(_FIELDS) if name in given), default=-1)
+    least = max(place for place, name in enumerate(_FIELDS) if name in given)
     line = {
-        name: given.get(name, "*" if place < least else _DEFAULTS.get(name, "*")) for place, name in
-        enumerate(_FIELDS) } months, years, weeks = line["month"], line["year"], line["week"] return Expression(
-        seconds=_time(line, "second"), minutes=_time(line, "minute"), hours=_time(line, "hour"), days=Days(
-        month_days=None if line["day"] == "*" else frozenset(_month_days(line["day"])), week_days=None if
-        line["day_of_week"] == "*" else frozenset(Weekday((day + 1) % 7) for day in _values(line["day_of_week"],
-        _WEEKDAY)), months=ALL_MONTHS if months == "*" else frozenset(_values(months, MONTH)), rule=Rule.AND,
-        years=None if years == "*" else frozenset(_values(years, _YEAR)), weeks=None if weeks == "*" else
-        frozenset(_values(weeks, _WEEK)), ), gap=Gap.UNLESS_HOUR_BEFORE, fold=Fold.TWICE, )
+        name: given.get(name, "*" if place < least else _DEFAULTS.get(name, "*")) for place, name in enumerate(_FIELDS)
+    }
+    months, years, weeks, weekdays = line["month"], line["year"], line["week"], line["day_of_week"]
+    return Expression(
+        seconds=_time(line, "second"),
+        minutes=_time(line, "minute"),
+        hours=_time(line, "hour"),
+        days=Days(
+            month_days=None if line["day"] == "*" else frozenset(_month_days(line["day"])),
+            week_days=None if weekdays == "*" else frozenset(_weekdays(weekdays)),
+            months=ALL_MONTHS if months == "*" else frozenset(_values(months, MONTH)),
+            rule=Rule.AND,
+            years=None if years == "*" else frozenset(_values(years, _YEAR)),
+            weeks=None if weeks == "*" else frozenset(_values(weeks, _WEEK)),
+        ),
+        gap=Gap.UNLESS_HOUR_BEFORE,
+        fold=Fold.TWICE,
+    )
 
 
 def _given(text: str) -> dict[str, str]:
@@ -75,6 +85,10 @@ def _given(text: str) -> dict[str, str]:
 
 def _time(line: dict[str, str], name: str) -> tuple[int, ...]:
     return ordered(_values(line[name], _FIELDS[name]))
+
+
+def _weekdays(text: str) -> set[Weekday]:
+    return {Weekday((day + 1) % 7) for day in _values(text, _WEEKDAY)}
 
 
 def _month_days(text: str) -> set[Term]:

@@ -6,18 +6,40 @@ answers are kept, odd ones too.
 
 import math
 import re
-from collections.abc import Iterable
 
-_SECOND = 1000 _UNITS = { "second": _SECOND, "minute": 60 * _SECOND, "hour": 3600 * _SECOND, "day": 86400 * _SECOND,
-"week": 7 * 86400 * _SECOND, "month": 30 * 86400 * _SECOND, "year": 365 * 86400 * _SECOND, } _UNIT =
-re.compile(r"(second|minute|hour|day|week|month|year)s?") _NOISE = re.compile(r"([^a-z0-9.-]|and)+") _NUMBER =
-re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?") _ONES = "zero one two three four five six seven eight nine ten
-eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen" _TENS = "twenty thirty forty fifty sixty
-seventy eighty ninety" _POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12} _WORDS:
-dict[str, int | str] = { **{word: number for number, word in enumerate(_ONES.split())}, **{word: 10 * number for
-number, word in enumerate(_TENS.split(), 2)}, **{word: 10**power for word, power in _POWERS.items()}, "nil": 0,
-"naught": 0, "period": ".", "decimal": ".", "point": ".", "negative": "-", } _TEN = 10 _LARGEST =
-8_640_000_000_000_000 """Milliseconds a JavaScript date can hold."""
+_SECOND = 1000
+_UNITS = {
+    "second": _SECOND,
+    "minute": 60 * _SECOND,
+    "hour": 3600 * _SECOND,
+    "day": 86400 * _SECOND,
+    "week": 7 * 86400 * _SECOND,
+    "month": 30 * 86400 * _SECOND,
+    "year": 365 * 86400 * _SECOND,
+}
+_UNIT = re.compile(r"(second|minute|hour|day|week|month|year)s?")
+_NOISE = re.compile(r"([^a-z0-9.-]|and)+")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.ASCII)
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    " sixteen seventeen eighteen nineteen"
+)
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_POWERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_WORDS: dict[str, int | str] = {
+    **{word: number for number, word in enumerate(_ONES.split())},
+    **{word: 10 * number for number, word in enumerate(_TENS.split(), 2)},
+    **{word: 10**power for word, power in _POWERS.items()},
+    "nil": 0,
+    "naught": 0,
+    "period": ".",
+    "decimal": ".",
+    "point": ".",
+    "negative": "-",
+}
+_TEN = 10
+_LARGEST = 8_640_000_000_000_000
+"""Milliseconds a JavaScript date can hold."""
 
 
 def interval_ms(text: str | float) -> int | None:
@@ -28,7 +50,10 @@ def interval_ms(text: str | float) -> int | None:
     """
     if isinstance(text, bool):
         return None
-    found = _parsed(text) if isinstance(text, str) else float(text)
+    try:
+        found = _parsed(text) if isinstance(text, str) else float(text)
+    except OverflowError:
+        return None
     if not math.isfinite(found) or abs(found) > _LARGEST:
         return None
     return math.trunc(found)
@@ -70,7 +95,7 @@ def _spelled(text: str) -> float:
         if isinstance(word, str):
             places = zeros + len(_written(total))
             zeros, largest = 0, 0
-            total *= _TEN**-places
+            total *= float(_TEN**-places)
         elif word == 0:
             zeros += 1
         elif total >= 1 and _digits(word) == _digits(largest):
@@ -90,9 +115,9 @@ def _written(number: float) -> str:
     return str(int(number)) if number == int(number) else repr(number)
 
 
-def _multiplied(pending: Iterable[int], largest: int) -> int:
-    values = list(pending)
+def _multiplied(values: list[int], largest: int) -> int:
     total = 0
     for place in range(len(values) - 1, -1, -1):
-        following = values[place + 1] if place + 1 < len(values) else None total = total * values[place] if following
-        is not None and values[place] > following else total + values[place] return total * largest
+        multiplies = place + 1 < len(values) and values[place] > values[place + 1]
+        total = total * values[place] if multiplies else total + values[place]
+    return total * largest

@@ -64,7 +64,7 @@ def _part(expression: Expression, stretch: Stretch) -> _Part:
 
 
 def _moved(expression: Expression, stretch: Stretch, skipped: int) -> tuple[tuple[int, ...], int]:
-    """Return the fires that the policy moves out of the gap before a stretch, and the instant from which its own times count."""
+    """Return the fires moved out of the gap before a stretch, and the instant from which its own times count."""
     if expression.gap is Gap.SKIP:
         return (), stretch.start
     gap_start, gap_end = stretch.start + stretch.before, stretch.start + stretch.offset

@@ -1,4 +1,4 @@
-"""Windows time zone names and their IANA zone: the entries of territory 001 of the Unicode CLDR table ``windowsZones.xml``.
+"""Windows time zone names and their IANA zone: territory 001 of the Unicode CLDR table ``windowsZones.xml``.
 
 Territory 001 is the one CLDR names as the default of a Windows zone. A test holds every zone here to exist in the
 pinned ``tzdata``.
