@@ -1,0 +1,265 @@
+"""A second opinion that shares no code with the transform: figures computed by MongoDB's pipeline and by SQL, compared.
+
+A codec fault that is symmetric passes every round trip; it does not pass this. One pass per collection and side:
+grouped by tenant and by all the words that are counted, with every sum and every first and last time beside them. The
+few partial figures are folded here.
+
+Documents that are in no table on purpose (quarantined, left behind by a rule) are left out by ``_id``.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import bson
+import psycopg
+from bson import Decimal128
+from psycopg import sql
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from migrator.errors import UnreachableError
+from migrator.parity.model import AggregateDifference, AggregateResult
+from migrator.sources.profile import Collection, Measure, Profile
+from migrator.store.mongo import client as mongo
+from migrator.store.postgres import connection as postgres
+from migrator.values.identity import parse_source_id
+
+LARGEST_EXCLUSION: Final = 8 * 1024 * 1024
+"""Bytes of ``_id`` values that may be left out one by one; MongoDB takes no command over 16 MB."""
+DIFFERENCES_LISTED: Final = 20
+SIMPLE: Final = {"locale": "simple"}
+"""Compare texts byte by byte, whatever the collection's own collation."""
+NONE: Final = "(none)"
+"""Label of documents in which a word is absent or null."""
+
+_Figures = dict[tuple[str, str], Decimal | None]
+"""(tenant, label) → figure, of one measure."""
+
+_DOCUMENTS: Final = Measure(name="documents", kind="group", expression=None, sql="NULL")
+_TOLERANCE: Final = Decimal("1e-9")
+"""Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
+
+
+def aggregates(
+    database: Database[dict[str, Any]],
+    connection: psycopg.Connection[Any],
+    profile: Profile,
+    excluded: Mapping[str, Sequence[str]],
+    *,
+    default_tenant: str | None = None,
+    names: Mapping[str, str] | None = None,
+    only: Iterable[str] | None = None,
+) -> list[AggregateResult]:
+    """Compare every measure of every collection; never raises for a figure that cannot be computed, says so instead.
+
+    ``excluded`` holds source ids by collection; ``default_tenant`` is that of documents without one; ``names`` maps a
+    profile's collection to its name in this database. Raises ``UnreachableError`` when a server goes away.
+    """
+    chosen = profile.collections if only is None else [one for one in profile.collections if one.name in set(only)]
+    results: list[AggregateResult] = []
+    for collection in chosen:
+        source = database[(names or {}).get(collection.name, collection.name)]
+        results += _collection(source, connection, profile, collection, excluded, default_tenant)
+    return results
+
+
+def _collection(
+    source: Any,  # noqa: ANN401 - a pymongo collection of whatever document class
+    connection: psycopg.Connection[Any],
+    profile: Profile,
+    collection: Collection,
+    excluded: Mapping[str, Sequence[str]],
+    default_tenant: str | None,
+) -> list[AggregateResult]:
+    measures = (_DOCUMENTS, *collection.measures)
+    try:
+        ids = _ids(excluded.get(collection.name, ()))
+        pipeline = _pipeline(collection, measures, ids, default_tenant)
+        with mongo.speaking_of("the source"):
+            try:
+                partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
+            except OperationFailure as error:
+                raise _CannotTell(
+                    f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
+                ) from error
+        expected = _fold(measures, (_from_mongo(measures, row) for row in partial))
+        actual = _fold(measures, _from_postgres(connection, profile, collection, measures))
+    except _CannotTell as error:
+        return [_result(collection, measure, unverified=str(error)) for measure in measures]
+    return [_compare(collection, measure, expected[measure.name], actual[measure.name]) for measure in measures]
+
+
+class _CannotTell(Exception):  # noqa: N818 - an answer about one collection, not a failure of the tool
+    """A figure cannot be computed the same way on both sides."""
+
+
+_Row = tuple[str, list[object], list[object]]
+"""Tenant, the words grouped by, and the figures: one per sum, two per time; the number of documents last."""
+
+
+def _ids(source_ids: Sequence[str]) -> list[Any]:
+    try:
+        ids = [parse_source_id(text) for text in source_ids]
+        size = len(bson.encode({"ids": ids}))
+    except (ValueError, bson.errors.BSONError) as error:
+        raise _CannotTell(f"the _id of a document that is set aside cannot be named: {type(error).__name__}") from None
+    if size > LARGEST_EXCLUSION:
+        raise _CannotTell(f"{len(ids)} documents are set aside, too many to leave out one by one")
+    return ids
+
+
+def _pipeline(
+    collection: Collection, measures: Sequence[Measure], ids: list[Any], default_tenant: str | None
+) -> list[dict[str, Any]]:
+    words = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
+    figures: dict[str, Any] = {}
+    for index, one in enumerate(measures):
+        if one.kind == "sum":
+            figures[f"s{index}"] = {"$sum": {"$toDecimal": _finite(one.expression)}}
+        elif one.kind == "time":
+            figures[f"a{index}"] = {"$min": one.expression}
+            figures[f"z{index}"] = {"$max": one.expression}
+    tenant = {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}
+    return [
+        *([{"$match": {"_id": {"$nin": ids}}}] if ids else []),
+        {"$group": {"_id": {"tenant": tenant, **words}, **figures, "documents": {"$sum": 1}}},
+    ]
+
+
+def _finite(expression: Any) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Leave NaN and the infinities out: JSON has no such numbers, so neither has the target."""
+    strange = [float("nan"), float("inf"), float("-inf")]
+    return {"$let": {"vars": {"n": expression}, "in": {"$cond": [{"$in": ["$$n", strange]}, None, "$$n"]}}}
+
+
+def _from_mongo(measures: Sequence[Measure], row: Mapping[str, Any]) -> _Row:
+    key = row["_id"]
+    words = [key.get(f"g{index}") for index, one in enumerate(measures) if one.kind == "group"]
+    figures: list[object] = []
+    for index, one in enumerate(measures):
+        if one.kind == "sum":
+            figures.append(row[f"s{index}"])
+        elif one.kind == "time":
+            figures += [row[f"a{index}"], row[f"z{index}"]]
+    return _label(key.get("tenant")), words, [*figures, row["documents"]]
+
+
+def _from_postgres(
+    connection: psycopg.Connection[Any], profile: Profile, collection: Collection, measures: Sequence[Measure]
+) -> list[_Row]:
+    owner = collection.tables[0]
+    words = [f"({one.sql})" for one in measures if one.kind == "group"]
+    figures = []
+    for one in measures:
+        if one.kind == "sum":
+            figures.append(f"sum({one.sql})")
+        elif one.kind == "time":
+            figures += [f"min({one.sql})", f"max({one.sql})"]
+    columns = ["tenant_id", *words, *figures, "count(*)"]
+    text = "SELECT {columns} FROM scheduler.{table}{where} GROUP BY {keys}"
+    has_source = "source" in owner.__struct_fields__
+    query = sql.SQL(text).format(  # the expressions are the profile's own code, no input
+        columns=sql.SQL(", ").join(sql.SQL(one) for one in columns),
+        table=sql.Identifier(owner.table),
+        where=sql.SQL(" WHERE source = %s" if has_source else ""),
+        keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 2)),
+    )
+    try:
+        with postgres.speaking_of("the target"), connection.transaction(), connection.cursor() as cursor:
+            cursor.execute(query, [profile.source_of(collection.name)] if has_source else [])
+            return [(row[0], list(row[1 : len(words) + 1]), list(row[len(words) + 1 :])) for row in cursor]
+    except UnreachableError as error:
+        if isinstance(error.__cause__, psycopg.DataError):
+            raise _CannotTell(f"PostgreSQL could not compute it: {type(error.__cause__).__name__}") from error
+        raise
+
+
+def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Figures]:
+    """Add the partial figures up: per measure, by tenant and label."""
+    folded: dict[str, _Figures] = {one.name: {} for one in measures}
+    for tenant, words, figures in rows:
+        words_left, figures_left = iter(words), iter(figures[:-1])
+        for one in measures:
+            into = folded[one.name]
+            if one.kind == "group":
+                _add(into, (tenant, "" if one is _DOCUMENTS else _label(next(words_left))), _decimal(figures[-1]))
+                if one is _DOCUMENTS:
+                    next(words_left)
+            elif one.kind == "sum":
+                _add(into, (tenant, "sum"), _decimal(next(figures_left)))
+            else:
+                _outermost(into, (tenant, "first"), _decimal(next(figures_left)), first=True)
+                _outermost(into, (tenant, "last"), _decimal(next(figures_left)), first=False)
+    return folded
+
+
+def _add(into: _Figures, at: tuple[str, str], figure: Decimal | None) -> None:
+    into[at] = (into.get(at) or Decimal(0)) + (figure or Decimal(0))
+
+
+def _outermost(into: _Figures, at: tuple[str, str], figure: Decimal | None, *, first: bool) -> None:
+    held = into.get(at)
+    if held is None or figure is None:
+        into[at] = figure if held is None else held
+    else:
+        into[at] = min(held, figure) if first else max(held, figure)
+
+
+def _compare(collection: Collection, measure: Measure, expected: _Figures, actual: _Figures) -> AggregateResult:
+    places = sorted({*expected, *actual})
+    differing = [
+        AggregateDifference(tenant=at[0], label=at[1], source=_text(expected.get(at)), target=_text(actual.get(at)))
+        for at in places
+        if not _same(expected.get(at), actual.get(at))
+    ]
+    return _result(
+        collection,
+        measure,
+        tenants=len({tenant for tenant, _ in places}),
+        compared=len(places),
+        differing=tuple(differing[:DIFFERENCES_LISTED]),
+        differing_total=len(differing),
+    )
+
+
+def _result(collection: Collection, measure: Measure, **rest: Any) -> AggregateResult:  # noqa: ANN401 - its fields
+    return AggregateResult(
+        collection=collection.name,
+        table=collection.tables[0].table,
+        measure=measure.name,
+        kind=measure.kind,
+        **rest,
+    )
+
+
+def _same(expected: Decimal | None, actual: Decimal | None) -> bool:
+    if expected is None or actual is None or expected == actual:
+        return expected == actual
+    if expected == expected.to_integral_value() and actual == actual.to_integral_value():
+        return False
+    return abs(expected - actual) <= _TOLERANCE * max(abs(expected), abs(actual))
+
+
+def _label(value: object) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _decimal(value: object) -> Decimal | None:
+    if value is None:
+        return None
+    if isinstance(value, Decimal128):
+        return value.to_decimal()
+    return Decimal(str(value))
+
+
+def _text(figure: Decimal | None) -> str:
+    if figure is None:
+        return NONE
+    return str(int(figure)) if figure == figure.to_integral_value() else str(figure)

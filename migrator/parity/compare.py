@@ -1,0 +1,287 @@
+"""Both links of the round trip, for every document: its rows are stored as decoded, and they encode back to it.
+
+The comparison walks the source in the same ranges as the copy, computes the rows each document must have, fetches the rows with those ids, and
+compares bytes. Rows that no document asks for are found afterwards, by count and then by anti-join (``parity.extra``).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from migrator.parity.causes import ABSENT, classify
+from migrator.parity.model import (
+    CauseCount,
+    CollectionComparison,
+    ColumnCount,
+    Difference,
+    LossCount,
+    NoteCount,
+    QuarantineCount,
+)
+from migrator.pipeline import ledger
+from migrator.pipeline.copy import collector_paused
+from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
+from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
+from migrator.pipeline.load import Loadable
+from migrator.pipeline.model import ChunkJob
+from migrator.pipeline.sessions import Sessions, retrying
+from migrator.pipeline.transform import Row, rebuild
+from migrator.records.base import EMPTY
+from migrator.sources.profile import Collection
+from migrator.store.postgres.rows import fetch, row_id
+from migrator.values import jsonb, residue
+from migrator.values.canonical import same
+from migrator.values.rowbytes import codec
+
+KEYS_LISTED = 5
+
+
+class _Tally(msgspec.Struct):
+    """What a chunk has shown so far."""
+
+    collection: str
+    listed: int
+    documents: int = 0
+    matched: int = 0
+    differing: int = 0
+    missing: int = 0
+    quarantined: int = 0
+    clean: int = 0
+    residue: int = 0
+    rows: Counter[str] = msgspec.field(default_factory=Counter)
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
+    excluded: list[str] = msgspec.field(default_factory=list)
+    causes: Counter[tuple[str, str, str, str]] = msgspec.field(default_factory=Counter)
+    differences: list[Difference] = msgspec.field(default_factory=list)
+    notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
+    note_keys: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
+    quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
+    quarantine_keys: dict[tuple[str, str, str], list[str]] = msgspec.field(default_factory=dict)
+
+    def differ(self, difference: Difference) -> None:
+        """Count a difference; keep it while the list is short."""
+        self.causes[difference.table, difference.path, difference.side, difference.cause] += 1
+        if len(self.differences) < self.listed:
+            self.differences.append(difference)
+
+
+def compare_chunk(job: ChunkJob) -> CollectionComparison:
+    """Compare one range of a collection with what is stored; reads only."""
+    with collector_paused():
+        return retrying(job.settings, lambda sessions: _compare(job, sessions))
+
+
+def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
+    chunk = job.chunk
+    collection = sessions.profile.by_name()[chunk.collection]
+    tally = _Tally(chunk.collection, job.settings.report.max_differences)
+    aside = ledger.quarantined_ids(sessions.target, sessions.profile.name, chunk.collection)
+    for batch in raw_batches(
+        sessions.source,
+        sessions.name_of(chunk.collection),
+        lower=chunk.lower,
+        upper=chunk.upper,
+        condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
+        batch_size=batch_documents(chunk.average_bytes),
+    ):
+        expected: list[tuple[Outcome, Loadable]] = []
+        for piece in outcomes(collection, job.context, sessions.resolver, batch):
+            expected.extend(_sort_out(piece, tally, aside))
+        _compare_rows(sessions, collection, expected, tally)
+    return _comparison(collection, tally)
+
+
+def _sort_out(piece: Iterable[Outcome], tally: _Tally, aside: set[str]) -> Iterable[tuple[Outcome, Loadable]]:
+    """Count what has no rows on purpose, and yield the documents that must have some."""
+    for outcome in piece:
+        tally.documents += 1
+        if outcome.skipped:
+            tally.skipped[outcome.skipped] += 1
+            tally.excluded.append(source_id_of(outcome.raw))
+        elif outcome.loadable is not None and not aside:
+            yield outcome, outcome.loadable
+        else:
+            key = source_id_of(outcome.raw)
+            if key in aside:
+                _count_aside(tally, outcome, key)
+            elif outcome.loadable is not None:
+                yield outcome, outcome.loadable
+            else:
+                # It could be decoded when it was copied, or it was never copied: either way it is not accounted for.
+                tally.missing += 1
+                tally.differ(_missing(tally.collection, key, ""))
+
+
+def _count_aside(tally: _Tally, outcome: Outcome, key: str) -> None:
+    tally.quarantined += 1
+    tally.excluded.append(key)
+    why = outcome.rejected
+    place = ("duplicate", "", "a key of its own") if why is None else (why.reason, why.path, why.expected)
+    tally.quarantine[place] += 1
+    _keep(tally.quarantine_keys.setdefault(place, []), key)
+
+
+def _compare_rows(
+    sessions: Sessions, collection: Collection, expected: Sequence[tuple[Outcome, Loadable]], tally: _Tally
+) -> None:
+    stored: dict[type, dict[bytes, bytes]] = {}
+    for record in dict.fromkeys(type(row.record) for _, loadable in expected for row in loadable.rows):
+        ids = [
+            row.record.id  # type: ignore[attr-defined] # every loaded record has an id
+            for _, loadable in expected
+            for row in loadable.rows
+            if type(row.record) is record
+        ]
+        stored[record] = fetch(sessions.target, record.table, codec(record), ids)
+    for outcome, loadable in expected:
+        _judge(collection, outcome, loadable, stored, tally)
+
+
+def _judge(
+    collection: Collection,
+    outcome: Outcome,
+    loadable: Loadable,
+    stored: dict[type, dict[bytes, bytes]],
+    tally: _Tally,
+) -> None:
+    missing = False
+    equal = True
+    for position, row in enumerate(loadable.rows):
+        record = type(row.record)
+        found = stored[record].get(row_id(row.head))
+        if found is None:
+            missing = missing or position == 0
+            equal = False
+            tally.differ(_missing(tally.collection, source_id_of(outcome.raw), record.table))
+            continue
+        tally.rows[record.table] += 1
+        if not codec(record).equal((row.head, row.tail), found):
+            equal = False
+            _explain(row, found, source_id_of(outcome.raw), tally)
+    # A document without residue was shown to encode to its own bytes while its rows were made (transform.settle).
+    if outcome.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
+        equal = False
+        tally.differ(_not_rebuilt(collection, outcome, tally.collection))
+    for note in outcome.notes:
+        tally.notes[note] += 1
+        if note[0] == "finding":
+            _keep(tally.note_keys.setdefault(note[1:], []), source_id_of(outcome.raw))
+    if missing:
+        tally.missing += 1
+    elif not equal:
+        tally.differing += 1
+    else:
+        tally.matched += 1
+        if outcome.residue == EMPTY:
+            tally.clean += 1
+        else:
+            tally.residue += 1
+
+
+def _rebuilds(collection: Collection, outcome: Outcome, loadable: Loadable) -> bool:
+    assert outcome.prepared is not None  # noqa: S101 - a loadable document was prepared
+    try:
+        rebuilt = rebuild(collection, tuple(row.record for row in loadable.rows))
+    except ValueError:
+        return False
+    return same(rebuilt, outcome.prepared.document)
+
+
+def _not_rebuilt(collection: Collection, outcome: Outcome, name: str) -> Difference:
+    return Difference(
+        collection=name,
+        source_id=source_id_of(outcome.raw),
+        side="document",
+        table=collection.tables[0].table,
+        cause="value",
+    )
+
+
+def _missing(collection: str, key: str, table: str) -> Difference:
+    return Difference(collection=collection, source_id=key, side="missing", table=table, cause="missing-row")
+
+
+def _explain(row: Row, found: bytes, key: str, tally: _Tally) -> None:
+    kind = codec(type(row.record))
+    wanted, stored = kind.read(row.head + row.tail), kind.read(found)
+    for name in kind.differing((row.head, row.tail), found):
+        tally.differ(
+            Difference(
+                collection=tally.collection,
+                source_id=key,
+                side="row",
+                table=row.record.table,
+                path=name,
+                cause=classify(_value(kind.types[name], wanted[name]), _value(kind.types[name], stored[name])),
+                tenant=str(wanted["tenant_id"] or ""),
+            )
+        )
+
+
+def _value(kind: str, value: object) -> object:
+    if value is None:
+        return ABSENT
+    return jsonb.decode(value) if kind == "jsonb" and isinstance(value, bytes) else value
+
+
+def _keep(keys: list[str], key: str) -> None:
+    if len(keys) < KEYS_LISTED:
+        keys.append(key)
+
+
+def _comparison(collection: Collection, tally: _Tally) -> CollectionComparison:
+    differing = Counter[tuple[str, str]]()
+    for (table, path, side, _), count in tally.causes.items():
+        if side == "row":
+            differing[table, path] += count
+    return CollectionComparison(
+        collection=tally.collection,
+        tables=tuple(record.table for record in collection.tables),
+        documents=tally.documents,
+        matched=tally.matched,
+        differing=tally.differing,
+        missing=tally.missing,
+        quarantined=tally.quarantined,
+        skipped=dict(tally.skipped),
+        excluded=tuple(tally.excluded),
+        rows=sum(tally.rows.values()),
+        clean=tally.clean,
+        residue=tally.residue,
+        causes=tuple(
+            CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)  # type: ignore[arg-type] # made from Differences
+            for key, count in sorted(tally.causes.items())
+        ),
+        differences=tuple(sorted(tally.differences)),
+        notes=tuple(
+            NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(tally.note_keys.get((kind, path), ()))))
+            for (group, kind, path), count in sorted(tally.notes.items())
+            if group == "finding"
+        ),
+        losses=tuple(
+            LossCount(path=path, kind=kind, count=count)
+            for (group, kind, path), count in sorted(tally.notes.items())
+            if group == "residue" and kind in residue.LOSSES
+        ),
+        quarantine=tuple(
+            QuarantineCount(
+                reason=place[0],
+                path=place[1],
+                expected=place[2],
+                count=count,
+                keys=tuple(sorted(tally.quarantine_keys[place])),
+            )
+            for place, count in sorted(tally.quarantine.items())
+        ),
+        columns=tuple(
+            ColumnCount(
+                table=record.table,
+                column=name,
+                compared=tally.rows[record.table],
+                differing=differing[record.table, name],
+            )
+            for record in collection.tables
+            for name in record.__struct_fields__
+            if tally.rows[record.table]
+        ),
+    )

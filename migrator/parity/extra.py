@@ -1,0 +1,120 @@
+"""Rows that no document asks for: counted first, and looked for one by one only where the count says that there are some."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from psycopg import sql
+
+from migrator.parity.model import CollectionComparison, Difference
+from migrator.pipeline.decoding import outcomes
+from migrator.pipeline.extract import batch_documents, raw_batches
+from migrator.pipeline.plan import Found
+from migrator.pipeline.sessions import Sessions
+from migrator.records.base import Record
+from migrator.sources.profile import Collection, Context
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.rows import table_name
+
+EXPECTED = sql.Identifier("pg_temp", "expected_ids")
+
+
+def stored_rows(target: Connection, source: str, record: type[Record]) -> int:
+    """Return how many rows of a table came from a source; a table without that column has one source alone."""
+    condition = sql.SQL("WHERE source = {}").format(sql.Literal(source)) if _sourced(record) else sql.SQL("")
+    row = target.execute(sql.SQL("SELECT count(*) FROM {} {}").format(table_name(record.table), condition)).fetchone()
+    return row[0] if row else 0
+
+
+def extra_rows(
+    sessions: Sessions,
+    context: Context,
+    found: Sequence[Found],
+    comparisons: dict[str, CollectionComparison],
+    compared_rows: dict[tuple[str, str], int],
+    *,
+    listed: int,
+) -> dict[str, tuple[int, tuple[Difference, ...]]]:
+    """Return, by collection, how many rows have no document, and the first ``listed`` of them in order of their id."""
+    extras: dict[str, tuple[int, tuple[Difference, ...]]] = {}
+    for one in found:
+        name = one.collection.name
+        if name not in comparisons:
+            continue
+        count, differences = 0, []
+        for record in one.collection.tables:
+            stored = stored_rows(sessions.target, sessions.profile.source_of(name), record)
+            if stored == compared_rows.get((name, record.table), 0):
+                continue
+            rows = list(_without_document(sessions, context, one, record))
+            count += len(rows)
+            differences.extend(rows[:listed])
+        extras[name] = (count, tuple(sorted(differences)[:listed]))
+    return extras
+
+
+def _without_document(sessions: Sessions, context: Context, one: Found, record: type[Record]) -> Iterator[Difference]:
+    """Yield the rows of one table and source whose id no document has."""
+    target, collection = sessions.target, one.collection
+    kind = "bigint" if "source" not in record.__struct_fields__ and record.table == "graph_job_events" else "uuid"
+    with target.transaction():
+        target.execute(
+            sql.SQL("CREATE TEMP TABLE expected_ids (id {} NOT NULL) ON COMMIT DROP").format(sql.SQL(kind))
+        )
+        with (
+            target.cursor() as cursor,
+            cursor.copy(sql.SQL("COPY {} (id) FROM STDIN").format(EXPECTED)) as copy,
+        ):
+            for key in _expected_ids(sessions, context, one, record):
+                copy.write_row((key,))
+        target.execute(sql.SQL("ANALYZE {}").format(EXPECTED))
+        condition = (
+            sql.SQL("stored.source = {} AND").format(sql.Literal(sessions.profile.source_of(collection.name)))
+            if _sourced(record)
+            else sql.SQL("")
+        )
+        key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if _sourced(record) else "stored.id::text")
+        rows = target.execute(
+            sql.SQL(
+                "SELECT {}, stored.tenant_id FROM {} AS stored WHERE {} NOT EXISTS"
+                " (SELECT FROM {} AS expected WHERE expected.id = stored.id) ORDER BY stored.id"
+            ).format(key_column, table_name(record.table), condition, EXPECTED)
+        ).fetchall()
+    for key, tenant in rows:
+        yield Difference(
+            collection=collection.name,
+            source_id=key,
+            side="extra",
+            table=record.table,
+            cause="extra-row",
+            tenant=tenant,
+        )
+
+
+def _expected_ids(sessions: Sessions, context: Context, one: Found, record: type[Record]) -> Iterator[object]:
+    resolver = sessions.resolver_elsewhere()
+    for batch in raw_batches(
+        sessions.source,
+        one.name,
+        lower=None,
+        upper=None,
+        condition={},
+        batch_size=batch_documents(one.average_bytes),
+    ):
+        for piece in outcomes(_unreferring(one.collection), context, resolver, batch):
+            for outcome in piece:
+                for row in outcome.loadable.rows if outcome.loadable else ():
+                    if type(row.record) is record:
+                        yield row.record.id  # type: ignore[attr-defined] # every loaded record has an id
+
+
+def _sourced(record: type[Record]) -> bool:
+    return "source" in record.__struct_fields__
+
+
+def _unreferring(collection: Collection) -> Collection:
+    """Return the collection without its references: ids do not depend on them, and the connection is busy copying."""
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.structs.replace(collection, references=())
+
+
+Wanted = Callable[[], Iterator[object]]

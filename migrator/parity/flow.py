@@ -1,0 +1,166 @@
+"""The comparison as a whole: what was copied, against what is stored, by chunks and in parallel."""
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.errors import RefusedError, UnreachableError
+from migrator.parity.aggregates import aggregates
+from migrator.parity.compare import compare_chunk
+from migrator.parity.extra import extra_rows
+from migrator.parity.model import CauseCount, CollectionComparison, ParityOutcome, merge
+from migrator.pipeline import ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.executors import executor
+from migrator.pipeline.model import ChunkJob, Plan
+from migrator.pipeline.plan import Found, Scope
+from migrator.pipeline.sessions import Sessions
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import speaking_of
+from migrator.telemetry import Progress
+
+NEVER_COPIED = "no copy of this collection stands in the ledger"
+UNFINISHED = "its copy is unfinished: call backfill again"
+LEFT_OUT = "left out by --only"
+"""Why a collection was not compared."""
+
+
+def compare(settings: Settings, scope: Scope) -> ParityOutcome:
+    """Compare everything in ``scope`` that a backfill has copied; writes nothing.
+
+    Raises ``RefusedError`` when nothing was ever copied from this source, ``UnreachableError`` when a server fails.
+    """
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            return _compare(sessions, scope)
+    finally:
+        sessions.close()
+
+
+def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
+    settings, profile = sessions.settings, sessions.profile
+    plans.check_scope(profile, scope)
+    plan = ledger.latest_plan(sessions.target)
+    if plan is None:
+        raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
+    found, unknown = plans.survey(sessions.source, profile, settings)
+    reasons = _unverified(sessions, plan, scope, found)
+    chosen = [one for one in found if not reasons.get(one.collection.name)]
+    jobs = _jobs(settings, plan, scope, chosen, sessions)
+    parts = _run(settings, jobs)
+    comparisons = {
+        name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())
+    }
+    if not scope.tenants:
+        comparisons = _with_extra(sessions, plan, chosen, comparisons)
+    for one in found:
+        name = one.collection.name
+        if name not in comparisons:
+            comparisons[name] = CollectionComparison(
+                collection=name,
+                tables=tuple(record.table for record in one.collection.tables),
+                unverified=reasons.get(name, ""),
+            )
+    order = {collection.name: position for position, collection in enumerate(profile.collections)}
+    return ParityOutcome(
+        profile=f"{profile.name}/{profile.version}",
+        collections=tuple(sorted(comparisons.values(), key=lambda one: order[one.collection])),
+        aggregates=() if scope.tenants else tuple(_aggregates(sessions, chosen, comparisons)),
+        unknown_collections=unknown,
+    )
+
+
+def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[Found]) -> dict[str, str]:
+    """Return, by collection, why it cannot be compared; empty where it can."""
+    reasons: dict[str, str] = {}
+    pending = {chunk.collection for chunk in ledger.chunks_of(sessions.target, plan.id) if not chunk.done}
+    ever = ledger.copied_collections(sessions.target)
+    for one in found:
+        name = one.collection.name
+        if scope.only and name not in scope.only:
+            reasons[name] = LEFT_OUT
+        elif name in pending and plan.state == "open":
+            reasons[name] = UNFINISHED
+        elif name not in ever:
+            reasons[name] = NEVER_COPIED
+    return reasons
+
+
+def _jobs(
+    settings: Settings, plan: Plan, scope: Scope, chosen: Sequence[Found], sessions: Sessions
+) -> list[ChunkJob]:
+    context = plans.plan_context(plan)
+    return [
+        ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants)
+        for one in chosen
+        for chunk in plans.cut(sessions.source, one, settings, "merge")
+    ]
+
+
+def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list[CollectionComparison]]:
+    parts: dict[str, list[CollectionComparison]] = {}
+    if not jobs:
+        return parts
+    progress = Progress("parity", sum(job.chunk.estimated for job in jobs))
+    with executor(settings.copy) as pool:
+        futures = [pool.submit(compare_chunk, job) for job in jobs]
+        sizes = {future: job.chunk for future, job in zip(futures, jobs, strict=True)}
+        try:
+            for future in as_completed(futures):
+                part = future.result()
+                parts.setdefault(part.collection, []).append(part)
+                size = part.documents * sizes[future].average_bytes
+                progress.add(part.documents, part.rows, size, part.quarantined)
+        except BrokenProcessPool as error:
+            raise UnreachableError("a worker process was killed (out of memory?); call parity again") from error
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+    progress.close()
+    return parts
+
+
+def _with_extra(
+    sessions: Sessions, plan: Plan, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
+) -> dict[str, CollectionComparison]:
+    listed = sessions.settings.report.max_differences
+    compared = {
+        (name, column.table): column.compared
+        for name, comparison in comparisons.items()
+        for column in comparison.columns
+        if column.column == "id"
+    }
+    extras = extra_rows(sessions, plans.plan_context(plan), chosen, comparisons, compared, listed=listed)
+    result = dict(comparisons)
+    for name, (count, differences) in extras.items():
+        if not count:
+            continue
+        before = result[name]
+        tables = Counter(difference.table for difference in differences)
+        result[name] = msgspec.structs.replace(
+            before,
+            extra=count,
+            differences=tuple(sorted([*before.differences, *differences])[:listed]),
+            causes=(
+                *before.causes,
+                *(
+                    CauseCount(table=table, path="", side="extra", cause="extra-row", count=number)
+                    for table, number in sorted(tables.items())
+                ),
+            ),
+        )
+    return result
+
+
+def _aggregates(
+    sessions: Sessions, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
+) -> Sequence[object]:
+    excluded = {name: comparison.excluded for name, comparison in comparisons.items()}
+    del chosen
+    return aggregates(sessions.source, sessions.target, sessions.profile, excluded)
