@@ -6,7 +6,7 @@ the residue: what ``encode`` cannot give back is found by ``pipeline.transform``
 ``attach``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -123,6 +123,20 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
 
 
+class Closing(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that many documents make together, written when all collections are loaded (schema.md, rulings).
+
+    They are marked, belong to no document, and are not encoded back. The same values give the same rows, so that a
+    second pass writes nothing.
+    """
+
+    record: type[Record]
+    pipelines: tuple[tuple[str, Sequence[Mapping[str, Any]]], ...]
+    """(collection, aggregation pipeline that yields each value once, as ``_id``)."""
+    make: Callable[[Iterable[Any]], Rows]
+    """The rows of the values of all pipelines together; values may repeat."""
+
+
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """How one scheduler spells its documents."""
 
@@ -130,6 +144,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     collections: tuple[Collection, ...]
     """In load order: parents first."""
+    closing: tuple[Closing, ...] = ()
 
     def source_of(self, collection: str) -> str:
         """Return the text of the ``source`` column, ``<profile>/<collection>``."""
