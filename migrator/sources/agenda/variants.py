@@ -1,0 +1,152 @@
+"""Which library wrote a job, and in which form: what it leaves out, what it writes as null, in which order.
+
+The name of the variant is kept in ``schedules.schema_version``. ``encode`` writes a document the way that library does,
+so that a document nobody else touched needs no residue. Order matters only for speed: equality does not look at it.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final, Literal
+
+import msgspec
+
+Form = Literal["created", "single", "unique"]
+"""``every`` upserts by name, ``unique`` by the caller's query, everything else inserts."""
+
+AGENDA_4: Final = "agenda-4"
+"""Agenda 4 and 5, whose documents have the same shape."""
+AGENDA_6: Final = "agenda-6"
+HOKIFY: Final = "hokify"
+PULSE: Final = "pulse"
+
+_QUERY: Final[Mapping[Form, tuple[str, ...]]] = {"single": ("name", "type"), "unique": ("data", "name")}
+"""Fields of the query of an upsert: the server puts them first, and sorts the others by name after them."""
+_REPEAT: Final = ("repeatInterval", "repeatTimezone", "startDate", "endDate", "skipDays")
+_STATE_HOKIFY: Final = ("failCount", "failReason", "failedAt", "lastFinishedAt", "lastRunAt", "progress")
+
+
+class Variant(msgspec.Struct, frozen=True, kw_only=True):
+    """One library's way of writing jobs."""
+
+    name: str
+    first: tuple[str, ...]
+    """Fields of a job that has not run, in the order of an inserted one."""
+    later: tuple[str, ...] = ()
+    """Fields that are added when it is locked and runs, in that order."""
+    always: frozenset[str]
+    """Fields that are there in every job, null where there is nothing to say."""
+    repeating: frozenset[str] = frozenset()
+    """Fields that are there, null or not, in a job that repeats by interval or cron."""
+    started: frozenset[str] = frozenset()
+    """Fields that are there, null or not, in a job that has run."""
+    saves_result: bool = False
+    """``shouldSaveResult`` is always there, false unless the program asked for it."""
+    completes: bool = False
+    """An inserted job starts with what the program set; the library fills up the rest of its model after that."""
+
+
+_VARIANTS: Final = (
+    Variant(
+        name=AGENDA_4,
+        first=(
+            *("name", "data", "priority", "shouldSaveResult", "type", "nextRunAt"),
+            *(*_REPEAT, "repeatAt", "disabled", "lastModifiedBy"),
+        ),
+        later=("lockedAt", "lastRunAt", "failCount", "failReason", "failedAt", "lastFinishedAt", "result"),
+        always=frozenset({"priority", "nextRunAt"}),
+        saves_result=True,
+        repeating=frozenset(_REPEAT),
+        started=frozenset({"lockedAt"}),
+    ),
+    Variant(
+        name=PULSE,
+        first=(
+            *("name", "data", "priority", "shouldSaveResult", "attempts", "backoff", "type", "nextRunAt"),
+            *(*_REPEAT, "repeatAt", "disabled", "lastModifiedBy"),
+        ),
+        later=(
+            *("lockedAt", "lastRunAt", "runCount", "progress", "failCount", "failReason", "failedAt"),
+            *("finishedCount", "lastFinishedAt", "result"),
+        ),
+        always=frozenset({"priority", "nextRunAt", "attempts", "backoff"}),
+        saves_result=True,
+        repeating=frozenset(_REPEAT),
+        started=frozenset({"lockedAt"}),
+    ),
+    Variant(
+        name=HOKIFY,
+        first=(
+            *("name", "data", "type", "priority", "nextRunAt", *_REPEAT, "repeatAt", "disabled", "fork"),
+            "lastModifiedBy",
+        ),
+        later=("lockedAt", *_STATE_HOKIFY),
+        always=frozenset({"priority", "nextRunAt", "lastModifiedBy"}),
+        repeating=frozenset({"repeatInterval", "repeatTimezone"}),
+        started=frozenset({"lockedAt", *_STATE_HOKIFY}),
+    ),
+    Variant(
+        name=AGENDA_6,
+        first=(
+            *("name", "data", "type", "priority", "nextRunAt", "lockedAt", "lastFinishedAt", "failedAt"),
+            *("failCount", "failReason", "repeatTimezone", "lastRunAt", "repeatInterval", "repeatAt", "disabled"),
+            *("progress", "debounceStartedAt", "fork", "startDate", "endDate", "skipDays", "lastModifiedBy"),
+        ),
+        always=frozenset(
+            {
+                *("priority", "nextRunAt", "lockedAt", "lastFinishedAt", "failedAt", "failCount", "failReason"),
+                *("repeatTimezone", "lastRunAt", "repeatInterval", "repeatAt", "disabled", "progress"),
+                *("debounceStartedAt", "fork", "startDate", "endDate", "skipDays", "lastModifiedBy"),
+            }
+        ),
+        completes=True,
+    ),
+)
+BY_NAME: Final[Mapping[str, Variant]] = {variant.name: variant for variant in _VARIANTS}
+_FIELDS: Final = tuple(dict.fromkeys(name for each in _VARIANTS for name in (*each.first, *each.later)))
+
+
+def recognise(document: Mapping[str, Any]) -> str:
+    """Return the name of the variant that writes documents with these keys.
+
+    Pulse alone counts runs and attempts; Agenda 6 writes every field of its model, null or not; 4 and 5 always say
+    whether the result is to be saved; what is left is hokify's.
+    """
+    if "attempts" in document or "runCount" in document or "finishedCount" in document:
+        return PULSE
+    if "fork" in document and "disabled" in document and "repeatAt" in document:
+        return AGENDA_6
+    return AGENDA_4 if "shouldSaveResult" in document else HOKIFY
+
+
+def is_unique(document: Mapping[str, Any]) -> bool:
+    """Tell whether the job was saved as ``unique``, which no field says: its data then stands before its name."""
+    return next(islice(document, 1, None), None) == "data"
+
+
+def put_off(document: Mapping[str, Any], name: str) -> bool:
+    """Tell whether the first run was put off (``skipImmediate``).
+
+    The libraries that leave unset fields out then write a null ``lastRunAt``.
+    """
+    return not BY_NAME[name].completes and "lastRunAt" in document and document["lastRunAt"] is None
+
+
+@lru_cache(maxsize=256)
+def order(name: str, form: Form, set_first: tuple[str, ...], *, never_run: bool) -> tuple[str, ...]:
+    """Return the fields in the order in which the library writes them, without ``_id``; then all other known fields.
+
+    ``set_first`` are those that the program set before it saved an inserted job, where the library completes the rest.
+    ``never_run`` is for a job whose first run was put off: it then has a null ``lastRunAt`` from the beginning.
+    """
+    variant = BY_NAME[name]
+    first = variant.first
+    if never_run and "lastRunAt" not in first:
+        first = (*first[:-1], "lastRunAt", first[-1])
+    if form != "created":
+        query = _QUERY[form]
+        first = (*query, *sorted(set(first).difference(query)))
+    elif variant.completes:
+        cut = first.index("nextRunAt") + 1
+        first = (*first[:cut], *set_first, *first[cut:])
+    return tuple(dict.fromkeys((*first, *variant.later, *_FIELDS)))

@@ -1,0 +1,42 @@
+"""Workers: Agenda has no collection of them, only the names its instances leave on jobs and logs."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from migrator.records.worker import Worker
+from migrator.sources.agenda.names import NAME
+from migrator.values import identity, jsonb
+
+TENANT: Final = "*"
+SOURCE: Final = f"{NAME}/instances"
+"""No collection: the names come from ``lastModifiedBy`` of jobs and ``agendaName`` of logs."""
+_COLLECTION: Final = "instances"
+_METADATA: Final = jsonb.encode({"derived": True})
+"""The mark of a row that a closing pass made from many documents; it is not encoded back."""
+
+
+def distinct(field: str) -> tuple[dict[str, Any], ...]:
+    """Return the aggregation pipeline that yields each text in a field once, as ``_id``."""
+    return ({"$match": {field: {"$type": "string"}}}, {"$group": {"_id": f"${field}"}})
+
+
+def derive_workers(names: Iterable[object]) -> tuple[Worker, ...]:
+    """Return a worker for each instance name, once, in the order of the names; what is no text is passed over.
+
+    An instance is called after its host and process unless the program says otherwise. Nothing tells when it was
+    last alive, so it counts as stopped: it is no worker of the target.
+    """
+    texts = {name for name in names if isinstance(name, str) and name}
+    return tuple(
+        Worker(
+            id=identity.row_id("workers", TENANT, _COLLECTION, identity.source_id(name), keep_uuid=False),
+            tenant_id=TENANT,
+            source=SOURCE,
+            source_id=identity.source_id(name),
+            kind="worker",
+            hostname=name,
+            status="stopped",
+            metadata=_METADATA,
+        )
+        for name in sorted(texts)
+    )
