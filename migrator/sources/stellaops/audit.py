@@ -1,0 +1,116 @@
+"""``audit``: who did what."""
+
+from typing import Any
+
+import msgspec
+
+from migrator.records.audit import AuditEntry
+from migrator.records.residue import attach_extra, residue_of
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
+from migrator.sources.shapes import Moment, Shape, arranger, filled, instant, keys, known_paths, read, text
+from migrator.sources.stellaops import ids, measures, names
+from migrator.values import identity, jsonb
+from migrator.values.times import format_iso
+
+SOURCE = names.source(names.AUDIT)
+
+
+class Actor(Shape):
+    """Who acted."""
+
+    actor_id: str | None = None
+    display_name: str | None = None
+    kind: str | None = None
+
+
+class AuditDocument(Shape, kw_only=True):
+    """An audit entry as the source writes it."""
+
+    key: Any = msgspec.field(name="_id")
+    id: Any = None
+    tenant_id: str | None = None
+    category: str
+    action: str
+    occurred_at: Moment
+    actor: Actor | None = None
+    entity_id: str | None = None
+    schedule_id: str | None = None
+    run_id: str | None = None
+    correlation_id: str | None = None
+    metadata: dict[str, str] | None = None
+    message: str | None = None
+
+
+_NAMES = keys(AuditDocument)
+_actor = arranger(Actor)
+
+
+def decode(document: Document, context: Context) -> Decoded:
+    """Return the entry of a document.
+
+    What it tells of may be gone long since, so its ids are no references: a schedule's or run's column holds the id
+    that its text computes to, stored or not.
+    """
+    found = read(document, AuditDocument)
+    notes: list[Note] = []
+    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    source_id = identity.source_id(found.key)
+    ids.compare_ids(found.key, found.id, notes)
+    schedule, run = text(found.schedule_id), text(found.run_id)
+    row = AuditEntry(
+        id=identity.row_id("audit", tenant, names.AUDIT, source_id),
+        tenant_id=tenant,
+        source=SOURCE,
+        source_id=source_id,
+        category=found.category,
+        action=found.action,
+        occurred_at=instant(found.occurred_at, "occurredAt"),
+        actor=None if found.actor is None else jsonb.encode(document["actor"]),
+        entity_id=text(found.entity_id),
+        schedule_id=None if schedule is None else ids.schedule_id(tenant, schedule),
+        run_id=None if run is None else ids.run_id(tenant, run),
+        correlation_id=text(found.correlation_id),
+        message=text(found.message),
+        metadata=None if found.metadata is None else jsonb.encode(document["metadata"]),
+    )
+    return Decoded((row,), tuple(notes))
+
+
+def encode(rows: Rows) -> Document:
+    """Return the document of an entry."""
+    row: Any = rows[0]
+    return filled(
+        _NAMES,
+        (
+            identity.parse_source_id(row.source_id),
+            ids.own_id(row.source_id),
+            row.tenant_id,
+            row.category,
+            row.action,
+            format_iso(row.occurred_at),
+            None if row.actor is None else _actor(jsonb.decode(row.actor)),
+            row.entity_id,
+            ids.schedule_text(row.schedule_id),
+            ids.run_text(row.run_id),
+            row.correlation_id,
+            None if row.metadata is None else jsonb.decode(row.metadata),
+            row.message,
+        ),
+    )
+
+
+COLLECTION = Collection(
+    name=names.AUDIT,
+    tables=(AuditEntry,),
+    decode=decode,
+    encode=encode,
+    tenant_expression=measures.tenant(),
+    measures=(
+        measures.states("category", "$category"),
+        measures.states("action", "$action"),
+        measures.span("occurredAt", "occurred_at"),
+    ),
+    attach=attach_extra,
+    residue=residue_of,
+    known=known_paths(AuditDocument),
+)

@@ -1,0 +1,36 @@
+"""Whether a schedule's cron text and time zone can be evaluated."""
+
+from functools import lru_cache
+
+import msgspec
+
+from migrator import cron
+from migrator.cron.errors import CronError, ZoneError
+from migrator.cron.zones import resolve
+from migrator.sources.stellaops import names
+
+UNEVALUABLE = "unevaluable-cron"
+UNKNOWN_ZONE = "unknown-zone"
+
+
+class Evaluable(msgspec.Struct, frozen=True):
+    """The zone to evaluate in (IANA; None where the source names none), or the finding that speaks against it."""
+
+    zone: str | None = None
+    mapped: bool = False
+    """The source spelled the zone otherwise (a Windows name, another case)."""
+    fault: str | None = None
+
+
+@lru_cache(maxsize=4_096)
+def evaluate(line: str, zone_name: str | None) -> Evaluable:
+    """Return what a trigger would hold for this cron text; cached, since schedules repeat a few lines."""
+    try:
+        key = None if zone_name is None or not zone_name.strip() else resolve(zone_name)
+    except ZoneError:
+        return Evaluable(fault=UNKNOWN_ZONE)
+    try:
+        cron.validate(names.CRON_DIALECT, line, key)
+    except CronError:
+        return Evaluable(fault=UNEVALUABLE)
+    return Evaluable(zone=key, mapped=key is not None and key != zone_name)

@@ -1,0 +1,241 @@
+"""``graph_jobs`` and ``graph_job_events``: the document is the payload, the columns are derived from it."""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from migrator.records.graph_job import GraphJob
+from migrator.records.graph_job_event import GraphJobEvent
+from migrator.records.residue import RESIDUE_KEY, attach_payload, residue_of_payload
+from migrator.sources.profile import (
+    Collection,
+    Context,
+    Decoded,
+    Document,
+    Measure,
+    Note,
+    Reference,
+    Rejected,
+    Rows,
+)
+from migrator.sources.shapes import (
+    Checked,
+    Moment,
+    Shape,
+    arranger,
+    choice,
+    instant,
+    known_paths,
+    optional_instant,
+    read,
+    text,
+    unknown_value,
+)
+from migrator.sources.stellaops import ids, measures, names
+from migrator.values import identity, jsonb
+
+EVENTS_SOURCE = names.source(names.GRAPH_JOB_EVENTS)
+
+
+class Job(Checked, kw_only=True):
+    """A build or an overlay job; their fields agree in order, so one declaration serves both."""
+
+    choices: ClassVar = {
+        "overlay_kind": names.OVERLAY_KINDS,
+        "status": names.GRAPH_STATUSES,
+        "trigger": names.GRAPH_TRIGGERS,
+    }
+    times: ClassVar = ("created_at", "started_at", "completed_at")
+
+    key: Any = msgspec.field(name="_id", default=None)
+    schema_version: str | None = None
+    id: Any = None
+    tenant_id: str | None = None
+    sbom_id: str | None = None
+    sbom_version_id: str | None = None
+    sbom_digest: str | None = None
+    graph_snapshot_id: str | None = None
+    build_job_id: str | None = None
+    overlay_kind: str | None = None
+    overlay_key: str | None = None
+    subjects: list[str] | None = None
+    status: str
+    trigger: str | None = None
+    attempts: int | None = None
+    cartographer_job_id: str | None = None
+    correlation_id: str | None = None
+    created_at: Moment = None
+    started_at: Moment = None
+    completed_at: Moment = None
+    error: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class EventBody(Checked, kw_only=True):
+    """What happened to which job."""
+
+    times: ClassVar = ("occurred_at",)
+    choices: ClassVar = {"job_type": names.GRAPH_TYPES}
+
+    job_type: str | None = None
+    job: Job
+    status: str
+    occurred_at: Moment = None
+    result_uri: str | None = None
+
+
+class EventDocument(Shape, kw_only=True):
+    """The documented completion envelope."""
+
+    key: Any = msgspec.field(name="_id")
+    event_id: str | None = None
+    kind: str | None = None
+    tenant: str | None = None
+    tenant_id: str | None = None
+    ts: Moment
+    payload: EventBody
+    attributes: dict[str, str] | None = None
+
+
+_job, _event = arranger(Job), arranger(EventDocument)
+
+
+def decode_job(document: Document, context: Context) -> Decoded:
+    """Return the row of a job; its payload is the document as plain JSON."""
+    if "_id" not in document:
+        raise Rejected("missing-field", "_id", "a value")
+    found = read(document, Job)
+    notes: list[Note] = []
+    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    source_id = identity.source_id(found.key)
+    ids.compare_ids(found.key, found.id, notes)
+    kind = _kind(found, source_id)
+    version = names.GRAPH_BUILD_VERSION if kind == "build" else names.GRAPH_OVERLAY_VERSION
+    ids.version_of(found.schema_version, version, notes)
+    created = instant(found.created_at, "createdAt")
+    started, completed = optional_instant(found.started_at, ""), optional_instant(found.completed_at, "")
+    if started is not None and completed is not None and completed < started:
+        notes.append(Note("finished-before-started", "completedAt"))
+    row = GraphJob(
+        id=identity.row_id("graph_jobs", tenant, names.GRAPH_JOBS, source_id),
+        tenant_id=tenant,
+        type=names.GRAPH_TYPES[kind],
+        status=choice(found.status, names.GRAPH_STATUSES, "status"),
+        payload=_payload(document),
+        created_at=created,
+        updated_at=completed or started or created,
+        correlation_id=text(found.correlation_id),
+    )
+    return Decoded((row,), tuple(notes))
+
+
+def _kind(found: Job, source_id: str) -> str:
+    """Tell a build from an overlay: by what only one of them has, then by its version, then by its id."""
+    overlay, build = found.overlay_kind or found.overlay_key, found.sbom_id or found.sbom_version_id
+    version = found.schema_version or ""
+    if overlay or version.startswith("scheduler.graph-overlay-job@"):
+        return "overlay"
+    if build or version.startswith("scheduler.graph-build-job@"):
+        return "build"
+    if source_id.startswith(names.GRAPH_OVERLAY_PREFIX):
+        return "overlay"
+    if source_id.startswith(names.GRAPH_BUILD_PREFIX):
+        return "build"
+    raise unknown_value("", ("a build job", "an overlay job"))
+
+
+def _payload(document: Document) -> bytes:
+    if RESIDUE_KEY in document:
+        document = {key: value for key, value in document.items() if key != RESIDUE_KEY}
+    return jsonb.encode(document)
+
+
+def decode_event(document: Document, context: Context) -> Decoded:
+    """Return the row of an event; it refers to the job inside it."""
+    found = read(document, EventDocument)
+    notes: list[Note] = []
+    tenant = ids.tenant_of(found.tenant or found.tenant_id, context, notes)
+    job = found.payload.job.id
+    if not isinstance(job, str):
+        reason = "missing-field" if job is None else "wrong-type"
+        raise Rejected(reason, "payload.job.id", "the id of a graph job")
+    row = GraphJobEvent(
+        id=identity.event_id(tenant, EVENTS_SOURCE, found.key),
+        job_id=ids.graph_job_id(tenant, job),
+        tenant_id=tenant,
+        status=choice(found.payload.status, names.GRAPH_STATUSES, "payload.status"),
+        payload=_payload(document),
+        created_at=instant(found.ts, "ts"),
+    )
+    return Decoded((row,), tuple(notes))
+
+
+def encode_job(rows: Rows) -> Document:
+    """Return the document of a job."""
+    return _document(rows, _job)
+
+
+def encode_event(rows: Rows) -> Document:
+    """Return the document of an event."""
+    return _document(rows, _event)
+
+
+def _document(rows: Rows, arrange: Any) -> Document:  # noqa: ANN401 - a function of ``shapes.arranger``
+    row: Any = rows[0]
+    document: Document = jsonb.decode(row.payload)
+    document.pop(RESIDUE_KEY, None)
+    arranged: Document = arrange(document)
+    return arranged
+
+
+_CODES = {0: "queued", 1: "running", 2: "completed", 3: "failed", 4: "canceled", 5: "pending"}
+_KIND = {
+    "$cond": [
+        {"$gt": [{"$ifNull": ["$overlayKind", "$overlayKey", ""]}, ""]},
+        "overlay",
+        {
+            "$cond": [
+                {"$regexMatch": {"input": {"$ifNull": ["$schemaVersion", ""]}, "regex": "overlay"}},
+                "overlay",
+                "build",
+            ]
+        },
+    ]
+}
+
+JOBS = Collection(
+    name=names.GRAPH_JOBS,
+    tables=(GraphJob,),
+    decode=decode_job,
+    encode=encode_job,
+    tenant_expression=measures.tenant(),
+    measures=(
+        measures.coded("status", "$status", {"cancelled": "canceled"}, _CODES),
+        Measure(
+            name="type", kind="group", expression=_KIND, sql="CASE type WHEN 0 THEN 'build' WHEN 1 THEN 'overlay' END"
+        ),
+        measures.total("payload.attempts", "payload", field="$attempts"),
+        measures.span("createdAt", "created_at"),
+        measures.span("completedAt", "(payload->>'completedAt')::timestamptz"),
+    ),
+    attach=attach_payload,
+    residue=residue_of_payload,
+    known=known_paths(Job),
+)
+
+EVENTS = Collection(
+    name=names.GRAPH_JOB_EVENTS,
+    tables=(GraphJobEvent,),
+    decode=decode_event,
+    encode=encode_event,
+    references=(Reference(GraphJobEvent, "job_id", GraphJob, required=True),),
+    after=(names.GRAPH_JOBS,),
+    tenant_expression=measures.tenant("$tenantId", field="$tenant"),
+    measures=(
+        measures.coded("status", "$payload.status", {"cancelled": "canceled"}, _CODES),
+        measures.span("ts", "created_at"),
+    ),
+    attach=attach_payload,
+    residue=residue_of_payload,
+    known=known_paths(EventDocument),
+)

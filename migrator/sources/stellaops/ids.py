@@ -1,0 +1,88 @@
+"""What every document has: an ``_id``, a tenant, mostly an ``id`` and a schemaVersion; and ids that refer to others."""
+
+from functools import lru_cache
+from uuid import UUID
+
+from migrator.sources.profile import Context, Note, Rejected
+from migrator.sources.stellaops import names
+from migrator.values import identity
+
+_BLANK = " \t\n\r\v\f"
+"""White space that MongoDB's ``$trim`` is told to take too, so that both sides agree which tenant is none."""
+
+
+def tenant_of(value: str | None, context: Context, notes: list[Note], selector: str | None = None) -> str:
+    """Return the tenant of a document: its own, else its selector's, else the configured one; never a trimmed text.
+
+    Raises ``Rejected`` where there is none at all.
+    """
+    if value and value.strip(_BLANK):
+        return value
+    if selector and selector.strip(_BLANK):
+        notes.append(Note("tenant-from-selector", "tenantId"))
+        return selector
+    if context.default_tenant:
+        notes.append(Note("tenant-defaulted", "tenantId"))
+        return context.default_tenant
+    raise Rejected("no-tenant", "tenantId", "a tenant, or the setting default_tenant")
+
+
+def compare_ids(key: object, inner: object, notes: list[Note], path: str = "id") -> None:
+    """Note an ``id`` that is not the ``_id``; a document may have none."""
+    if inner is not None and inner != key:
+        notes.append(Note("id-mismatch", path))
+
+
+def version_of(value: str | None, known: str, notes: list[Note]) -> str | None:
+    """Return the schemaVersion; old documents have none or a blank one, an unknown one is kept and noted."""
+    if value == known:
+        return known
+    version = value.strip() if value else None
+    if not version:
+        return None
+    if version != known:
+        notes.append(Note("unknown-schema-version", "schemaVersion"))
+    return version
+
+
+def own_id(source_id: str) -> str | None:
+    """Return the ``id`` that the source writes beside a text ``_id``."""
+    key = identity.parse_source_id(source_id)
+    return key if isinstance(key, str) else None
+
+
+@lru_cache(maxsize=16_384)
+def schedule_id(tenant: str, text: str) -> UUID:
+    """Return the id of the schedule that a document names."""
+    return identity.row_id("schedules", tenant, names.SCHEDULES, identity.source_id(text))
+
+
+@lru_cache(maxsize=1_024)
+def run_id(tenant: str, text: str) -> UUID:
+    """Return the id of the run that a document names."""
+    return identity.row_id("runs", tenant, names.RUNS, identity.source_id(text))
+
+
+def trigger_id(tenant: str, text: str) -> UUID:
+    """Return the id of the trigger that a document names."""
+    return identity.row_id("triggers", tenant, names.TRIGGERS, identity.source_id(text))
+
+
+def graph_job_id(tenant: str, text: str) -> UUID:
+    """Return the id of the graph job that a document names."""
+    return identity.row_id("graph_jobs", tenant, names.GRAPH_JOBS, identity.source_id(text))
+
+
+def schedule_text(value: UUID | None) -> str | None:
+    """Return the canonical text of a schedule's id; what the source spelled otherwise is residue."""
+    return None if value is None else f"{names.SCHEDULE_PREFIX}{value.int:032x}"
+
+
+def run_text(value: UUID | None) -> str | None:
+    """Return the canonical text of a run's id."""
+    return None if value is None else f"{names.RUN_PREFIX}{value.int:032x}"
+
+
+def trigger_text(value: UUID | None) -> str | None:
+    """Return the canonical text of a trigger's id."""
+    return None if value is None else f"{names.TRIGGER_PREFIX}{value.int:032x}"

@@ -1,0 +1,92 @@
+"""The independent opinion: aggregates by MongoDB and by SQL that share no code and no table of aliases with the codec.
+
+MongoDB has to read a time that may be a date or a text, in any of the spellings of the documents; times are compared in
+whole milliseconds since 1970, cut, because that is what a BSON date holds.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from migrator.sources.profile import Measure
+
+_BLANK = " \t\n\r\v\f"
+
+
+def tenant(*fallbacks: str, field: str = "$tenantId") -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression of a document's tenant: the first of the fields that is a text with something in it."""
+    expression: Any = None
+    for candidate in reversed((field, *fallbacks)):
+        blank = {"$eq": [{"$trim": {"input": candidate, "chars": _BLANK}}, ""]}
+        usable = {"$and": [{"$eq": [{"$type": candidate}, "string"]}, {"$not": [blank]}]}
+        expression = {"$cond": [usable, candidate, expression]}
+    return expression
+
+
+def words(field: str, spellings: Mapping[str, str]) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression of a word, older spellings replaced."""
+    branches = [{"case": {"$eq": [field, old]}, "then": new} for old, new in spellings.items()]
+    return {"$switch": {"branches": branches, "default": field}} if branches else field
+
+
+def states(column: str, field: str, spellings: Mapping[str, str] | None = None) -> Measure:
+    """Count documents by tenant and word."""
+    return Measure(name=column, kind="group", expression=words(field, spellings or {}), sql=column)
+
+
+def coded(column: str, field: str, spellings: Mapping[str, str], codes: Mapping[int, str]) -> Measure:
+    """Count documents by tenant and word, where the column holds a code for it."""
+    cases = " ".join(f"WHEN {code} THEN '{word}'" for code, word in codes.items())
+    return Measure(name=column, kind="group", expression=words(field, spellings), sql=f"CASE {column} {cases} END")
+
+
+def flag(column: str, field: str, *, default: bool) -> Measure:
+    """Count documents by tenant and a yes or no, which many documents leave to its default."""
+    value = {"$cond": [{"$eq": [{"$ifNull": [field, default]}, True]}, "true", "false"]}
+    return Measure(name=column, kind="group", expression=value, sql=f"coalesce({column}, {default})::text")
+
+
+def total(path: str, column: str, *, field: Any = None) -> Measure:  # noqa: ANN401 - a MongoDB expression
+    """Add up a number of a jsonb column.
+
+    ``path`` begins with the column's own name in the document; ``field`` says where a document has it otherwise.
+    """
+    steps = path.split(".")[1:]
+    sql = column + "".join(f"->'{step}'" for step in steps[:-1]) + f"->>'{steps[-1]}'"
+    return Measure(name=path, kind="sum", expression=number(field or f"${path}"), sql=f"({sql})::numeric")
+
+
+def plain_total(path: str, column: str) -> Measure:
+    """Add up a number that has a column."""
+    return Measure(name=path, kind="sum", expression=number(f"${path}"), sql=f"{column}::numeric")
+
+
+def length(path: str, column: str) -> Measure:
+    """Add up the lengths of a list that is stored as jsonb."""
+    size = {"$cond": [{"$isArray": f"${path}"}, {"$size": f"${path}"}, None]}
+    sql = f"CASE jsonb_typeof({column}) WHEN 'array' THEN jsonb_array_length({column}) END::numeric"
+    return Measure(name=f"{path}.length", kind="sum", expression=size, sql=sql)
+
+
+def number(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
+    """Return the expression of a number, null where there is none."""
+    return {"$cond": [{"$isNumber": field}, field, None]}
+
+
+def span(path: str, column: str) -> Measure:
+    """Find the first and the last of a time."""
+    sql = f"floor(extract(epoch from {column}) * 1000)::bigint"
+    return Measure(name=path, kind="time", expression=milliseconds(f"${path}"), sql=sql)
+
+
+def milliseconds(field: str) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression of a time, date or text, in milliseconds since 1970; null where it is neither."""
+    parsed = {"$dateFromString": {"dateString": field, "onError": None, "onNull": None}}
+    return {
+        "$switch": {
+            "branches": [
+                {"case": {"$eq": [{"$type": field}, "date"]}, "then": {"$toLong": field}},
+                {"case": {"$eq": [{"$type": field}, "string"]}, "then": {"$toLong": parsed}},
+            ],
+            "default": None,
+        }
+    }

@@ -1,0 +1,232 @@
+"""``triggers``, ``workers`` and ``execution_logs``: collections that only our own store writes."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from migrator import states
+from migrator.records.base import SourcedRecord
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.residue import attach_extra, residue_of
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.records.worker import Worker
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rejected, Rows
+from migrator.sources.shapes import required
+from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.stellaops.columns import OwnFields
+from migrator.values import identity
+
+_Check = Callable[[dict[str, Any]], None]
+
+
+def _words(members: tuple[str, ...]) -> Mapping[str, str]:
+    return MappingProxyType({word: word for word in members})
+
+
+class OwnCollection:
+    """Decodes and encodes the documents of one collection in our own shape.
+
+    ``_id`` and ``tenantId`` come first, then the columns. What a column holds by default is left out of the document.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        record: type[SourcedRecord],
+        fields: OwnFields,
+        *,
+        needed: tuple[str, ...],
+        defaults: Mapping[str, Any] | None = None,
+        check: _Check | None = None,
+    ) -> None:
+        """``needed`` are field names without which there is no row; ``defaults`` are field values that go unsaid."""
+        self.name = name
+        self._record, self._fields = record, fields
+        self._needed, self._defaults, self._check = needed, defaults or {}, check
+
+    def decode(self, document: Document, context: Context) -> Decoded:
+        """Return the row of a document."""
+        if "_id" not in document:
+            raise Rejected("missing-field", "_id", "a value")
+        notes: list[Note] = []
+        tenant = document.get("tenantId")
+        if tenant is not None and type(tenant) is not str:
+            raise Rejected("wrong-type", "tenantId", "str")
+        tenant = ids.tenant_of(tenant, context, notes)
+        for key in self._needed:
+            required(document.get(key), key)
+        columns = self._fields.decode(document, tenant)
+        if self._check is not None:
+            self._check(columns)
+        source_id = identity.source_id(document["_id"])
+        row = self._record(
+            id=identity.row_id(self._record.table, tenant, self.name, source_id),
+            tenant_id=tenant,
+            source=names.source(self.name),
+            source_id=source_id,
+            **columns,
+        )
+        return Decoded((row,), tuple(notes))
+
+    def encode(self, rows: Rows) -> Document:
+        """Return the document of a row."""
+        row: Any = rows[0]
+        fields = self._fields.encode(row)
+        for key, value in self._defaults.items():
+            if fields.get(key) == value:
+                del fields[key]
+        return {"_id": identity.parse_source_id(row.source_id), "tenantId": row.tenant_id, **fields}
+
+    @property
+    def known(self) -> frozenset[str]:
+        """The field names."""
+        return self._fields.keys | {"_id", "tenantId"}
+
+
+_OF_KIND = {
+    "cron": {"cron_expression", "cron_dialect"},
+    "interval": {"interval_ms", "anchor"},
+    "one_time": {"run_at"},
+    "event": {"event_name"},
+}
+
+
+def _check_trigger(columns: dict[str, Any]) -> None:
+    """Hold a trigger to what its table demands, so that it cannot fail there and take its chunk along."""
+    kind = columns["kind"]
+    if kind == "cron":
+        columns.setdefault("cron_dialect", names.CRON_DIALECT)
+    for name, of_kind in _OF_KIND.items():
+        for column in of_kind:
+            if (column in columns) != (name == kind):
+                raise Rejected("wrong-kind", "kind", "exactly the fields of its kind")
+    if kind == "event" and (columns.get("timezone") or columns.get("next_fire_at")):
+        raise Rejected("wrong-kind", "kind", "an event without timezone and nextFireAt")
+    start, end = columns.get("start_at"), columns.get("end_at")
+    if start is not None and end is not None and end <= start:
+        raise Rejected("out-of-range", "endAt", "a time after startAt")
+
+
+_TRIGGERS = OwnCollection(
+    names.TRIGGERS,
+    Trigger,
+    OwnFields(
+        Trigger,
+        (
+            "schedule_id",
+            "kind",
+            "cron_expression",
+            "cron_dialect",
+            "timezone",
+            "interval_ms",
+            "anchor",
+            "run_at",
+            "event_name",
+            "start_at",
+            "end_at",
+            "max_fires",
+            "fire_count",
+            "skip_if_overdue",
+            "misfire_policy",
+            "misfire_grace_ms",
+            "enabled",
+            "next_fire_at",
+            "last_fire_at",
+            "derived",
+            "source_spec",
+        ),
+        words={
+            "kind": _words(states.TRIGGER_KINDS),
+            "anchor": _words(states.TRIGGER_ANCHORS),
+            "misfire_policy": _words(states.MISFIRE_POLICIES),
+        },
+        least={"interval_ms": 1},
+    ),
+    needed=("scheduleId", "kind"),
+    defaults={"cronDialect": names.CRON_DIALECT, "fireCount": 0, "skipIfOverdue": False, "derived": False},
+    check=_check_trigger,
+)
+
+_WORKERS = OwnCollection(
+    names.WORKERS,
+    Worker,
+    OwnFields(
+        Worker,
+        (
+            "kind",
+            "hostname",
+            "pid",
+            "version",
+            "queues",
+            "capacity",
+            "status",
+            "registered_at",
+            "last_heartbeat_at",
+            "metadata",
+        ),
+        words={"kind": _words(states.WORKER_KINDS), "status": _words(states.WORKER_STATUSES)},
+    ),
+    needed=("kind", "status"),
+)
+
+_EXECUTION_LOGS = OwnCollection(
+    names.EXECUTION_LOGS,
+    ExecutionLog,
+    OwnFields(
+        ExecutionLog,
+        ("run_id", "schedule_id", "logged_at", "level", "message", "context"),
+        words={"level": _words(states.LOG_LEVELS)},
+    ),
+    needed=("loggedAt", "level"),
+)
+
+TRIGGERS = Collection(
+    name=names.TRIGGERS,
+    tables=(Trigger,),
+    decode=_TRIGGERS.decode,
+    encode=_TRIGGERS.encode,
+    references=(Reference(Trigger, "schedule_id", Schedule, required=True),),
+    after=(names.SCHEDULES,),
+    tenant_expression=measures.tenant(),
+    measures=(
+        measures.states("kind", "$kind"),
+        measures.flag("enabled", "$enabled", default=True),
+        measures.plain_total("fireCount", "fire_count"),
+        measures.span("nextFireAt", "next_fire_at"),
+    ),
+    attach=attach_extra,
+    residue=residue_of,
+    known=_TRIGGERS.known,
+)
+
+WORKERS = Collection(
+    name=names.WORKERS,
+    tables=(Worker,),
+    decode=_WORKERS.decode,
+    encode=_WORKERS.encode,
+    tenant_expression=measures.tenant(),
+    measures=(
+        measures.states("status", "$status"),
+        measures.plain_total("capacity", "capacity"),
+        measures.span("lastHeartbeatAt", "last_heartbeat_at"),
+    ),
+    attach=attach_extra,
+    residue=residue_of,
+    known=_WORKERS.known,
+)
+
+EXECUTION_LOGS = Collection(
+    name=names.EXECUTION_LOGS,
+    tables=(ExecutionLog,),
+    decode=_EXECUTION_LOGS.decode,
+    encode=_EXECUTION_LOGS.encode,
+    references=(Reference(ExecutionLog, "run_id", Run),),
+    after=(names.RUNS,),
+    tenant_expression=measures.tenant(),
+    measures=(measures.states("level", "$level"), measures.span("loggedAt", "logged_at")),
+    attach=attach_extra,
+    residue=residue_of,
+    known=_EXECUTION_LOGS.known,
+)

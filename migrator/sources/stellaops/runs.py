@@ -1,0 +1,269 @@
+"""``runs``: executions of schedules."""
+
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+import msgspec
+
+from migrator.records.residue import attach_extra, residue_of
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rejected, Rows
+from migrator.sources.shapes import (
+    Checked,
+    Moment,
+    Shape,
+    arranger,
+    choice,
+    filled,
+    instant,
+    keys,
+    known_paths,
+    read,
+    text,
+)
+from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.stellaops.columns import OwnFields
+from migrator.values import identity, jsonb
+from migrator.values.times import format_iso
+
+SOURCE = names.source(names.RUNS)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Stats(Shape):
+    """Counters of a run; they never decrease while it lives."""
+
+    candidates: int | None = None
+    deduped: int | None = None
+    queued: int | None = None
+    completed: int | None = None
+    deltas: int | None = None
+    new_criticals: int | None = None
+    new_high: int | None = None
+    new_medium: int | None = None
+    new_low: int | None = None
+
+
+class Reason(Checked):
+    """What made it run; the words in it are never rewritten."""
+
+    times: ClassVar = ("impact_window_from", "impact_window_to")
+
+    manual_reason: str | None = None
+    conselier_export_id: str | None = None
+    excitor_export_id: str | None = None
+    cursor: str | None = None
+    impact_window_from: Moment = None
+    impact_window_to: Moment = None
+
+
+class Finding(Checked):
+    """A finding of a delta."""
+
+    choices: ClassVar = {"severity": names.SEVERITIES}
+
+    purl: str | None = None
+    vulnerability_id: str | None = None
+    severity: str | None = None
+    link: str | None = None
+
+
+class Attestation(Shape):
+    """Where a delta is attested."""
+
+    uuid: str | None = None
+    verified: bool | None = None
+
+
+class Delta(Checked):
+    """What a run found new on one image."""
+
+    times: ClassVar = ("detected_at",)
+
+    image_digest: str | None = None
+    new_findings: int | None = None
+    new_criticals: int | None = None
+    new_high: int | None = None
+    new_medium: int | None = None
+    new_low: int | None = None
+    kev_hits: list[str] | None = None
+    top_findings: list[Finding] | None = None
+    report_url: str | None = None
+    attestation: Attestation | None = None
+    detected_at: Moment = None
+
+
+class RunDocument(Shape, kw_only=True):
+    """A run as the source writes it."""
+
+    key: Any = msgspec.field(name="_id")
+    schema_version: str | None = None
+    id: Any = None
+    tenant_id: str | None = None
+    schedule_id: str | None = None
+    trigger: str | None = None
+    state: str
+    stats: Stats | None = None
+    reason: Reason | None = None
+    created_at: Moment
+    started_at: Moment = None
+    finished_at: Moment = None
+    error: str | None = None
+    deltas: list[Delta] | None = None
+    retry_of: str | None = None
+
+
+OWN = OwnFields(
+    Run,
+    (
+        "trigger_id",
+        "run_number",
+        "attempt",
+        "scheduled_at",
+        "available_at",
+        "worker_id",
+        "fence",
+        "lease_expires_at",
+        "external_task_id",
+        "result",
+        "error_detail",
+        "trace_id",
+        "span_id",
+        "parent_span_id",
+        "triggered_by",
+        "dedupe_key",
+        "metadata",
+        "updated_at",
+    ),
+)
+"""What our own store adds to a run."""
+
+_NAMES = keys(RunDocument)
+_stats, _reason, _delta = arranger(Stats), arranger(Reason), arranger(Delta)
+
+
+def decode(document: Document, context: Context) -> Decoded:
+    """Return the run of a document."""
+    found = read(document, RunDocument)
+    notes: list[Note] = []
+    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    source_id = identity.source_id(found.key)
+    if found.id != found.key:
+        ids.compare_ids(found.key, found.id, notes)
+    stats = None if found.stats is None else jsonb.encode(document["stats"])
+    if found.stats is not None and stats is not None and b":-" in stats:
+        _note_negative(found.stats, notes)
+    started = None if found.started_at is None else instant(found.started_at, "startedAt")
+    finished = None if found.finished_at is None else instant(found.finished_at, "finishedAt")
+    row = Run(
+        id=identity.row_id("runs", tenant, names.RUNS, source_id),
+        tenant_id=tenant,
+        source=SOURCE,
+        source_id=source_id,
+        schedule_id=None if found.schedule_id is None else ids.schedule_id(tenant, found.schedule_id),
+        retry_of=None if found.retry_of is None else ids.run_id(tenant, found.retry_of),
+        cause=None if found.trigger is None else _cause(found.trigger, notes),
+        state=choice(found.state, names.RUN_STATES, "state"),
+        created_at=instant(found.created_at, "createdAt"),
+        started_at=started,
+        finished_at=finished,
+        duration_ms=None if started is None or finished is None else _duration(started, finished, notes),
+        stats=stats,
+        reason=None if found.reason is None else jsonb.encode(document["reason"]),
+        deltas=None if found.deltas is None else jsonb.encode(document["deltas"]),
+        error=text(found.error),
+        schema_version=ids.version_of(found.schema_version, names.RUN_VERSION, notes),
+        **({} if OWN.keys.isdisjoint(document) else _own(document, tenant)),
+    )
+    if row.state != found.state:
+        notes.append(Note("alias", "state"))
+    return Decoded((row,), tuple(notes))
+
+
+def _cause(word: str, notes: list[Note]) -> str:
+    cause = names.RUN_CAUSES.get(word)
+    if cause is None:
+        notes.append(Note("unknown-cause", "trigger"))
+        return word
+    if cause != word:
+        notes.append(Note("alias", "trigger"))
+    return cause
+
+
+def _duration(started: datetime, finished: datetime, notes: list[Note]) -> int | None:
+    if finished < started:
+        notes.append(Note("finished-before-started", "finishedAt"))
+        return None
+    return (finished - started) // _MILLISECOND
+
+
+def _note_negative(stats: Stats, notes: list[Note]) -> None:
+    for name, value in zip(Stats.__struct_encode_fields__, msgspec.structs.astuple(stats), strict=True):
+        if value is not None and value < 0:
+            notes.append(Note("negative-stats", f"stats.{name}"))
+
+
+def _own(document: Document, tenant: str) -> dict[str, Any]:
+    own = OWN.decode(document, tenant)
+    if "trigger_id" in own and "scheduled_at" in own and "attempt" not in own:
+        raise Rejected("missing-field", "attempt", "a number, where trigger and slot are named")
+    return own
+
+
+def encode(rows: Rows) -> Document:
+    """Return the document of a run."""
+    row: Any = rows[0]
+    document = filled(
+        _NAMES,
+        (
+            identity.parse_source_id(row.source_id),
+            row.schema_version,
+            ids.own_id(row.source_id),
+            row.tenant_id,
+            ids.schedule_text(row.schedule_id),
+            row.cause,
+            row.state,
+            None if row.stats is None else _stats(jsonb.decode(row.stats)),
+            None if row.reason is None else _reason(jsonb.decode(row.reason)),
+            format_iso(row.created_at),
+            None if row.started_at is None else format_iso(row.started_at),
+            None if row.finished_at is None else format_iso(row.finished_at),
+            row.error,
+            None if row.deltas is None else [_delta(delta) for delta in jsonb.decode(row.deltas)],
+            ids.run_text(row.retry_of),
+        ),
+    )
+    document.update(OWN.encode(row))
+    return document
+
+
+COLLECTION = Collection(
+    name=names.RUNS,
+    tables=(Run,),
+    decode=decode,
+    encode=encode,
+    references=(
+        Reference(Run, "schedule_id", Schedule),
+        Reference(Run, "retry_of", Run),
+        Reference(Run, "trigger_id", Trigger),
+    ),
+    after=(names.SCHEDULES, names.TRIGGERS),
+    tenant_expression=measures.tenant(),
+    measures=(
+        measures.states("state", "$state", {"canceled": "cancelled"}),
+        *(measures.total(f"stats.{name}", "stats") for name in Stats.__struct_encode_fields__),
+        measures.span("createdAt", "created_at"),
+        measures.span("startedAt", "started_at"),
+        measures.span("finishedAt", "finished_at"),
+    ),
+    attach=attach_extra,
+    residue=residue_of,
+    unique=(
+        ("schedule_id", "run_number"),
+        ("trigger_id", "scheduled_at", "attempt"),
+        ("trigger_id", "dedupe_key"),
+    ),
+    known=known_paths(RunDocument) | OWN.keys,
+)
