@@ -7,7 +7,18 @@ Every column has a comment, every constraint and index a name: ``pk_<table>``, `
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from sqlalchemy import ARRAY, BigInteger, Boolean, CheckConstraint, Column, ForeignKey, Integer, SmallInteger, Text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Integer,
+    SmallInteger,
+    Text,
+)
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import BYTEA, JSONB, TIMESTAMP, UUID
 
@@ -74,6 +85,12 @@ def big(name: str, comment: str, *, null: bool = True, default: str | None = Non
     return Column(name, BigInteger(), nullable=null, comment=comment, server_default=default_clause)
 
 
+def real(name: str, comment: str, *, null: bool = True, default: str | None = None) -> AnyColumn:
+    """Declare a double precision."""
+    default_clause = None if default is None else sql(default)
+    return Column(name, Double(), nullable=null, comment=comment, server_default=default_clause)
+
+
 def octets(name: str, comment: str, *, null: bool = True) -> AnyColumn:
     """Declare a bytea."""
     return Column(name, BYTEA(), nullable=null, comment=comment)
@@ -99,8 +116,8 @@ def sourced() -> tuple[AnyColumn, ...]:
         text("source", "profile and collection (stellaops/runs); null for a row born here"),
         text(
             "source_id",
-            "the document's _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row"
-            " is found by its computed id: who searches by it may build a hash index after the load",
+            "the document's _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a"
+            " row is found by its computed id: who searches by it may build a hash index after the load",
         ),
     )
 

@@ -40,7 +40,7 @@ def declare_graph(metadata: MetaData) -> None:
         one_of("graph_jobs", "status", codes),
         Index("idx_graph_jobs_tenant_status", "tenant_id", "status", desc("created_at")),
         Index("idx_graph_jobs_tenant_type_status", "tenant_id", "type", "status", desc("created_at")),
-        comment="Graph build and overlay jobs, with exactly the columns of their plan, which equal what the payload says.",
+        comment="Graph build and overlay jobs, with exactly the columns of their plan; they equal what payload says.",
     )
     Table(
         "graph_job_events",

@@ -13,6 +13,7 @@ from migrator.store.postgres.columns import (
     jsonb,
     octets,
     one_of,
+    real,
     text,
     time,
     uuid,
@@ -26,7 +27,6 @@ def declare(metadata: MetaData) -> None:
     _quarantine(metadata)
     _notes(metadata)
     _pending_links(metadata)
-    _contenders(metadata)
     _deferred_ddl(metadata)
     _tool_runs(metadata)
     _comparisons(metadata)
@@ -40,20 +40,6 @@ def _serial() -> AnyColumn:
 def _plan(table: str, *, null: bool, ondelete: str) -> AnyColumn:
     foreign_key = (f"fk_{table}_plan_id", "migration.plans.id", ondelete)
     return uuid("plan_id", "of which plan", null=null, refers=foreign_key)
-
-
-def _document(*, chunk: bool = False) -> tuple[AnyColumn, ...]:
-    """Return the columns that name a document of the source."""
-    ordinal = (integer("ordinal", "of which chunk; null outside a copy"),) if chunk else ()
-    return (
-        text("profile", "source profile that read it", null=False),
-        integer("profile_version", "its version", null=False),
-        text("collection", "MongoDB collection", null=False),
-        *ordinal,
-        text("source_id", "the document's _id as text", null=False),
-        octets("source_key", "SHA-256 of source_id: unique where source_id is too long to index", null=False),
-        text("tenant_id", "tenant, where one could be read"),
-    )
 
 
 def _plans(metadata: MetaData) -> None:
@@ -87,6 +73,7 @@ def _chunks(metadata: MetaData) -> None:
         octets("min_id", "lower bound of _id, inclusive, as BSON; null: the beginning"),
         octets("max_id", "upper bound of _id, exclusive, as BSON; null: the end"),
         big("estimated", "documents expected", null=False, default="0"),
+        real("average_bytes", "size of a document, as estimated", null=False, default="0"),
         text("state", "pending or done", null=False),
         text("mode", "direct into an empty range, or merge"),
         big("documents", "documents read", null=False, default="0"),
@@ -112,7 +99,12 @@ def _quarantine(metadata: MetaData) -> None:
         metadata,
         _serial(),
         _plan("quarantine", null=True, ondelete="SET NULL"),
-        *_document(chunk=True),
+        text("profile", "source profile that read it", null=False),
+        integer("profile_version", "its version", null=False),
+        text("collection", "MongoDB collection", null=False),
+        text("source_id", "the document's _id as text", null=False),
+        octets("source_key", "SHA-256 of source_id: unique where source_id is too long to index", null=False),
+        text("tenant_id", "tenant, where one could be read"),
         text("reason", "short stable code", null=False),
         text("path", "field path; empty: the whole document", null=False),
         text("expected", "what would have been accepted", null=False),
@@ -124,7 +116,6 @@ def _quarantine(metadata: MetaData) -> None:
         PrimaryKeyConstraint("id", name="pk_quarantine"),
         one_of("quarantine", "state", ("open", "resolved", "superseded")),
         Index("uq_quarantine_document", "profile", "collection", "source_key", unique=True),
-        Index("ix_quarantine_chunk", "plan_id", "collection", "ordinal"),
         comment="Documents set aside, with their bytes, so that they can be tried again; one row per document.",
     )
 
@@ -135,14 +126,14 @@ def _notes(metadata: MetaData) -> None:
         metadata,
         _plan("notes", null=False, ondelete="CASCADE"),
         text("collection", "MongoDB collection", null=False),
-        integer("ordinal", "of which chunk", null=False),
+        integer("ordinal", "of which chunk; -1: a closing pass", null=False),
+        text("class", "finding, residue or skip", null=False),
         text("kind", "short stable code", null=False),
-        text("path", "field path", null=False),
-        text("class", "finding, loss, unknown-field, reference or skip", null=False),
+        text("path", "field path; empty: the whole document", null=False),
         big("documents", "how many", null=False),
-        PrimaryKeyConstraint("plan_id", "collection", "ordinal", "kind", "path", name="pk_notes"),
-        one_of("notes", "class", ("finding", "loss", "unknown-field", "reference", "skip")),
-        comment="Findings and losses, counted per chunk: the loss ledger.",
+        PrimaryKeyConstraint("plan_id", "collection", "ordinal", "class", "kind", "path", name="pk_notes"),
+        one_of("notes", "class", ("finding", "residue", "skip")),
+        comment="What was noted about documents, counted per chunk: findings, residue (the loss ledger), skips.",
     )
 
 
@@ -150,6 +141,7 @@ def _pending_links(metadata: MetaData) -> None:
     Table(
         "pending_links",
         metadata,
+        text("collection", "MongoDB collection of the document that refers", null=False),
         text("record_table", "table of the row that refers", null=False),
         uuid("row_id", "the row that refers", null=False),
         text("column_name", "its column", null=False),
@@ -158,25 +150,6 @@ def _pending_links(metadata: MetaData) -> None:
         jsonb("resolved_extra", "residue of the row once the reference is resolved"),
         PrimaryKeyConstraint("record_table", "row_id", "column_name", name="pk_pending_links"),
         comment="References that could not be resolved when their row was loaded; a closing pass fills or drops them.",
-    )
-
-
-def _contenders(metadata: MetaData) -> None:
-    Table(
-        "contenders",
-        metadata,
-        _serial(),
-        _plan("contenders", null=True, ondelete="SET NULL"),
-        text("target_table", "table of the key", null=False),
-        uuid("row_id", "id the document's row would have"),
-        text("unique_name", "constraint or index that refused it", null=False),
-        *_document(),
-        octets("raw", "the document's bytes", null=False),
-        time("created_at", "when", null=False, default="now()"),
-        time("settled_at", "when the closing pass decided"),
-        PrimaryKeyConstraint("id", name="pk_contenders"),
-        Index("uq_contenders_document", "profile", "collection", "source_key", unique=True),
-        comment="Documents that lost a unique key by order of arrival; a closing pass lets the first in _id order win.",
     )
 
 

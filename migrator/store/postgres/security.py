@@ -1,0 +1,56 @@
+"""Who may see and write what: group roles, row-level security, grants.
+
+Tenant isolation rests on the session setting ``app.tenant_id``: read one's own rows and those of ``*``, write one's
+own. Without the setting (or with an empty one, which a pooled session shows after a local one ended) nothing is seen.
+``*`` is written by the dispatcher and the owner only, also when a session sets its tenant to ``*``.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from psycopg import sql
+
+CURRENT = "NULLIF(current_setting('app.tenant_id'::text, true), ''::text)"
+VISIBLE = f"tenant_id = ANY (ARRAY[{CURRENT}, CASE WHEN {CURRENT} IS NULL THEN NULL::text ELSE '*'::text END])"
+OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
+
+APPEND_ONLY = frozenset({"audit"})
+"""Tables that service and dispatcher may add to, but neither change nor empty."""
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """Names of the three NOLOGIN group roles; every session does ``SET ROLE`` to one of them."""
+
+    migration: str = "scheduler_migration"
+    """Owns the tables; row-level security is enabled, not forced, since COPY FROM is refused under it."""
+    service: str = "scheduler_service"
+    """Owns nothing, bound to one tenant."""
+    dispatcher: str = "scheduler_dispatcher"
+    """Claims across tenants."""
+
+    def names(self) -> tuple[str, str, str]:
+        """Return the three names."""
+        return self.migration, self.service, self.dispatcher
+
+
+def isolation(schema: str, table: str, roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that isolate the tenants of one table."""
+    place, service, dispatcher = (
+        sql.Identifier(schema, table),
+        sql.Identifier(roles.service),
+        sql.Identifier(roles.dispatcher),
+    )
+    own, visible = sql.SQL(OWN), sql.SQL(VISIBLE)
+    yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(place)
+    yield sql.SQL("CREATE POLICY tenant_read ON {} FOR SELECT TO {} USING ({})").format(place, service, visible)
+    yield sql.SQL("CREATE POLICY tenant_insert ON {} FOR INSERT TO {} WITH CHECK ({})").format(place, service, own)
+    if table in APPEND_ONLY:
+        rights = sql.SQL("SELECT, INSERT")
+    else:
+        rights = sql.SQL("SELECT, INSERT, UPDATE, DELETE")
+        yield sql.SQL("CREATE POLICY tenant_update ON {} FOR UPDATE TO {} USING ({}) WITH CHECK ({})").format(
+            place, service, own, own
+        )
+        yield sql.SQL("CREATE POLICY tenant_delete ON {} FOR DELETE TO {} USING ({})").format(place, service, own)
+    yield sql.SQL("CREATE POLICY dispatcher_all ON {} TO {} USING (true) WITH CHECK (true)").format(place, dispatcher)
+    yield sql.SQL("GRANT {} ON TABLE {} TO {}, {}").format(rights, place, service, dispatcher)
