@@ -72,8 +72,8 @@ class MongoServer(Server):
     ) -> Self:
         """Start a server with an empty database and wait until it takes writes.
 
-        ``auth``: only the user in `uri` may do anything. ``fast``, for tests and the demo only: a write counts before it
-        is in the journal, so that a crash, also one by `kill`, may lose the last tenth of a second.
+        ``auth``: only the user in `uri` may do anything. ``fast``, for tests and the demo only: a write counts before
+        it is in the journal, so that a crash, also one by `kill`, may lose the last tenth of a second.
         ``replica_set=None``: a plain server, without change streams and transactions. ``cache_gb``: memory of the
         storage engine, at least 0.25. ``parameters``: server parameters. ``binary``: a ``mongod`` in place of the
         wheel's. Raises ConfigurationError and UnreachableError.

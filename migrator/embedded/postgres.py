@@ -75,9 +75,9 @@ class PostgresServer(Server):
         """Start a server with an empty cluster (UTF-8, C collation) and wait until it takes connections.
 
         ``version``: 18 or 16 from the wheel, another one from Debian's place for it. ``fast``, for tests and the demo
-        only: nothing waits for the disk, so that a crash of the machine may lose everything (one of the server does not).
-        ``settings``: server settings. ``bin_dir``: a folder with ``initdb`` and ``postgres`` in place of the wheel's.
-        Raises ConfigurationError and UnreachableError.
+        only: nothing waits for the disk, so that a crash of the machine may lose everything (one of the server does
+        not). ``settings``: server settings. ``bin_dir``: a folder with ``initdb`` and ``postgres`` in place of the
+        wheel's. Raises ConfigurationError and UnreachableError.
         """
         directory = PrivateDirectory.create(unprivileged())
         try:
