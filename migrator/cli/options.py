@@ -17,9 +17,13 @@ def common(command: Command) -> Command:
     return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(command)
 
 
-def settings_of(config: str | None) -> Settings:
-    """Load the settings named on the command line."""
-    return load_settings(config)
+def settings_of(config: str | None, **copy: object) -> Settings:
+    """Load the settings named on the command line; ``copy`` overrides keys of ``[copy]`` where given."""
+    settings = load_settings(config)
+    given = {name: value for name, value in copy.items() if value is not None}
+    if not given:
+        return settings
+    return msgspec.structs.replace(settings, copy=msgspec.structs.replace(settings.copy, **given))
 
 
 def finish(status: int) -> NoReturn:
@@ -28,5 +32,5 @@ def finish(status: int) -> NoReturn:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON document, its keys sorted."""
+    """Print one JSON document, its keys sorted; bytes as base64."""
     click.echo(msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=2).decode())

@@ -1,10 +1,12 @@
-"""Rows that no document asks for: counted first, and looked for one by one only where the count says that there are some."""
+"""Rows that no document asks for: counted first, and looked for only where the count says that there are some."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from psycopg import sql
 
-from migrator.parity.model import CollectionComparison, Difference
+from migrator.parity.model import Difference
 from migrator.pipeline.decoding import outcomes
 from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.plan import Found
@@ -15,6 +17,14 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import table_name
 
 EXPECTED = sql.Identifier("pg_temp", "expected_ids")
+
+
+class Extra(msgspec.Struct):
+    """Rows of one collection's source that no document asks for."""
+
+    tables: Counter[str] = msgspec.field(default_factory=Counter)
+    differences: list[Difference] = msgspec.field(default_factory=list)
+    """The first few of each table, in order of their id."""
 
 
 def stored_rows(target: Connection, source: str, record: type[Record]) -> int:
@@ -28,37 +38,34 @@ def extra_rows(
     sessions: Sessions,
     context: Context,
     found: Sequence[Found],
-    comparisons: dict[str, CollectionComparison],
-    compared_rows: dict[tuple[str, str], int],
+    compared: Mapping[tuple[str, str], int],
     *,
     listed: int,
-) -> dict[str, tuple[int, tuple[Difference, ...]]]:
-    """Return, by collection, how many rows have no document, and the first ``listed`` of them in order of their id."""
-    extras: dict[str, tuple[int, tuple[Difference, ...]]] = {}
+) -> dict[str, Extra]:
+    """Return, by collection, the rows that have no document; ``compared`` counts the rows by (collection, table)."""
+    extras: dict[str, Extra] = {}
     for one in found:
         name = one.collection.name
-        if name not in comparisons:
-            continue
-        count, differences = 0, []
+        extra = Extra()
         for record in one.collection.tables:
             stored = stored_rows(sessions.target, sessions.profile.source_of(name), record)
-            if stored == compared_rows.get((name, record.table), 0):
-                continue
-            rows = list(_without_document(sessions, context, one, record))
-            count += len(rows)
-            differences.extend(rows[:listed])
-        extras[name] = (count, tuple(sorted(differences)[:listed]))
+            if stored != compared.get((name, record.table), 0):
+                count, differences = _without_document(sessions, context, one, record, listed)
+                extra.tables[record.table] += count
+                extra.differences.extend(differences)
+        if extra.tables:
+            extras[name] = extra
     return extras
 
 
-def _without_document(sessions: Sessions, context: Context, one: Found, record: type[Record]) -> Iterator[Difference]:
-    """Yield the rows of one table and source whose id no document has."""
+def _without_document(
+    sessions: Sessions, context: Context, one: Found, record: type[Record], listed: int
+) -> tuple[int, list[Difference]]:
+    """Return how many rows of one table and source have an id that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
     kind = "bigint" if "source" not in record.__struct_fields__ and record.table == "graph_job_events" else "uuid"
     with target.transaction():
-        target.execute(
-            sql.SQL("CREATE TEMP TABLE expected_ids (id {} NOT NULL) ON COMMIT DROP").format(sql.SQL(kind))
-        )
+        target.execute(sql.SQL("CREATE TEMP TABLE expected_ids (id {} NOT NULL) ON COMMIT DROP").format(sql.SQL(kind)))
         with (
             target.cursor() as cursor,
             cursor.copy(sql.SQL("COPY {} (id) FROM STDIN").format(EXPECTED)) as copy,
@@ -74,12 +81,12 @@ def _without_document(sessions: Sessions, context: Context, one: Found, record: 
         key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if _sourced(record) else "stored.id::text")
         rows = target.execute(
             sql.SQL(
-                "SELECT {}, stored.tenant_id FROM {} AS stored WHERE {} NOT EXISTS"
-                " (SELECT FROM {} AS expected WHERE expected.id = stored.id) ORDER BY stored.id"
-            ).format(key_column, table_name(record.table), condition, EXPECTED)
+                "SELECT {}, stored.tenant_id, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
+                " (SELECT FROM {} AS expected WHERE expected.id = stored.id) ORDER BY stored.id LIMIT {}"
+            ).format(key_column, table_name(record.table), condition, EXPECTED, listed)
         ).fetchall()
-    for key, tenant in rows:
-        yield Difference(
+    return rows[0][2] if rows else 0, [
+        Difference(
             collection=collection.name,
             source_id=key,
             side="extra",
@@ -87,10 +94,11 @@ def _without_document(sessions: Sessions, context: Context, one: Found, record: 
             cause="extra-row",
             tenant=tenant,
         )
+        for key, tenant, _ in rows
+    ]
 
 
 def _expected_ids(sessions: Sessions, context: Context, one: Found, record: type[Record]) -> Iterator[object]:
-    resolver = sessions.resolver_elsewhere()
     for batch in raw_batches(
         sessions.source,
         one.name,
@@ -99,7 +107,7 @@ def _expected_ids(sessions: Sessions, context: Context, one: Found, record: type
         condition={},
         batch_size=batch_documents(one.average_bytes),
     ):
-        for piece in outcomes(_unreferring(one.collection), context, resolver, batch):
+        for piece in outcomes(_unreferring(one.collection), context, sessions.resolver, batch):
             for outcome in piece:
                 for row in outcome.loadable.rows if outcome.loadable else ():
                     if type(row.record) is record:
@@ -112,9 +120,4 @@ def _sourced(record: type[Record]) -> bool:
 
 def _unreferring(collection: Collection) -> Collection:
     """Return the collection without its references: ids do not depend on them, and the connection is busy copying."""
-    import msgspec  # noqa: PLC0415
-
     return msgspec.structs.replace(collection, references=())
-
-
-Wanted = Callable[[], Iterator[object]]

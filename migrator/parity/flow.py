@@ -1,6 +1,5 @@
 """The comparison as a whole: what was copied, against what is stored, by chunks and in parallel."""
 
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +11,7 @@ from migrator.errors import RefusedError, UnreachableError
 from migrator.parity.aggregates import aggregates
 from migrator.parity.compare import compare_chunk
 from migrator.parity.extra import extra_rows
-from migrator.parity.model import CauseCount, CollectionComparison, ParityOutcome, merge
+from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import executor
@@ -53,9 +52,7 @@ def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     jobs = _jobs(settings, plan, scope, chosen, sessions)
     parts = _run(settings, jobs)
-    comparisons = {
-        name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())
-    }
+    comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
         comparisons = _with_extra(sessions, plan, chosen, comparisons)
     for one in found:
@@ -70,7 +67,7 @@ def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=tuple(sorted(comparisons.values(), key=lambda one: order[one.collection])),
-        aggregates=() if scope.tenants else tuple(_aggregates(sessions, chosen, comparisons)),
+        aggregates=() if scope.tenants else tuple(_aggregates(sessions, plan, chosen, comparisons)),
         unknown_collections=unknown,
     )
 
@@ -91,9 +88,7 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[Fo
     return reasons
 
 
-def _jobs(
-    settings: Settings, plan: Plan, scope: Scope, chosen: Sequence[Found], sessions: Sessions
-) -> list[ChunkJob]:
+def _jobs(settings: Settings, plan: Plan, scope: Scope, chosen: Sequence[Found], sessions: Sessions) -> list[ChunkJob]:
     context = plans.plan_context(plan)
     return [
         ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants)
@@ -136,22 +131,18 @@ def _with_extra(
         for column in comparison.columns
         if column.column == "id"
     }
-    extras = extra_rows(sessions, plans.plan_context(plan), chosen, comparisons, compared, listed=listed)
     result = dict(comparisons)
-    for name, (count, differences) in extras.items():
-        if not count:
-            continue
+    for name, extra in extra_rows(sessions, plans.plan_context(plan), chosen, compared, listed=listed).items():
         before = result[name]
-        tables = Counter(difference.table for difference in differences)
         result[name] = msgspec.structs.replace(
             before,
-            extra=count,
-            differences=tuple(sorted([*before.differences, *differences])[:listed]),
+            extra=extra.tables.total(),
+            differences=tuple(sorted([*before.differences, *extra.differences])[:listed]),
             causes=(
                 *before.causes,
                 *(
-                    CauseCount(table=table, path="", side="extra", cause="extra-row", count=number)
-                    for table, number in sorted(tables.items())
+                    CauseCount(table=table, path="", side="extra", cause="extra-row", count=count)
+                    for table, count in sorted(extra.tables.items())
                 ),
             ),
         )
@@ -159,8 +150,14 @@ def _with_extra(
 
 
 def _aggregates(
-    sessions: Sessions, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
-) -> Sequence[object]:
-    excluded = {name: comparison.excluded for name, comparison in comparisons.items()}
-    del chosen
-    return aggregates(sessions.source, sessions.target, sessions.profile, excluded)
+    sessions: Sessions, plan: Plan, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
+) -> list[AggregateResult]:
+    return aggregates(
+        sessions.source,
+        sessions.target,
+        sessions.profile,
+        {name: comparison.excluded for name, comparison in comparisons.items()},
+        default_tenant=plans.plan_context(plan).default_tenant,
+        names=sessions.settings.source.collections,
+        only=[one.collection.name for one in chosen],
+    )

@@ -217,22 +217,14 @@ def _count(result: ChunkDone, done: list[ChunkDone], progress: Progress) -> None
 
 def _require_parents(target: Connection, profile: Profile, scope: Scope, present: set[str]) -> None:
     known = profile.by_name()
+    copied = ledger.copied_collections(target)
     for name in scope.only:
         for parent in known[name].after:
-            if parent in scope.only or parent not in present or _loaded(target, parent):
+            if parent in scope.only or parent not in present or parent in copied:
                 continue
             raise RefusedError(
                 f"--only {name} needs {parent} loaded first: its rows are referred to; add --only {parent}"
             )
-
-
-def _loaded(target: Connection, collection: str) -> bool:
-    row = target.execute(
-        "SELECT EXISTS (SELECT FROM migration.chunks WHERE collection = %s GROUP BY plan_id"
-        " HAVING bool_and(state = 'done'))",
-        (collection,),
-    ).fetchone()
-    return row == (True,)
 
 
 def _result(

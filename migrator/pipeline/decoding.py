@@ -75,7 +75,7 @@ def _finish(collection: Collection, resolver: Resolver, outcome: Outcome, prepar
     if notes:
         outcome.notes = tuple(("finding", note.kind, note.path) for note in notes)
     if left != EMPTY:
-        outcome.notes += tuple({("residue", entry.kind, entry.path): None for entry in residue.entries(left)})
+        outcome.notes += tuple({("residue", entry.kind, entry.field): None for entry in residue.entries(left)})
     if resolved is not None and resolved.links:
         outcome.links = tuple(_links(collection, prepared, resolved))
 

@@ -201,6 +201,14 @@ def set_aside(connection: Connection, plan: Plan, collection: str, documents: Se
         )
 
 
+def copied_collections(connection: Connection) -> set[str]:
+    """Return the collections of which some plan has done every chunk."""
+    rows = connection.execute(
+        "SELECT collection FROM migration.chunks GROUP BY plan_id, collection HAVING bool_and(state = 'done')"
+    )
+    return {row[0] for row in rows}
+
+
 def quarantined_ids(connection: Connection, profile: str, collection: str) -> set[str]:
     """Return the source ids of a collection's documents that are set aside now."""
     rows = connection.execute(

@@ -1,0 +1,45 @@
+"""``migrator backfill``."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+QUARANTINE = 8
+INTERRUPTED = 4
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Read and transform everything, write nothing.")
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Copy this collection alone; repeatable.")
+@click.option("--tenant", multiple=True, help="Copy this tenant alone; repeatable.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes (default: one per processor).")
+@click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run.")
+@click.option("--restart", is_flag=True, help="Forget the ledger of an unfinished copy; keeps the rows.")
+@click.option("--no-position", is_flag=True, help="The source is no replica set, and nothing writes to it meanwhile.")
+@common
+def command(
+    config: str | None,
+    only: tuple[str, ...],
+    tenant: tuple[str, ...],
+    workers: int | None,
+    executor: str | None,
+    **flags: bool,
+) -> None:
+    """Copy the source into PostgreSQL; resumes by itself, and writes nothing where nothing changed."""
+    from migrator.cli.render import backfill_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+
+    settings = settings_of(config, workers=workers, executor=executor)
+    done = backfill(
+        settings,
+        Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
+        restart=flags["restart"],
+        dry_run=flags["dry_run"],
+        position=not flags["no_position"],
+    )
+    if flags["as_json"]:
+        print_json(done)
+    else:
+        click.echo("\n".join(backfill_lines(done, dry_run=flags["dry_run"])))
+    finish((QUARANTINE if done.quarantined else 0) | (0 if done.complete else INTERRUPTED))

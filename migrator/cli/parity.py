@@ -1,0 +1,42 @@
+"""``migrator parity``."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+DIFFERENT = 1
+UNVERIFIED = 4
+QUARANTINE = 8
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Compare this collection alone; repeatable.")
+@click.option("--tenant", multiple=True, help="Compare this tenant alone; repeatable.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes (default: one per processor).")
+@common
+def command(
+    config: str | None, only: tuple[str, ...], tenant: tuple[str, ...], workers: int | None, *, as_json: bool
+) -> None:
+    """Compare every document with its rows, and the rows with the document; writes nothing."""
+    from migrator.cli.render import parity_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.parity.flow import compare  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+
+    outcome = compare(
+        settings_of(config, workers=workers),
+        Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
+    )
+    if as_json:
+        print_json(outcome)
+    else:
+        click.echo("\n".join(parity_lines(outcome)))
+    collections = outcome.collections
+    different = any(one.differing or one.missing or one.extra for one in collections) or any(
+        one.differing_total for one in outcome.aggregates
+    )
+    unverified = any(one.unverified for one in collections) or any(one.unverified for one in outcome.aggregates)
+    finish(
+        (DIFFERENT if different else 0)
+        | (UNVERIFIED if unverified or tenant else 0)
+        | (QUARANTINE if any(one.quarantined for one in collections) else 0)
+    )

@@ -1,0 +1,97 @@
+"""What commands print for people: plain lines, made from what the flows return."""
+
+from collections.abc import Iterator
+
+from migrator.parity.model import ParityOutcome
+from migrator.pipeline.backfill import Backfill
+from migrator.pipeline.outlook import Outlook
+from migrator.pipeline.progress import Standing
+from migrator.telemetry import bytes_text
+
+NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
+
+
+def backfill_lines(done: Backfill, *, dry_run: bool) -> Iterator[str]:
+    """Yield the summary of a copy."""
+    yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'set aside':>10} {'skipped':>8}"
+    for name, one in done.by_collection.items():
+        yield (
+            f"{name:<20} {one.documents:>11,} {sum(one.rows.values()):>11,} {sum(one.written.values()):>11,}"
+            f" {one.quarantined:>10,} {sum(one.skipped.values()):>8,}"
+        )
+    verb = "would write" if dry_run else "wrote"
+    resumed = " (resumed)" if done.resumed else ""
+    yield (
+        f"read {done.documents:,} documents in {done.chunks:,} chunks{resumed}, {verb} "
+        f"{done.rows if dry_run else done.written:,} rows; {done.skipped:,} skipped by rule, "
+        f"{done.orphans:,} references to nothing kept as text"
+    )
+    if done.unknown_collections:
+        yield f"not read, unknown to the profile: {', '.join(done.unknown_collections)}"
+    if done.quarantined:
+        yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
+    if not done.complete:
+        yield "interrupted: what is done is kept; call migrator backfill again to go on"
+    yield NOTHING_COMPARED
+
+
+def plan_lines(plan: Outlook) -> Iterator[str]:
+    """Yield a plan."""
+    yield f"{'collection':<20} {'documents':>11} {'average':>9} {'chunks':>7}  mode    tables"
+    for one in plan.collections:
+        yield (
+            f"{one.collection:<20} {one.documents:>11,} {bytes_text(one.average_bytes):>9} {len(one.chunks):>7,}"
+            f"  {one.mode:<7} {', '.join(one.tables)}"
+        )
+    if plan.resumes:
+        yield "an unfinished copy is in the ledger: backfill goes on with that one"
+    yield f"estimated time with {plan.workers} workers: {plan.estimated_seconds} s"
+    for risk in plan.risks:
+        yield f"risk: {risk}"
+    yield "nothing written, nothing compared"
+
+
+def status_lines(standing: Standing) -> Iterator[str]:
+    """Yield where the copy stands."""
+    plan = standing.plan
+    if plan is None:
+        yield "nothing was copied into this target yet"
+        return
+    profile = f"{plan.profile}/{plan.profile_version}"
+    yield f"plan {plan.id} of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC, profile {profile}: {plan.state}"
+    yield f"{'collection':<20} {'chunks':>13} {'documents':>11} {'set aside':>10} {'skipped':>8}"
+    for one in standing.collections:
+        yield (
+            f"{one.collection:<20} {one.done:>6,}/{one.chunks:<6,} {one.documents:>11,} {one.quarantined:>10,}"
+            f" {one.skipped:>8,}"
+        )
+    if standing.owed:
+        yield f"indexes and foreign keys still to be built: {standing.owed}; backfill finishes them"
+    yield f"in quarantine now: {standing.quarantined:,}"
+
+
+def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
+    """Yield the summary of a comparison, its differences first by cause."""
+    yield (
+        f"{'collection':<20} {'documents':>10} {'equal':>10} {'clean':>10} {'different':>9} {'missing':>8} {'extra':>6}"
+        f" {'aside':>6} {'skipped':>8}"
+    )
+    for one in outcome.collections:
+        if one.unverified:
+            yield f"{one.collection:<20} not compared: {one.unverified}"
+            continue
+        yield (
+            f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.clean:>10,} {one.differing:>9,}"
+            f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>6,} {sum(one.skipped.values()):>8,}"
+        )
+    for one in outcome.collections:
+        for cause in one.causes:
+            yield f"{one.collection}: {cause.count:,} x {cause.side} {cause.table}.{cause.path}: {cause.cause}"
+        for difference in one.differences[:5]:
+            place = f"{difference.side} {difference.table} {difference.path} of {difference.source_id}"
+            yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
+    for figure in outcome.aggregates:
+        if figure.differing_total:
+            yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
+        elif figure.unverified:
+            yield f"{figure.collection}: aggregate {figure.measure} not compared: {figure.unverified}"
