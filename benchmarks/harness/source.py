@@ -10,7 +10,7 @@ from migrator.embedded.demo.plan import Counts
 
 SCHEDULES = 400
 _SEED = 7
-_IMAGES = 70
+_IMAGES = 80
 """Images of a snapshot of about 22 KB."""
 
 

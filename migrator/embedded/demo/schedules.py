@@ -100,7 +100,6 @@ def triggers(plan: Plan) -> Iterator[bytes]:
     for index in range(plan.counts.triggers if plan.triggers else 0):
         schedule = plan.schedules[index % len(plan.schedules)]
         identifier = f"trg_{hexadecimal(plan.seed, 'trigger', index)}"
-        created = moment(stream.below(30 * _DAY))
         kind = stream.pick(("cron", "cron", "interval", "one_time", "event"))
         yield bson.encode(
             {
@@ -110,8 +109,6 @@ def triggers(plan: Plan) -> Iterator[bytes]:
                 "kind": kind,
                 **_timing(stream, kind),
                 "enabled": not stream.chance(0.1),
-                "createdAt": created,
-                "updatedAt": created,
             }
         )
 

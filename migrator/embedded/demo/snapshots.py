@@ -13,7 +13,7 @@ from migrator.embedded.demo.streams import SPAN, Stream, digest, hexadecimal, st
 
 _IMAGES = 2048
 _FEW = (1, 2, 3, 5, 8)
-_MANY = (62, 66, 70)
+_MANY = (76, 80, 84)
 
 
 def documents(plan: Plan) -> Iterator[bytes]:

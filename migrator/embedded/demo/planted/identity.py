@@ -16,9 +16,11 @@ _MOMENT = datetime(2025, 11, 2, 8, tzinfo=UTC).replace(tzinfo=None)
 def ids(nursery: Nursery) -> Iterator[Planted]:
     """Yield the documents with odd ids."""
     for identifier in _every_type(nursery.plan.seed):
-        run: dict[str, Any] = {**nursery.fresh("runs"), "_id": identifier}
-        del run["id"]
-        yield loaded("id-type", "runs", run, residue=False)
+        run: dict[str, Any] = {**nursery.fresh("runs"), "_id": identifier, "id": identifier}
+        if not isinstance(identifier, str):
+            del run["id"]
+        # A document's null can only be told from an absent field by its residue.
+        yield loaded("id-type", "runs", run, residue=identifier is None)
     run = nursery.fresh("runs")
     run["id"] = f"run_{hexadecimal(nursery.plan.seed, 'another', 0)}"
     yield loaded("id-mismatch", "runs", run, "id-mismatch")
@@ -31,7 +33,7 @@ def _every_type(seed: int) -> tuple[Any, ...]:
         7,
         "7",
         Int64(1 << 40),
-        7.5,
+        7.25,
         True,
         None,
         "null",
@@ -61,7 +63,7 @@ def _meeting(nursery: Nursery) -> Iterator[Planted]:
         if number == 0:
             yield loaded("ids-meet", "runs", run, residue=False)
         else:
-            yield quarantined("ids-meet", "runs", run, "id-collision")
+            yield quarantined("ids-meet", "runs", run, "duplicate-id")
 
 
 def _locks(nursery: Nursery) -> Iterator[Planted]:

@@ -28,8 +28,8 @@ def _orphans(nursery: Nursery) -> Iterator[Planted]:
         run = nursery.fresh("runs")
         run["retryOf"] = f"run_{hexadecimal(seed, 'expired', number)}"
         yield loaded("orphan-retry", "runs", run, "orphan")
-    snapshot = nursery.fresh("impact_snapshots")
-    snapshot["runId"] = f"run_{hexadecimal(seed, 'expired', 9)}"
+    missing = f"run_{hexadecimal(seed, 'expired', 9)}"
+    snapshot = _with(nursery.fresh("impact_snapshots"), "runId", missing, after="tenantId")
     yield loaded("orphan-run", "impact_snapshots", snapshot, "orphan")
     log = nursery.fresh("execution_logs")
     log["runId"] = f"run_{hexadecimal(seed, 'expired', 10)}"
@@ -64,12 +64,12 @@ def _duplicate_keys(nursery: Nursery) -> Iterator[Planted]:
     for number, prefix in enumerate(("a", "b")):
         run = nursery.fresh("policy_runs")
         run.update(_id=f"{prefix}-policy-run", runId="run:P-7:2025-10-26:auto")
-        yield _first_stays("duplicate-policy-run", "policy_runs", run, number)
+        yield _first_stays("duplicate-policy-run", "policy_runs", run, number, "id-mismatch")
 
 
-def _first_stays(kind: str, collection: str, document: dict[str, object], number: int) -> Planted:
+def _first_stays(kind: str, collection: str, document: dict[str, object], number: int, finding: str = "") -> Planted:
     if number == 0:
-        return loaded(kind, collection, document, residue=False)
+        return loaded(kind, collection, document, finding, residue=False)
     return quarantined(kind, collection, document, "duplicate-key")
 
 

@@ -17,7 +17,7 @@ def spellings(nursery: Nursery) -> Iterator[Planted]:
 def _aliases(nursery: Nursery) -> Iterator[Planted]:
     job = nursery.fresh("graph_jobs")
     job["status"] = "cancelled"
-    yield loaded("alias", "graph_jobs", job, "alias")
+    yield loaded("alias", "graph_jobs", job, residue=False)
     job = nursery.fresh("policy_jobs")
     job["status"] = "cancelled"
     yield loaded("alias", "policy_jobs", job, "alias")
@@ -35,14 +35,15 @@ def _aliases(nursery: Nursery) -> Iterator[Planted]:
 
 
 def _versions(nursery: Nursery) -> Iterator[Planted]:
-    for version in ("scheduler.run@0", None, "  "):
-        run: dict[str, Any] = nursery.fresh("runs")
-        if version is None:
-            del run["schemaVersion"]
-            yield loaded("no-schema-version", "runs", run, residue=False)
-        else:
-            run["schemaVersion"] = version
-            yield loaded("odd-schema-version", "runs", run, "unknown-schema-version", residue=False)
+    run: dict[str, Any] = nursery.fresh("runs")
+    run["schemaVersion"] = "scheduler.run@0"
+    yield loaded("old-schema-version", "runs", run, "unknown-schema-version", residue=False)
+    run = nursery.fresh("runs")
+    run["schemaVersion"] = "  "
+    yield loaded("blank-schema-version", "runs", run)
+    run = nursery.fresh("runs")
+    del run["schemaVersion"]
+    yield loaded("no-schema-version", "runs", run, residue=False)
 
 
 def _cron(nursery: Nursery) -> Iterator[Planted]:
