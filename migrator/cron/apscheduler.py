@@ -1,8 +1,8 @@
 """APScheduler 3's ``CronTrigger``: a crontab line, or its keyword arguments as a JSON object (source 004 stores those).
 
 Weekdays count from 0 = Monday, also in a crontab line. All fields must match; keywords left out are ``*`` above the
-least given one and their minimum below it. A time the clock skips fires as late after it, unless the hour before is
-named too or the gap starts at midnight; what the clock repeats fires twice. Source: APScheduler 3.11,
+least given one and their minimum below it. A time the clock skips fires as late after it, and what the clock repeats
+fires twice; how a gap spoils the search besides is told in ``apscheduler_search``. Source: APScheduler 3.11,
 ``triggers/cron``, compared in the tests.
 """
 
@@ -63,8 +63,9 @@ def parse(text: str) -> Expression:
             years=None if years == "*" else frozenset(_values(years, _YEAR)),
             weeks=None if weeks == "*" else frozenset(_values(weeks, _WEEK)),
         ),
-        gap=Gap.UNLESS_HOUR_BEFORE,
+        gap=Gap.SHIFT,
         fold=Fold.TWICE,
+        searched_by_field=True,
     )
 
 

@@ -23,6 +23,8 @@ _MACROS = {
 }
 _YEAR = Field("year", 1970, 2099)
 _WEEK = Field(WEEKDAY.name, 0, 6, WEEKDAY.names)
+_EVERY_DAY: frozenset[Term] = frozenset(MONTH_DAY.all)
+_EVERY_WEEKDAY = frozenset(map(Weekday, _WEEK.all))
 _NTH = re.compile(r"(.+)#([1-5])", re.ASCII)
 _LAST_WEEKDAY = re.compile(r"l(\d+)", re.ASCII)
 _NEAREST = re.compile(r"(?:(\d+)w|w(\d+))", re.ASCII)
@@ -58,6 +60,11 @@ def parse(text: str) -> Expression:
 def _days(month_day: str, weekday: str) -> tuple[frozenset[Term] | None, frozenset[Weekday] | None, Rule]:
     by_month = None if month_day == "?" else _month_days(month_day)
     by_week = None if weekday == "?" else _weekdays(weekday)
+    # a field that names everything is a star, if the other one has a star in it somewhere
+    if by_week is not None and "*" in month_day and by_week == _EVERY_WEEKDAY:
+        by_week = None
+    if by_month is not None and "*" in weekday and by_month == _EVERY_DAY:
+        by_month = None
     nth = by_week is not None and any(day.nth for day in by_week)
     nearest = by_month is not None and any(isinstance(day, Nearest) for day in by_month)
     if nth and not nearest and by_month is not None:

@@ -107,13 +107,17 @@ class Days:
     nth: int = 0
     """With 1-5, only days in that seventh of the month, on top of the rule."""
 
+    def by_month(self, year: int, month: int) -> tuple[int, ...]:
+        """Return the days that the day-of-month field names in one month, ascending."""
+        shape = _shape(year, month)
+        named = range(1, shape.length + 1) if self.month_days is None else _union(self.month_days, shape)
+        return tuple(sorted(day for day in named if 1 <= day <= shape.length))
+
     def of(self, year: int, month: int) -> tuple[int, ...]:
         """Return the days of one month, ascending."""
         if month not in self.months or (self.years is not None and year not in self.years):
             return ()
-        first = date(year, month, 1)
-        following = date(year + month // 12, month % 12 + 1, 1)
-        shape = Month(year, month, first.isoweekday() % _WEEK, (following - first).days)
+        shape = _shape(year, month)
         found = self._joined(shape)
         if self.nth:
             found = {day for day in found if (day + 6) // _WEEK == self.nth}
@@ -128,6 +132,12 @@ class Days:
         by_month, by_week = _union(self.month_days, shape), _union(self.week_days, shape)
         full = self.rule is Rule.OR_UNLESS_FULL and len(self.month_days) >= _LONGEST[shape.month - 1]
         return by_month & by_week if full or self.rule is Rule.AND else by_month | by_week
+
+
+def _shape(year: int, month: int) -> Month:
+    first = date(year, month, 1)
+    following = date(year + month // 12, month % 12 + 1, 1)
+    return Month(year, month, first.isoweekday() % _WEEK, (following - first).days)
 
 
 def _union(terms: Iterable[Term], shape: Month) -> set[int]:

@@ -7,7 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
-from migrator.cron import agenda, apscheduler, croner, croniter, cronos, debian, robfig, walk, zones
+from migrator.cron import agenda, apscheduler, apscheduler_search, croner, croniter, cronos, debian, robfig, walk, zones
 from migrator.cron.errors import CronError
 from migrator.cron.expression import Expression
 
@@ -69,23 +69,39 @@ def previous_fire(dialect: str, expression: str, timezone: str | None, before: d
     parsed = parse(dialect, expression)
     instant = -(-_microseconds(before) // 1_000_000)
     zone = zone_key(parsed, timezone)
-    for fire in walk.before(parsed, zone, instant, before.year - parsed.years_searched):
-        return datetime.fromtimestamp(fire, UTC)
-    return None
+    first_year = before.year - parsed.years_searched
+    fire = (
+        apscheduler_search.before(parsed, zone, instant, first_year)
+        if parsed.searched_by_field
+        else next(walk.before(parsed, zone, instant, first_year), None)
+    )
+    return None if fire is None else datetime.fromtimestamp(fire, UTC)
 
 
 def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
     parsed = parse(dialect, expression)
-    zone = zone_key(parsed, timezone)
-    instant = _microseconds(after) // 1_000_000
-    while True:
-        # every fire starts a new search, as the engines do: a line may rest for years between two
-        last_year = datetime.fromtimestamp(instant, UTC).year + parsed.years_searched
-        start = instant
-        for instant in walk.after(parsed, zone, start, last_year):
-            yield datetime.fromtimestamp(instant, UTC)
-        if instant == start:
-            return
+    search = _search_by_field if parsed.searched_by_field else _search_by_sets
+    for instant in search(parsed, zone_key(parsed, timezone), _microseconds(after) // 1_000_000):
+        yield datetime.fromtimestamp(instant, UTC)
+
+
+def _search_by_sets(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
+    latest: int | None = instant
+    while latest is not None:
+        # the years searched count from each fire, as in the engines: a line may rest for years between two
+        start, latest = latest, None
+        for latest in walk.after(parsed, zone, start, _last_year(parsed, start)):
+            yield latest
+
+
+def _search_by_field(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
+    while (found := apscheduler_search.after(parsed, zone, instant, _last_year(parsed, instant))) is not None:
+        yield found
+        instant = found
+
+
+def _last_year(parsed: Expression, instant: int) -> int:
+    return datetime.fromtimestamp(instant, UTC).year + parsed.years_searched
 
 
 def zone_key(parsed: Expression, timezone: str | None) -> str:

@@ -25,7 +25,6 @@ class Gap(Enum):
     END_KEEPING_SECONDS = "in the first minute after the gap, once, at its second"
     SHIFT = "as late after the gap as the time lies after its start"
     FIRST = "only the first of them, as late after the gap as it lies after its start"
-    UNLESS_HOUR_BEFORE = "as first, unless the hour before the gap is named or the gap starts at midnight"
 
 
 class Fold(Enum):
@@ -51,6 +50,8 @@ class Expression:
     fold: Fold
     years_searched: int = 50
     """How long its engine searches before it gives up."""
+    searched_by_field: bool = False
+    """The engine does not find fires by sets alone; see ``apscheduler_search``."""
     zone: str | None = None
     """A zone named in the text itself; it wins over the one given with it."""
     _known_days: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)

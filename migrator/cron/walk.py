@@ -69,7 +69,7 @@ def _moved(expression: Expression, stretch: Stretch, skipped: int) -> tuple[tupl
         return (), stretch.start
     gap_start, gap_end = stretch.start + stretch.before, stretch.start + stretch.offset
     first = expression.at_or_after(gap_start, gap_end)
-    if first is None or (expression.gap is Gap.UNLESS_HOUR_BEFORE and _hour_before(expression, gap_start)):
+    if first is None:
         return (), stretch.start
     if expression.gap is Gap.END:
         return (stretch.start,), stretch.start + 1
@@ -79,11 +79,6 @@ def _moved(expression: Expression, stretch: Stretch, skipped: int) -> tuple[tupl
     fires = {wall - stretch.before for wall in _walls(expression, gap_start, gap_end)}
     fires.update(wall - stretch.offset for wall in _walls(expression, gap_end, gap_end + skipped))
     return tuple(sorted(fires)), stretch.start + skipped
-
-
-def _hour_before(expression: Expression, gap_start: int) -> bool:
-    hour = gap_start // 3600 % 24
-    return hour == 0 or (hour - 1) in expression.hours
 
 
 def _walls(expression: Expression, start: int, end: int) -> Iterator[int]:
