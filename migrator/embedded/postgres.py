@@ -58,8 +58,8 @@ class PostgresServer(Server):
         self.user = "postgres"
         self.password = secrets.token_hex(16)
         self._fast = fast
-        installation = bin_dir.parent if bin_dir else binaries.postgres(version)
-        self._bin = directory.bring(installation, "installation") / "bin"
+        # a folder of the caller's is used in place: what lies beside it may be a whole system
+        self._bin = bin_dir or directory.bring(binaries.postgres(version), "installation") / "bin"
         self._data = directory.subdirectory("data")
         self._settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(settings)
 
