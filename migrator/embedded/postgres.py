@@ -60,6 +60,8 @@ class PostgresServer(Server):
         self._fast = fast
         # a folder of the caller's is used in place: what lies beside it may be a whole system
         self._bin = bin_dir or directory.bring(binaries.postgres(version), "installation") / "bin"
+        copied = self._bin.is_relative_to(directory.path)
+        self._environment = binaries.postgres_environment(directory) if copied else {}
         self._data = directory.subdirectory("data")
         self._settings = SETTINGS | (FAST_SETTINGS if fast else {}) | dict(settings)
 
@@ -104,14 +106,14 @@ class PostgresServer(Server):
             "--no-instructions",
             *(["--no-sync"] if self._fast else []),
         ]
-        command = Command([self._bin / "initdb", *options])
+        command = Command([self._bin / "initdb", *options], self._environment)
         status, log = run(command, self._directory, death_signal=signal.SIGKILL, timeout=START_SECONDS)
         if status:
             raise ended("initdb", status, log)
 
     def _command(self) -> Command:
         settings = [f"--{key}={value}" for key, value in self._settings.items()]
-        return Command([self._bin / "postgres", "-D", self._data, "-p", str(self.port), *settings])
+        return Command([self._bin / "postgres", "-D", self._data, "-p", str(self.port), *settings], self._environment)
 
     def _is_ready(self, log: str) -> bool:
         # written by the postmaster of this very directory, so no other server on the port can pass for it
