@@ -10,6 +10,7 @@ from typing import Any, Final
 import jinja2
 from markupsafe import Markup
 
+from migrator.errors import UsageError
 from migrator.report import words
 from migrator.report.view import arrange
 from migrator.result import Check, Result, encode
@@ -37,10 +38,25 @@ RENDERINGS: Final = {HTML: html, MARKDOWN: markdown}
 
 def write(result: Result, directory: Path) -> list[Path]:
     """Write ``result.json`` and every rendering into ``directory``, which is made where it is missing."""
-    directory.mkdir(parents=True, exist_ok=True)
-    files = {RESULT: encode(result), **{name: render(result) for name, render in RENDERINGS.items()}}
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
+    return _write({RESULT: encode(result)} | _renderings(result), directory)
+
+
+def write_renderings(result: Result, directory: Path) -> list[Path]:
+    """Write every rendering into ``directory``, which is made where it is missing."""
+    return _write(_renderings(result), directory)
+
+
+def _renderings(result: Result) -> dict[str, bytes]:
+    return {name: render(result) for name, render in RENDERINGS.items()}
+
+
+def _write(files: dict[str, bytes], directory: Path) -> list[Path]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write reports into {directory}: {error.strerror or type(error).__name__}") from None
     return [directory / name for name in files]
 
 

@@ -1,0 +1,41 @@
+"""``migrator verify``: every check, one result, its report."""
+
+import click
+
+from migrator.cli.options import common, finish, settings_of
+
+
+@click.command("verify")
+@click.option("--only", multiple=True, metavar="AREA", help="Only this area; may be repeated. The rest is unverified.")
+@click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; may be repeated. It is unverified.")
+@click.option("--fail-on", multiple=True, metavar="AREA", help="Count warnings of this area as failures.")
+@click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
+@click.option("--show-values", is_flag=True, help="Let the wording of differences quote document values.")
+@common
+def command(
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    fail_on: tuple[str, ...],
+    report_dir: str | None,
+    show_values: bool,  # noqa: FBT001 - click passes flags by name
+    config: str | None,
+    as_json: bool,  # noqa: FBT001 - as above
+) -> None:
+    """Run every check, and write result.json, report.html and report.md into reports/<run>/.
+
+    Exit status, a bit mask: 1 a difference or a failed check, 2 usage or configuration, 4 something was left
+    unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.
+    """
+    from migrator import result as results  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.report import words  # noqa: PLC0415 - as above
+    from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
+
+    request = Request(only=only, skip=skip, fail_on=fail_on, values_shown=show_values)
+    result, folder = verify_into(
+        settings_of(config), request, directory=report_dir, say=lambda line: click.echo(line, err=True)
+    )
+    if as_json:
+        click.echo(results.encode(result), nl=False)
+    else:
+        click.echo(words.screen(result, str(folder)))
+    finish(result.exit_status())

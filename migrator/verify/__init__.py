@@ -1,0 +1,1 @@
+"""Every check, run one after the other, collected into one result."""

@@ -1,0 +1,39 @@
+"""The areas of verification in the order of the report, and the checks that exist in each."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+from migrator.errors import UsageError
+from migrator.verify.check import CheckSpec
+
+AREAS: Final[dict[str, str]] = {
+    "schema": "The target's schema",
+    "parity": "Everything is there, and equal",
+    "crud": "Reading and writing through the facade",
+    "transitions": "State machines",
+    "triggers": "When triggers fire",
+    "locking": "Locks under contention",
+    "workers": "Workers and their heartbeats",
+    "execution": "From due to done",
+    "isolation": "Tenants kept apart",
+    "cutover": "The switch and the way back",
+    "performance": "Times with ceilings",
+}
+"""Name → title. An area without checks is reported as not checked by this version."""
+
+
+def every_check() -> tuple[CheckSpec, ...]:
+    """Return all checks of this version, area by area."""
+    from migrator.verify.checks import parity, schema  # noqa: PLC0415 - they import database drivers
+
+    return (*schema.CHECKS, *parity.CHECKS)
+
+
+def require_known(names: Iterable[str], option: str) -> None:
+    """Refuse an area that does not exist; raises ``UsageError`` with the nearest name."""
+    for name in names:
+        if name not in AREAS:
+            near = difflib.get_close_matches(name, AREAS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(AREAS)}"
+            raise UsageError(f"{option} {name}: no such area; {hint}")

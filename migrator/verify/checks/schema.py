@@ -1,0 +1,232 @@
+"""Area schema: the target is what the revisions declare, whole, and switched on."""
+
+from collections.abc import Iterable, Sequence
+
+from migrator.errors import RefusedError
+from migrator.records import ALL
+from migrator.result import FAILED, PASSED, Cell, Finding, Tally
+from migrator.store.postgres.catalogue import differences
+from migrator.store.postgres.security import Roles
+from migrator.verify.check import CheckSpec, Found, judge
+from migrator.verify.context import Context
+
+TABLES = tuple(record.table for record in ALL)
+
+
+def revision_current(context: Context) -> Found:
+    """Both branches stand at their heads."""
+    try:
+        behind = [one for one in context.positions if one.pending]
+    except RefusedError as error:  # a file that is not the one that was applied, or a revision of a later version
+        changed = Tally(severity="difference", cause="changed", title=str(error), count=1)
+        return Found(outcome=FAILED, tallies=(changed,), findings_total=1)
+    return _found(
+        [(one.branch, f"{len(one.pending)} pending") for one in behind],
+        cause="behind",
+        title="a branch of the schema that is not at its latest revision",
+        fix="call migrator schema upgrade",
+        counts={"branches": len(context.positions), "pending revisions": sum(len(one.pending) for one in behind)},
+    )
+
+
+def constraints_validated(context: Context) -> Found:
+    """No constraint is left NOT VALID, and no index invalid."""
+    with context.target() as connection:
+        constraints = connection.execute(
+            "SELECT conrelid::regclass::text, conname FROM pg_constraint"
+            " WHERE connamespace = 'scheduler'::regnamespace AND NOT convalidated ORDER BY 1, 2"
+        ).fetchall()
+        indexes = connection.execute(
+            "SELECT indrelid::regclass::text, indexrelid::regclass::text FROM pg_index"
+            " JOIN pg_class ON pg_class.oid = indrelid"
+            " WHERE relnamespace = 'scheduler'::regnamespace AND NOT (indisvalid AND indisready) ORDER BY 1, 2"
+        ).fetchall()
+        row = connection.execute(
+            "SELECT count(*) FROM pg_constraint WHERE connamespace = 'scheduler'::regnamespace"
+        ).fetchone()
+    return _found(
+        [*constraints, *indexes],
+        cause="not-validated",
+        title="a constraint that is not validated, or an index that is not valid",
+        fix="ALTER TABLE ... VALIDATE CONSTRAINT, REINDEX, or call backfill again, which finishes what it put off",
+        counts={"constraints": int(row[0]) if row else 0},
+        cells=True,
+    )
+
+
+def isolation_on(context: Context) -> Found:
+    """Row-level security is on in every table, with its policies."""
+    with context.target() as connection:
+        rows = connection.execute(
+            "SELECT relname, relrowsecurity, (SELECT count(*) FROM pg_policy WHERE polrelid = pg_class.oid)"
+            " FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace AND relkind = 'r' AND relname = ANY(%s)",
+            (list(TABLES),),
+        ).fetchall()
+    on = {table for table, enabled, policies in rows if enabled and policies}
+    return _found(
+        [(table, "") for table in TABLES if table not in on],
+        cause="isolation-off",
+        title="a table whose row-level security is off or has no policy",
+        fix="ALTER TABLE ... ENABLE ROW LEVEL SECURITY; look for who switched it off",
+        counts={"tables": len(on), "policies": sum(policies for _, _, policies in rows)},
+        cells=True,
+    )
+
+
+def nothing_put_off(context: Context) -> Found:
+    """Every index and foreign key that a first load took away is back."""
+    with context.target() as connection:
+        rows = connection.execute(
+            "SELECT target_table, name FROM migration.deferred_ddl WHERE restored_at IS NULL ORDER BY 1, 2"
+        ).fetchall()
+    return _found(
+        rows,
+        cause="put-off",
+        title="an index or foreign key that was taken away for a load and is not back",
+        fix="call backfill again: it puts back what a killed run left",
+        counts={"missing": len(rows)},
+        cells=True,
+    )
+
+
+def commented(context: Context) -> Found:
+    """Every table and column says what it is."""
+    with context.target() as connection:
+        rows = connection.execute(
+            "SELECT relname, coalesce(attname, ''), col_description(pg_class.oid, attnum) IS NOT NULL"
+            " FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped"
+            " WHERE relnamespace = 'scheduler'::regnamespace AND relkind = 'r' AND relname = ANY(%(tables)s)"
+            " UNION ALL SELECT relname, '', obj_description(oid, 'pg_class') IS NOT NULL FROM pg_class"
+            " WHERE relnamespace = 'scheduler'::regnamespace AND relkind = 'r' AND relname = ANY(%(tables)s)"
+            " ORDER BY 1, 2",
+            {"tables": list(TABLES)},
+        ).fetchall()
+    there = {table for table, _, _ in rows}
+    silent = [(table, column) for table, column, said in rows if not said]
+    silent += [(table, "") for table in TABLES if table not in there]
+    return _found(
+        silent,
+        cause="no-comment",
+        title="a table or column without a comment",
+        fix="migrator schema check shows the declared one",
+        counts={"tables and columns": len(rows)},
+        cells=True,
+    )
+
+
+def as_declared(context: Context) -> Found:
+    """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
+    postgres = context.settings.postgres
+    roles = Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role)
+    wrong = differences(context.dsn, names=roles)
+    tallies = tuple(
+        Tally(
+            severity="difference",
+            cause=f"{one.kind}-object",
+            table=_table_of(one.object),
+            path=one.object,
+            title=f"an object of the schema that is {one.kind}",
+            fix="migrator schema check shows both definitions; call migrator schema upgrade, or undo the change",
+            count=1,
+        )
+        for one in wrong
+    )
+    findings = tuple(
+        Finding(
+            severity="difference",
+            cause=f"{one.kind}-object",
+            table=_table_of(one.object),
+            key=one.object,
+            side="schema",
+            words=(f"declared: {one.expected or 'nothing'}", f"found: {one.found or 'nothing'}"),
+        )
+        for one in wrong
+    )
+    whole = any(not _table_of(one.object) and one.object == "schema scheduler" for one in wrong)
+    return Found(
+        outcome=judge(wrong=bool(wrong)),
+        counts={"tables declared": len(TABLES), "differences": len(wrong)},
+        cells=_cells(TABLES if whole else [tally.table for tally in tallies]),
+        tallies=tallies,
+        findings=findings[: context.listed],
+        findings_total=len(findings),
+    )
+
+
+def _table_of(name: str) -> str:
+    """Return the table in the name of an object (``scheduler.runs constraint ck_runs_state``); empty where none is."""
+    schema, _, relation = name.partition(" ")[0].partition(".")
+    return relation if schema == "scheduler" else ""
+
+
+def _found(
+    wrong: Sequence[tuple[str, str]],
+    *,
+    cause: str,
+    title: str,
+    fix: str,
+    counts: dict[str, int],
+    cells: bool = False,
+) -> Found:
+    """Return what a schema check found: pairs of a table (or branch) and a name in it."""
+    bare = [(table.rpartition(".")[2], name) for table, name in wrong]
+    return Found(
+        outcome=judge(wrong=bool(bare)),
+        counts=counts,
+        cells=_cells(table for table, _ in bare) if cells else (),
+        tallies=tuple(
+            Tally(severity="difference", cause=cause, table=table, path=name, title=title, fix=fix, count=1)
+            for table, name in bare
+        ),
+        findings=tuple(
+            Finding(severity="difference", cause=cause, table=table, key=name or table, side="schema")
+            for table, name in bare
+        ),
+        findings_total=len(bare),
+    )
+
+
+def _cells(wrong: Iterable[str]) -> tuple[Cell, ...]:
+    bad = set(wrong)
+    return tuple(Cell(table=table, outcome=FAILED if table in bad else PASSED) for table in TABLES)
+
+
+CHECKS = (
+    CheckSpec(
+        id="schema.revision",
+        title="The schema is at its latest revision, applied from unchanged files",
+        requirements=("0-T2.2.1", "0-T2.2.4"),
+        run=revision_current,
+    ),
+    CheckSpec(
+        id="schema.catalogue",
+        title="The live catalogue is the declared one",
+        requirements=("0-T2.2.2", "0-T2.2.3", "1-S1", "1-S9", "1-S11", "1-S17"),
+        run=as_declared,
+    ),
+    CheckSpec(
+        id="schema.validated",
+        title="Every constraint is validated, every index valid",
+        requirements=("0-T2.2.2",),
+        run=constraints_validated,
+    ),
+    CheckSpec(
+        id="schema.restored",
+        title="Everything put off for the first load is back",
+        requirements=("0-O6",),
+        run=nothing_put_off,
+    ),
+    CheckSpec(
+        id="schema.isolation",
+        title="Row-level security is on in every table",
+        requirements=("0-X2", "1-G4"),
+        limits=("That a session is bound by it is a matter of the area isolation.",),
+        run=isolation_on,
+    ),
+    CheckSpec(
+        id="schema.comments",
+        title="Every table and column says what it is",
+        requirements=("0-T2.2.2",),
+        run=commented,
+    ),
+)

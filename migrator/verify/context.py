@@ -1,0 +1,65 @@
+"""What the checks of one verification share: settings, the target, and the comparison, which is made once."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from migrator.config import Settings, postgres_dsn
+from migrator.parity.model import ParityOutcome
+
+if TYPE_CHECKING:
+    from migrator.store.postgres.migrate import Position
+
+
+class Context:
+    """Handed to every check. Nothing is opened, and nothing heavy imported, before a check asks for it."""
+
+    def __init__(self, settings: Settings, *, values_shown: bool = False) -> None:
+        """Hold what was asked for."""
+        self.settings = settings
+        self.values_shown = values_shown
+        self.listed = settings.report.max_differences
+        self.steps: dict[str, int] = {}
+        """Milliseconds of the steps that several checks share."""
+
+    @cached_property
+    def dsn(self) -> str:
+        """Return the target's DSN; raises ``ConfigurationError`` where there is none."""
+        return postgres_dsn(self.settings)
+
+    @cached_property
+    def positions(self) -> "list[Position]":
+        """Return where the branches of the schema stand."""
+        from migrator.store.postgres.migrate import current  # noqa: PLC0415 - see the class
+
+        return current(self.dsn)
+
+    @contextmanager
+    def target(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """Connect to the target as the owner of the tables; each statement on its own."""
+        from migrator.store.postgres.connection import open_target, speaking_of  # noqa: PLC0415 - see the class
+
+        with open_target(self.settings, autocommit=True) as connection, speaking_of("the target"):
+            yield connection
+
+    @cached_property
+    def comparison(self) -> ParityOutcome:
+        """Return the comparison of every document, made when first asked for."""
+        from migrator.parity.flow import compare  # noqa: PLC0415 - see the class
+        from migrator.pipeline.plan import Scope  # noqa: PLC0415 - see the class
+
+        with self.timed("comparison of every document"):
+            return compare(self.settings, Scope())
+
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Take the time of a step, whether it ends well or not."""
+        began = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.steps[step] = (time.monotonic_ns() - began) // 1_000_000

@@ -1,0 +1,56 @@
+"""What a verdict rests on, and the surroundings it was reached in: versions, time zone data, engines."""
+
+import platform
+import socket
+from contextlib import suppress
+from importlib import metadata
+
+from migrator import __version__
+from migrator.errors import MigratorError
+from migrator.sources import load_profile
+from migrator.verify.context import Context
+
+LIBRARIES = ("psycopg", "pymongo", "cronsim")
+
+
+def basis(context: Context) -> dict[str, str]:
+    """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
+    profile = load_profile(context.settings.source.profile)
+    found = {"profile": f"{profile.name}/{profile.version}", "tool": f"migrator {__version__}"}
+    with suppress(MigratorError):
+        found["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)
+    return found
+
+
+def surroundings(context: Context) -> dict[str, str]:
+    """Return what may differ from run to run; a server that does not answer is said to be unreachable."""
+    return {
+        "host": socket.gethostname(),
+        "mongodb": _mongo(context),
+        "postgresql": _postgres(context),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "time zone data": metadata.version("tzdata"),
+        **{name: metadata.version(name) for name in LIBRARIES},
+    }
+
+
+def _postgres(context: Context) -> str:
+    try:
+        with context.target() as connection:
+            row = connection.execute("SHOW server_version").fetchone()
+            return str(row[0]) if row else "unknown"
+    except MigratorError:
+        return "unreachable"
+
+
+def _mongo(context: Context) -> str:
+    from migrator.store.mongo.client import open_source, speaking_of  # noqa: PLC0415 - a driver, only where asked for
+
+    try:
+        with speaking_of("the source"):
+            source = open_source(context.settings)
+            with source.client:
+                return str(source.client.server_info()["version"])
+    except MigratorError:
+        return "unreachable"

@@ -1,0 +1,173 @@
+"""Runs the checks one after the other and collects what they found into one result."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from migrator import telemetry
+from migrator.config import Settings
+from migrator.errors import MigratorError, RefusedError, UsageError
+from migrator.records import ALL
+from migrator.report import words
+from migrator.result import Area, Check, Evidence, Policy, Result, Run, build, unverified
+from migrator.verify import environment
+from migrator.verify.areas import AREAS, every_check, require_known
+from migrator.verify.check import CheckSpec, Found
+from migrator.verify.context import Context
+
+NOT_IN_THIS_VERSION = "not checked by this version of the tool"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller asked for."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = ()
+    values_shown: bool = False
+    run_name: str = ""
+    """Name of the run; empty: the time at which it starts."""
+
+
+def verify(
+    settings: Settings,
+    request: Request,
+    *,
+    checks: Sequence[CheckSpec] | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> Result:
+    """Run every check that was asked for; ``say`` gets one line per check.
+
+    A check that ends in an error of a server or of the tool is *unverified*, and the others go on. Raises
+    ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
+    """
+    for option, names in (("--only", request.only), ("--skip", request.skip), ("--fail-on", request.fail_on)):
+        require_known(names, option)
+    specs = every_check() if checks is None else checks
+    began = datetime.now(UTC)
+    context = Context(settings, values_shown=request.values_shown)
+    wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
+    done: list[tuple[CheckSpec, Found, bool]] = []
+    durations: dict[str, int] = {}
+    for spec in wanted:
+        found, broke, took = _run(spec, context)
+        done.append((spec, found, broke))
+        durations[spec.id] = took
+        say(f"verify: {spec.id}: {words.STATUS_WORDS[found.outcome.status]} ({words.milliseconds(took)})")
+    evidence = Evidence(
+        basis=environment.basis(context),
+        policy=Policy(only=request.only, skip=request.skip, fail_on=request.fail_on, values_shown=request.values_shown),
+        areas=_areas(specs, request),
+        tables=tuple(record.table for record in ALL),
+        checks=tuple(_check(spec, found, broke=broke) for spec, found, broke in done),
+        **{
+            name: tuple(one for _, found, _ in done for one in getattr(found, name))
+            for name in ("moved", "quarantine", "losses", "machines", "left_out")
+        },
+    )
+    run = Run(
+        name=request.run_name or began.strftime("%Y%m%d-%H%M%S"),
+        started_at=began.isoformat(timespec="seconds"),
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        durations_ms={**context.steps, **durations},
+        environment=environment.surroundings(context),
+        measurements=tuple(one for _, found, _ in done for one in found.measurements),
+    )
+    return build(evidence, run)
+
+
+def _is_wanted(area: str, request: Request) -> bool:
+    return (not request.only or area in request.only) and area not in request.skip
+
+
+def _run(spec: CheckSpec, context: Context) -> tuple[Found, bool, int]:
+    """Run one check; return what it found, whether it broke, and its own milliseconds, without the shared steps."""
+    began = time.monotonic_ns()
+    shared = sum(context.steps.values())
+    broke = False
+    try:
+        found = spec.run(context)
+    except RefusedError as error:
+        found = Found(outcome=unverified(str(error)))
+    except UsageError:
+        raise
+    except MigratorError as error:
+        found, broke = Found(outcome=unverified(str(error))), True
+    except Exception as error:  # noqa: BLE001 - one faulty check must not hide what the others find
+        telemetry.logger().exception("verify.check_broke", check=spec.id)
+        reason = f"the check itself is faulty: {type(error).__name__}"
+        found, broke = Found(outcome=unverified(reason)), True
+    took = (time.monotonic_ns() - began) // 1_000_000 - (sum(context.steps.values()) - shared)
+    return found, broke, max(took, 0)
+
+
+def _check(spec: CheckSpec, found: Found, *, broke: bool) -> Check:
+    return Check(
+        id=spec.id,
+        area=spec.area,
+        title=spec.title,
+        requirements=spec.requirements,
+        limits=spec.limits,
+        outcome=found.outcome,
+        broke=broke,
+        counts=found.counts,
+        cells=found.cells,
+        tallies=found.tallies,
+        findings=found.findings,
+        findings_total=found.findings_total,
+        exhibits=found.exhibits,
+    )
+
+
+def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
+    existing = {spec.area for spec in specs}
+    areas = []
+    for name, title in AREAS.items():
+        if name not in existing:
+            area = Area(name=name, title=title, standing="absent", reason=NOT_IN_THIS_VERSION)
+        elif _is_wanted(name, request):
+            area = Area(name=name, title=title, standing="checked")
+        else:
+            option = "--skip" if name in request.skip else "--only"
+            area = Area(name=name, title=title, standing="skipped", reason=f"left out by {option}")
+        areas.append(area)
+    return tuple(areas)
+
+
+def verify_into(
+    settings: Settings,
+    request: Request,
+    *,
+    directory: str | None = None,
+    say: Callable[[str], None] = lambda _line: None,
+) -> tuple[Result, Path]:
+    """Verify, and write the result and its renderings; return the result and the folder.
+
+    The folder is ``<directory>/<run>``, ``directory`` being that of the settings unless given. It is made first, so
+    that a folder that cannot be written stops the verification before it begins.
+    """
+    from migrator.report import render  # noqa: PLC0415 - Jinja, only where a report is written
+
+    name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    folder = make_folder(Path(directory or settings.report.directory), name)
+    result = verify(settings, msgspec.structs.replace(request, run_name=folder.name), say=say)
+    render.write(result, folder)
+    return result, folder
+
+
+def make_folder(base: Path, name: str) -> Path:
+    """Make a new folder ``base/name``, or ``base/name-2`` and so on; raises ``UsageError`` where it may not."""
+    for number in itertools.count(1):
+        folder = base / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"cannot write reports into {base}: {error.strerror or type(error).__name__}") from None
+        return folder
+    raise AssertionError
