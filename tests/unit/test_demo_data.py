@@ -120,6 +120,9 @@ def test_every_reference_of_the_clean_data_is_there(plan: Plan) -> None:
     assert {run["retryOf"] for run in documents(plan, "runs") if "retryOf" in run} <= runs
     for name in ("impact_snapshots", "execution_logs"):
         assert {document["runId"] for document in documents(plan, name) if "runId" in document} <= runs
+    assert {job["buildJobId"] for job in documents(plan, "graph_jobs") if "buildJobId" in job} <= {
+        job for job in jobs if job.startswith("gbj_")
+    }
     assert {event["payload"]["job"]["id"] for event in documents(plan, "graph_job_events")} <= jobs
 
 
