@@ -6,27 +6,26 @@ nothing behind. Alembic's own command would do none of this, hence ``alembic/env
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
 from psycopg import errors, sql
 from sqlalchemy import Connection as Lent
-from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
 import migrator
-from migrator.errors import ConfigurationError, RefusedError, UsageError
+from migrator.errors import RefusedError, UsageError
 from migrator.store.postgres import revisions, roles
-from migrator.store.postgres.connection import Connection, first_line, speaking_of, translate
+from migrator.store.postgres.columns import LARGE
+from migrator.store.postgres.connection import Connection, first_line, speaking_of
 from migrator.store.postgres.revisions import BRANCHES, HISTORY_TABLE, VERSION_TABLE, Revision
 from migrator.store.postgres.security import Roles
+from migrator.store.postgres.shared import be_owner, connect, driver, transaction
+from migrator.store.postgres.tables import SCHEDULER
 
 LOCK_KEY = 0x6D69_6772_6174_6F72
 """Of the advisory lock: ``migrator`` in ASCII."""
@@ -61,15 +60,15 @@ def upgrade(dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] =
     """
     names = names or Roles()
     done: list[Change] = []
-    with speaking_of("the target"), _connect(dsn) as connection:
+    with speaking_of("the target"), connect(dsn) as connection:
         connection.autocommit = True
         roles.ensure_roles(connection, names)
-    with _transaction(dsn) as lent:
-        connection = _driver(lent)
+    with transaction(dsn) as lent:
+        connection = driver(lent)
         _lock(connection)
         for branch in branches:
             roles.ensure_schema(connection, branch, names)
-        _be_owner(connection, names)
+        be_owner(connection, names)
         for branch in branches:
             _keep_books(connection, branch)
             known = revisions.revisions(branch)
@@ -89,20 +88,20 @@ def downgrade(
     """
     names = names or Roles()
     done: list[Change] = []
-    with _transaction(dsn) as lent:
-        connection = _driver(lent)
+    with transaction(dsn) as lent:
+        connection = driver(lent)
         _lock(connection)
+        lost = _losses(connection, revision)
+        if lost and not discard_rows:
+            listed = ", ".join(f"{table}: {count}" for table, count in lost.items())
+            raise RefusedError(f"rows would be lost ({listed}); call again with --discard-rows to lose them")
         for branch, stop in _targets(revision):
             known = revisions.revisions(branch)
             applied = revisions.applied(connection, branch)
             if not applied:
                 continue
             revisions.check_applied(known, applied)
-            _be_owner(connection, names)
-            lost = _rows(connection, branch, _undone(known, applied, stop))
-            if any(lost.values()) and not discard_rows:
-                listed = ", ".join(f"{branch}.{table}: {count}" for table, count in lost.items() if count)
-                raise RefusedError(f"rows would be lost ({listed}); call again with --discard-rows to lose them")
+            be_owner(connection, names)
             done += _run(lent, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
             _drop_if_empty(connection, branch)
     return done
@@ -110,19 +109,14 @@ def downgrade(
 
 def losses(dsn: str, revision: str = BASE) -> dict[str, int]:
     """Return how many rows a downgrade to ``revision`` would lose, by ``schema.table``; none: left out."""
-    lost: dict[str, int] = {}
-    with speaking_of("the target"), _connect(dsn) as connection:
-        for branch, stop in _targets(revision):
-            undone = _undone(revisions.revisions(branch), revisions.applied(connection, branch), stop)
-            rows = _rows(connection, branch, undone)
-            lost |= {f"{branch}.{table}": count for table, count in rows.items() if count}
-    return lost
+    with speaking_of("the target"), connect(dsn) as connection:
+        return _losses(connection, revision)
 
 
 def current(dsn: str) -> list[Position]:
     """Return where each branch stands; raise ``RefusedError`` for a changed or unknown revision."""
     places = []
-    with speaking_of("the target"), _connect(dsn) as connection:
+    with speaking_of("the target"), connect(dsn) as connection:
         for branch in BRANCHES:
             known = revisions.revisions(branch)
             applied = revisions.applied(connection, branch)
@@ -135,53 +129,28 @@ def current(dsn: str) -> list[Position]:
 
 def compress(connection: Connection) -> None:
     """Have large jsonb compressed with lz4 where the server offers it (twice as fast as pglz on 22 KB documents)."""
-    from migrator.store.postgres.columns import LARGE  # noqa: PLC0415 - beside the tables, which need it
-    from migrator.store.postgres.tables import SCHEDULER  # noqa: PLC0415 - declares all tables when imported
-
     offered = connection.execute(
         "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
     ).fetchone()
     if offered != (True,):
         return
-    for table in SCHEDULER.tables.values():
-        for column in table.columns:
-            if column.info.get(LARGE):
-                connection.execute(
-                    sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET COMPRESSION lz4").format(
-                        sql.Identifier("scheduler", table.name), sql.Identifier(column.name)
-                    )
-                )
-
-
-def _connect(dsn: str) -> Connection:
-    try:
-        return psycopg.connect(dsn, application_name="migrator", options="-c timezone=UTC")
-    except psycopg.ProgrammingError as error:
-        raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {first_line(error)}") from None
-
-
-@contextmanager
-def _transaction(dsn: str) -> Iterator[Lent]:
-    """Open a transaction that Alembic and we share; commit it at the end, or nothing of it."""
-    engine = create_engine("postgresql+psycopg://", creator=lambda: _connect(dsn), poolclass=NullPool)
-    try:
-        with speaking_of("the target"), engine.begin() as lent:
-            yield lent
-    except DBAPIError as error:
-        if isinstance(error.orig, psycopg.Error):
-            raise translate("the target", error.orig) from error
-        raise
-    finally:
-        engine.dispose()
-
-
-def _driver(lent: Lent) -> Connection:
-    return cast("Connection", lent.connection.driver_connection)
-
-
-def _be_owner(connection: Connection, names: Roles) -> None:
-    """Act as the owning role until the transaction ends."""
-    connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(names.migration)))
+    large = [
+        (table.name, column.name)
+        for table in SCHEDULER.tables.values()
+        for column in table.columns
+        if LARGE in column.info
+    ]
+    # Asked first: the statement takes a strong lock also when it changes nothing.
+    others = connection.execute(
+        "SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
+        " WHERE relnamespace = to_regnamespace('scheduler') AND relkind = 'r' AND attnum > 0 AND attcompression <> 'l'"
+    ).fetchall()
+    for table, column in sorted(set(large) & set(others)):
+        connection.execute(
+            sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET COMPRESSION lz4").format(
+                sql.Identifier("scheduler", table), sql.Identifier(column)
+            )
+        )
 
 
 def _lock(connection: Connection) -> None:
@@ -204,7 +173,7 @@ def _run(
     act: Callable[[Config], None],
 ) -> list[Change]:
     """Let Alembic act on a branch, inside the transaction that is open; return what it did."""
-    connection = _driver(lent)
+    connection = driver(lent)
     by_id = {revision.id: revision for revision in known}
     done: list[Change] = []
 
@@ -237,6 +206,11 @@ def _run(
         act(config)
     except CommandError as error:
         raise UsageError(str(error)[:1].lower() + str(error)[1:]) from None
+    except DBAPIError as error:
+        if isinstance(error.orig, errors.DuplicateTable | errors.DuplicateObject):
+            said = first_line(error.orig)
+            raise RefusedError(f"schema {branch} holds something the tool has not made: {said}; move it away") from None
+        raise
     return done
 
 
@@ -258,17 +232,17 @@ def _names() -> Iterator[str]:
         yield from (entry.id for entry in revisions.revisions(branch))
 
 
-def _undone(known: list[Revision], applied: Any, stop: str) -> list[Revision]:  # noqa: ANN401 - a mapping by id
-    after = known if stop == BASE else known[[entry.id for entry in known].index(stop) + 1 :]
-    return [entry for entry in after if entry.id in applied]
-
-
-def _rows(connection: Connection, branch: str, undone: list[Revision]) -> dict[str, int]:
-    counts = {}
-    for table in (table for revision in undone for table in revision.tables):
-        row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(branch, table))).fetchone()
-        counts[table] = row[0] if row else 0
-    return counts
+def _losses(connection: Connection, revision: str) -> dict[str, int]:
+    lost: dict[str, int] = {}
+    for branch, stop in _targets(revision):
+        known, applied = revisions.revisions(branch), revisions.applied(connection, branch)
+        after = known if stop == BASE else known[[entry.id for entry in known].index(stop) + 1 :]
+        for table in (table for entry in after if entry.id in applied for table in entry.tables):
+            query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(branch, table))
+            row = connection.execute(query).fetchone()
+            if row and row[0]:
+                lost[f"{branch}.{table}"] = row[0]
+    return lost
 
 
 def _drop_if_empty(connection: Connection, branch: str) -> None:

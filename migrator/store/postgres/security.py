@@ -17,6 +17,9 @@ OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
 APPEND_ONLY = frozenset({"audit"})
 """Tables that service and dispatcher may add to, but neither change nor empty."""
 
+SEQUENCES = {"graph_job_events": "graph_job_events_id_seq"}
+"""Table to the sequence that numbers its new rows."""
+
 
 class Roles(msgspec.Struct, frozen=True):
     """Names of the three NOLOGIN group roles; every session does ``SET ROLE`` to one of them."""
@@ -54,3 +57,7 @@ def isolation(schema: str, table: str, roles: Roles) -> Iterator[sql.Composed]:
         yield sql.SQL("CREATE POLICY tenant_delete ON {} FOR DELETE TO {} USING ({})").format(place, service, own)
     yield sql.SQL("CREATE POLICY dispatcher_all ON {} TO {} USING (true) WITH CHECK (true)").format(place, dispatcher)
     yield sql.SQL("GRANT {} ON TABLE {} TO {}, {}").format(rights, place, service, dispatcher)
+    if table in SEQUENCES:
+        yield sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}, {}").format(
+            sql.Identifier(schema, SEQUENCES[table]), service, dispatcher
+        )

@@ -1,0 +1,112 @@
+"""``migrator schema upgrade|downgrade|current|check``."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.config import Settings, postgres_dsn
+
+if TYPE_CHECKING:
+    from migrator.store.postgres.security import Roles
+
+DIFFERENT = 1
+NOTHING_COMPARED = "nothing compared: run migrator schema check"
+
+
+@click.group("schema")
+def command() -> None:
+    """Upgrade, downgrade, show or check the target's schema."""
+
+
+@command.command()
+@common
+def upgrade(config: str | None, *, as_json: bool) -> None:
+    """Bring both schemas to their newest revision, making roles and schemas where they are missing.
+
+    One transaction: an interrupted upgrade leaves nothing behind. Of two upgraders at once the second waits, and finds
+    nothing to do.
+    """
+    from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    settings = settings_of(config)
+    done = migrate.upgrade(postgres_dsn(settings), names=_roles(settings))
+    if as_json:
+        print_json({"applied": done})
+        return
+    for change in done:
+        click.echo(f"applied {change.revision} ({change.branch}): {change.title}")
+    click.echo(f"{len(done)} revisions applied" if done else "nothing to apply")
+    click.echo(NOTHING_COMPARED)
+
+
+@command.command()
+@click.argument("revision", default="base")
+@click.option("--discard-rows", is_flag=True, help="Go on although rows are lost.")
+@common
+def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json: bool) -> None:
+    """Undo every revision after REVISION: an id, base (everything), scheduler@base or migration@base.
+
+    Refused while rows would be lost, unless --discard-rows; the refusal says how many, and where.
+    """
+    from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    settings = settings_of(config)
+    done = migrate.downgrade(postgres_dsn(settings), revision, names=_roles(settings), discard_rows=discard_rows)
+    if as_json:
+        print_json({"undone": done})
+        return
+    for change in done:
+        click.echo(f"undone {change.revision} ({change.branch}): {change.title}")
+    click.echo(f"{len(done)} revisions undone" if done else "nothing to undo")
+    click.echo(NOTHING_COMPARED)
+
+
+@command.command()
+@common
+def current(config: str | None, *, as_json: bool) -> None:
+    """Show at which revision each schema is, and what an upgrade would apply."""
+    from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    places = migrate.current(postgres_dsn(settings_of(config)))
+    if as_json:
+        print_json({"schemas": places})
+        return
+    for place in places:
+        at = place.revision or "nothing applied"
+        click.echo(
+            f"{place.branch}: {at}" + (f", to apply: {', '.join(place.pending)}" if place.pending else " (newest)")
+        )
+    click.echo(NOTHING_COMPARED)
+
+
+@command.command()
+@common
+def check(config: str | None, *, as_json: bool) -> None:
+    """Compare the live catalogue with the declared one; exit status 1 where they differ."""
+    from migrator.store.postgres import catalogue, migrate  # noqa: PLC0415 - imported when called, as above
+
+    settings = settings_of(config)
+    dsn = postgres_dsn(settings)
+    places = migrate.current(dsn)
+    found = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
+    behind = [place for place in places if place.pending]
+    if as_json:
+        print_json({"schemas": places, "differences": found})
+    else:
+        for place in behind:
+            click.echo(f"{place.branch}: to apply: {', '.join(place.pending)}; call migrator schema upgrade")
+        for one in found:
+            click.echo(f"{one.object}: {one.kind}")
+            click.echo(f"  expected: {one.expected or 'nothing'}")
+            click.echo(f"  found:    {one.found or 'nothing'}")
+        same = "the live catalogue equals the declared one"
+        click.echo(f"{len(found)} differences" if found else same if not behind else "not at the newest revision")
+    finish(DIFFERENT if found or behind else 0)
+
+
+def _roles(settings: Settings) -> "Roles":
+    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - as above
+
+    names = settings.postgres
+    return Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
