@@ -4,9 +4,7 @@ One profile serves all of them. A job document is definition, state and last run
 library wrote it. ``docs/sources-agenda.md`` says where each field goes.
 """
 
-from collections.abc import Mapping
 from functools import partial
-from types import MappingProxyType
 
 from migrator.records.execution_log import ExecutionLog
 from migrator.records.residue import attach_extra, residue_of
@@ -19,37 +17,6 @@ from migrator.sources.agenda.measures import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.agenda.shapes import Job, Log
 from migrator.sources.profile import Closing, Collection, Profile, Reference
 from migrator.sources.shapes import known_paths
-
-DEFAULT_NAMES: Mapping[str, str] = MappingProxyType({name: name for name in (names.JOBS, names.PULSE_JOBS, names.LOGS)})
-"""Every collection of the profile, and what it is called unless the program that uses the library says otherwise."""
-
-
-def profile(called: Mapping[str, str] = DEFAULT_NAMES) -> Profile:
-    """Return the profile for collections of other names; ``called`` maps default names to the real ones.
-
-    Ids are computed from the real name, so one deployment must keep to one spelling.
-    """
-    real = {**DEFAULT_NAMES, **called}
-    job_names = (real[names.JOBS], real[names.PULSE_JOBS])
-    return Profile(
-        name=names.NAME,
-        version=1,
-        collections=(
-            _jobs(job_names[0], keep_uuid=True),
-            _jobs(job_names[1], keep_uuid=False),
-            _logs(real[names.LOGS], job_names[0]),
-        ),
-        closing=(
-            Closing(
-                record=Worker,
-                pipelines=(
-                    *((name, workers.distinct("lastModifiedBy")) for name in job_names),
-                    (real[names.LOGS], workers.distinct("agendaName")),
-                ),
-                make=workers.derive_workers,
-            ),
-        ),
-    )
 
 
 def _jobs(name: str, *, keep_uuid: bool) -> Collection:
@@ -83,4 +50,25 @@ def _logs(name: str, jobs_name: str) -> Collection:
     )
 
 
-PROFILE = profile()
+_JOB_COLLECTIONS = (names.JOBS, names.PULSE_JOBS)
+
+PROFILE = Profile(
+    name=names.NAME,
+    version=1,
+    collections=(
+        _jobs(names.JOBS, keep_uuid=True),
+        _jobs(names.PULSE_JOBS, keep_uuid=False),
+        _logs(names.LOGS, names.JOBS),
+    ),
+    closing=(
+        Closing(
+            record=Worker,
+            pipelines=(
+                *((name, workers.distinct("lastModifiedBy")) for name in _JOB_COLLECTIONS),
+                (names.LOGS, workers.distinct("agendaName")),
+            ),
+            make=workers.derive_workers,
+        ),
+    ),
+)
+"""The profile, with the collection names of the libraries; ``[source] collections`` maps them to a deployment's own."""
