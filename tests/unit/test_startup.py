@@ -1,0 +1,45 @@
+"""The command line answers at once: what is slow to import waits until a command needs it."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("alembic", "bson", "deepdiff", "distributed", "jinja2", "msgspec", "psycopg", "pymongo", "sqlalchemy")
+
+SHOW = """
+import sys
+{code}
+print(*sorted(name for name in {heavy} if name in sys.modules))
+"""
+
+
+def loaded(code: str, heavy: tuple[str, ...]) -> list[str]:
+    """Return which of the modules are loaded after some code has run in a fresh interpreter."""
+    command = [sys.executable, "-c", SHOW.format(code=code, heavy=heavy)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return output.splitlines()[-1].split()
+
+
+HELP = """
+from migrator.__main__ import main
+sys.argv = ["migrator", {arguments}]
+try:
+    main()
+except SystemExit as leaving:
+    assert not leaving.code, leaving
+"""
+
+
+@pytest.mark.parametrize("arguments", ['"--help"', '"-h"', '"--version"'])
+def test_help_loads_nothing_heavy(arguments: str) -> None:
+    assert loaded(HELP.format(arguments=arguments), HEAVY) == []
+
+
+def test_the_test_sees_what_is_loaded() -> None:
+    assert loaded("import jinja2, msgspec", HEAVY) == ["jinja2", "msgspec"]
+
+
+@pytest.mark.parametrize("module", ["pipeline.copy", "pipeline.transform", "pipeline.load", "pipeline.extract"])
+def test_workers_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
+    assert loaded(f"import migrator.{module}", ("alembic", "deepdiff", "distributed", "jinja2", "sqlalchemy")) == []
