@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import Backfill
+from migrator.pipeline.census import Census
 from migrator.pipeline.outlook import Outlook
 from migrator.pipeline.progress import Standing
 from migrator.telemetry import bytes_text
@@ -33,6 +34,34 @@ def backfill_lines(done: Backfill, *, dry_run: bool) -> Iterator[str]:
     if not done.complete:
         yield "interrupted: what is done is kept; call migrator backfill again to go on"
     yield NOTHING_COMPARED
+
+
+def census_lines(found: Census) -> Iterator[str]:
+    """Yield a census: sizes first, then what needs a person's eye."""
+    yield f"{'collection':<20} {'documents':>11} {'bytes':>10} {'largest':>9} {'clean':>8} {'fields':>7} {'unknown':>8}"
+    for one in found.collections:
+        share = f"{100 * one.clean / one.documents:.1f} %" if one.documents else "-"
+        yield (
+            f"{one.collection:<20} {one.documents:>11,} {bytes_text(one.bytes):>10} {bytes_text(one.largest):>9}"
+            f" {share:>8} {len(one.fields):>7,} {len(one.unknown):>8,}"
+        )
+    for one in found.collections:
+        for field in one.unknown:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in field.types.items())
+            yield f"{one.collection}: no column carries {field.path} ({kinds}); it goes into the residue"
+        for verb, reasons in (
+            ("would be set aside", one.quarantine),
+            ("finding", one.findings),
+            ("kept in the residue", one.residue),
+        ):
+            for reason in reasons:
+                place = reason.path or "the document"
+                yield f"{one.collection}: {verb}: {reason.documents:,} x {reason.kind} at {place}"
+        for reason_text, count in one.skipped.items():
+            yield f"{one.collection}: skipped by rule: {count:,} x {reason_text}"
+    if found.unknown_collections:
+        yield f"not read, unknown to the profile: {', '.join(found.unknown_collections)}"
+    yield "nothing written, nothing compared"
 
 
 def plan_lines(plan: Outlook) -> Iterator[str]:
@@ -95,3 +124,10 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
             yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
         elif figure.unverified:
             yield f"{figure.collection}: aggregate {figure.measure} not compared: {figure.unverified}"
+
+
+def field_lines(found: Census) -> Iterator[str]:
+    """Yield every field path of a census with its types."""
+    for one in found.collections:
+        for field in one.fields:
+            yield f"{one.collection}: {field.path}: {', '.join(f'{kind} {n:,}' for kind, n in field.types.items())}"

@@ -22,7 +22,7 @@ from migrator.parity.model import (
 )
 from migrator.pipeline import ledger
 from migrator.pipeline.copy import collector_paused
-from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
+from migrator.pipeline.decoding import Outcome, is_clean, outcomes, source_id_of
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
 from migrator.pipeline.load import Loadable
 from migrator.pipeline.model import ChunkJob
@@ -176,7 +176,7 @@ def _judge(
         tally.differing += 1
     else:
         tally.matched += 1
-        if outcome.residue == EMPTY:
+        if is_clean(collection, outcome):
             tally.clean += 1
         else:
             tally.residue += 1

@@ -75,10 +75,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     plans.check_scope(profile, scope)
     found, unknown = plans.survey(sessions.source, profile, settings)
     if not found:
-        raise RefusedError(
-            f"database {sessions.source.name} has no collection of profile {profile.name}"
-            + (f"; it has: {', '.join(unknown[:10])}" if unknown else "; it is empty")
-        )
+        raise RefusedError(plans.nothing_found(sessions.source, profile, unknown))
     plans.guard_foreign(target, profile)
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
     _require_parents(target, profile, scope, {one.collection.name for one in found})

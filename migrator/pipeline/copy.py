@@ -14,11 +14,11 @@ import psycopg
 
 from migrator import signals
 from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Link, Outcome, aside, count_notes, outcomes
+from migrator.pipeline.decoding import Link, Outcome, aside, count_notes, is_clean, outcomes
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
-from migrator.pipeline.load import DUPLICATE_ID, Loadable, copy_rows, merge_rows
+from migrator.pipeline.load import Loadable, copy_rows, expected_of, merge_rows
 from migrator.pipeline.model import ChunkDone, ChunkJob, Mode, SetAside
-from migrator.pipeline.references import Resolver
+from migrator.pipeline.references import Lookup, Unlooked
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.sources.profile import Collection
 from migrator.store.postgres.connection import Connection
@@ -63,6 +63,7 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
             return ChunkDone(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
         signals.passed(signals.AFTER_CHUNK_BEGUN)
+        lookup = Unlooked() if job.dry_run else sessions.resolver
         tally, digest = _Tally(), hashlib.blake2b(digest_size=32)
         known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         for batch in raw_batches(
@@ -74,7 +75,7 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
             batch_size=batch_documents(chunk.average_bytes),
         ):
             tally.bytes += len(batch)
-            loadable = list(_decoded(job, collection, sessions.resolver, batch, tally, known_aside))
+            loadable = list(_decoded(job, collection, lookup, batch, tally, known_aside))
             for document in loadable:
                 for row in document.rows:
                     digest.update(row.head)
@@ -102,7 +103,7 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
 def _decoded(
     job: ChunkJob,
     collection: Collection,
-    resolver: Resolver,
+    resolver: Lookup,
     batch: bytes,
     tally: _Tally,
     known_aside: set[str],
@@ -112,7 +113,7 @@ def _decoded(
         for outcome in piece:
             if outcome.loadable is not None:
                 yield outcome.loadable
-                _tally_loaded(outcome, outcome.loadable, tally, known_aside)
+                _tally_loaded(collection, outcome, outcome.loadable, tally, known_aside)
             elif outcome.rejected is not None:
                 why = outcome.rejected
                 tally.aside.append(aside(outcome, why.reason, why.path, why.expected))
@@ -120,12 +121,13 @@ def _decoded(
                 tally.skipped[outcome.skipped] += 1
 
 
-def _tally_loaded(outcome: Outcome, loadable: Loadable, tally: _Tally, known_aside: set[str]) -> None:
+def _tally_loaded(
+    collection: Collection, outcome: Outcome, loadable: Loadable, tally: _Tally, known_aside: set[str]
+) -> None:
     for row in loadable.rows:
         tally.rows[row.record.table] += 1
-    if not outcome.notes:
-        tally.clean += 1
-    else:
+    tally.clean += is_clean(collection, outcome)
+    if outcome.notes:
         count_notes(tally.notes, outcome)
     tally.links.extend(outcome.links)
     if known_aside:
@@ -143,8 +145,7 @@ def _store(target: Connection, mode: Mode, loadable: list[Loadable], tally: _Tal
     written, losers = merge_rows(target, loadable)
     tally.written.update(written)
     for loser in losers:
-        expected = "an id of its own" if loser.reason == DUPLICATE_ID else f"a key of its own ({loser.constraint})"
-        lost = aside(Outcome(loser.document.raw, loadable=loser.document), loser.reason, "", expected)
+        lost = aside(Outcome(loser.document.raw, loadable=loser.document), loser.reason, "", expected_of(loser))
         tally.aside.append(lost)
         for row in loser.document.rows:
             tally.rows[row.record.table] -= 1

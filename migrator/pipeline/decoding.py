@@ -13,7 +13,7 @@ import msgspec
 from migrator.pipeline.extract import pieces
 from migrator.pipeline.load import Loadable
 from migrator.pipeline.model import SetAside
-from migrator.pipeline.references import Resolved, Resolver
+from migrator.pipeline.references import Lookup, Resolved
 from migrator.pipeline.transform import Prepared, prepare, render
 from migrator.records.base import EMPTY
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
@@ -39,7 +39,7 @@ class Outcome(msgspec.Struct):
     skipped: str = ""
 
 
-def outcomes(collection: Collection, context: Context, resolver: Resolver, batch: bytes) -> Iterator[list[Outcome]]:
+def outcomes(collection: Collection, context: Context, resolver: Lookup, batch: bytes) -> Iterator[list[Outcome]]:
     """Yield the outcomes of a batch, a piece of it at a time and in its order."""
     for piece in pieces(batch):
         found: list[Outcome] = []
@@ -62,7 +62,7 @@ def outcomes(collection: Collection, context: Context, resolver: Resolver, batch
         yield found
 
 
-def _finish(collection: Collection, resolver: Resolver, outcome: Outcome, prepared: Prepared) -> None:
+def _finish(collection: Collection, resolver: Lookup, outcome: Outcome, prepared: Prepared) -> None:
     try:
         resolved = resolver.resolve(collection, prepared) if collection.references else None
         rows, left = render(collection, prepared, prepared.rows if resolved is None else resolved.rows)
@@ -95,6 +95,13 @@ def _links(collection: Collection, prepared: Prepared, resolved: Resolved) -> It
             link.target,
             left,
         )
+
+
+def is_clean(collection: Collection, outcome: Outcome) -> bool:
+    """Tell whether the columns carry all of a document; the kept text of a reference does not count against it."""
+    return outcome.residue == EMPTY or all(
+        path in collection.reference_paths for group, _, path in outcome.notes if group == "residue"
+    )
 
 
 def aside(outcome: Outcome, reason: str, path: str, expected: str) -> SetAside:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from migrator.config import CopySettings
 from migrator.errors import ConfigurationError
@@ -35,16 +36,19 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
 @contextmanager
 def _dask(settings: CopySettings) -> Iterator[Executor]:
     try:
-        from distributed import Client, LocalCluster  # noqa: PLC0415 - an extra
+        import distributed  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError("copy.executor is dask: install the extra, pip install 'migrator[dask]'") from None
+    # distributed has no type information
+    open_client: Any = distributed.Client
+    open_cluster: Any = distributed.LocalCluster
     if settings.dask_scheduler is not None:
-        with Client(settings.dask_scheduler) as client:
+        with open_client(settings.dask_scheduler) as client:
             yield client.get_executor(retries=0)
         return
     with (
-        LocalCluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None) as cluster,
+        open_client(cluster) as client,
     ):
         yield client.get_executor(retries=0)
 

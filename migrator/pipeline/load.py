@@ -31,6 +31,11 @@ class Loser(msgspec.Struct):
     constraint: str
 
 
+def expected_of(loser: Loser) -> str:
+    """Return what a loser lacks, in words for its quarantine entry."""
+    return "an id of its own" if loser.reason == DUPLICATE_ID else f"a key of its own ({loser.constraint})"
+
+
 def copy_rows(connection: Connection, batch: Sequence[Loadable]) -> Counter[str]:
     """Append the rows of a batch, and return how many by table.
 

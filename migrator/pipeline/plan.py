@@ -37,6 +37,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     average_bytes: float
 
 
+def nothing_found(source: Source, profile: Profile, unknown: Sequence[str]) -> str:
+    """Return the sentence for a database without any collection of the profile."""
+    holds = f"it has: {', '.join(unknown[:10])}" if unknown else "it is empty, or does not exist"
+    return f"database {source.name} has no collection of profile {profile.name}; {holds}"
+
+
 def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
     """Return the profile's collections that exist, in load order, and the names of those that it does not read."""
     with speaking_of("the source"):

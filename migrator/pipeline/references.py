@@ -6,6 +6,7 @@ same table (``retry_of``) may point forward, so it is loaded as null with a pend
 """
 
 from collections.abc import Iterable
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -35,6 +36,27 @@ class Resolved(msgspec.Struct):
     rows: Rows
     notes: tuple[Note, ...]
     links: tuple[PendingLink, ...]
+
+
+class Lookup(Protocol):
+    """What resolves the references of documents."""
+
+    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+        """Prepare for these documents."""
+
+    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+        """Return a document's rows with their references as they can be stored now."""
+
+
+class Unlooked:
+    """Takes every reference as it is, where there is no target to ask: the census, and a dry run."""
+
+    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+        """Do nothing."""
+
+    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:  # noqa: ARG002 - the protocol's
+        """Return the rows as they were decoded."""
+        return Resolved(prepared.rows, prepared.notes, ())
 
 
 class Resolver:

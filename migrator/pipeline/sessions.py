@@ -24,30 +24,54 @@ TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03
 """Connection lost, serialization, deadlock, too many connections, shut down, starting up: another try may pass."""
 
 
-class Sessions:
-    """The profile, the source, the target, and what is known of the target's rows."""
+class SourceSessions:
+    """The profile and the source."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.profile = load_profile(settings.source.profile)
         self.source: Source = open_source(settings)
-        self.target: Connection = open_target(settings, autocommit=True)
-        self.resolver = Resolver(self.target)
 
     def name_of(self, collection: str) -> str:
         """Return what the source calls a collection of the profile."""
         return self.settings.source.collections.get(collection, collection)
 
     def close(self) -> None:
-        """Close both connections."""
+        """Close what is open."""
         self.source.client.close()
+
+
+class Sessions(SourceSessions):
+    """The profile, the source, the target, and what is known of the target's rows."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.target: Connection = open_target(settings, autocommit=True)
+        self.resolver = Resolver(self.target)
+
+    def close(self) -> None:
+        """Close both connections."""
+        super().close()
         self.target.close()
 
 
-_kept: list[Sessions] = []
+Kind = TypeVar("Kind", bound=SourceSessions)
+
+_kept: list[SourceSessions] = []
+"""This process's connections: one set, or none."""
 
 
 def retrying(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
+    """Run ``work`` with this process's connections to both sides, as ``_retrying`` says."""
+    return _retrying(settings, Sessions, work)
+
+
+def retrying_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
+    """Run ``work`` with this process's connection to the source, as ``_retrying`` says."""
+    return _retrying(settings, SourceSessions, work)
+
+
+def _retrying(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:
     """Run ``work`` with this process's connections; on a transient failure, wait, connect anew and run it again.
 
     ``work`` must be a whole transaction. Raises ``UnreachableError`` when the attempts are used up or another attempt
@@ -60,7 +84,7 @@ def retrying(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
             with attempt:
                 if attempt.num > 1:
                     logger().warning("chunk.retried", attempt=attempt.num)
-                return _with_sessions(settings, work)
+                return _with_sessions(settings, kind, work)
     except psycopg.errors.UniqueViolation:
         raise
     except psycopg.Error as error:
@@ -88,13 +112,15 @@ def is_transient_cause(cause: BaseException | None) -> bool:
     return isinstance(cause, psycopg.Error | PyMongoError) and is_transient(cause)
 
 
-def _with_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
-    if _kept and _kept[0].settings != settings:
+def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:
+    if _kept and (_kept[0].settings != settings or type(_kept[0]) is not kind):
         _kept.pop().close()
     if not _kept:
-        _kept.append(Sessions(settings))
+        _kept.append(kind(settings))
+    sessions = _kept[0]
+    assert isinstance(sessions, kind)  # noqa: S101 - made so just above
     try:
-        return work(_kept[0])
+        return work(sessions)
     except psycopg.errors.UniqueViolation:
         raise
     except (psycopg.Error, PyMongoError):

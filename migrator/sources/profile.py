@@ -119,6 +119,8 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """The residue stored with the rows."""
     unique: tuple[tuple[str, ...], ...] = ()
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
+    reference_paths: frozenset[str] = frozenset()
+    """Field paths of references: a text kept there in the residue does not make a document unclean (schema.md)."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
 

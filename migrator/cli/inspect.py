@@ -1,0 +1,30 @@
+"""``migrator inspect``."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+QUARANTINE = 8
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Read this collection alone; repeatable.")
+@click.option("--fields", is_flag=True, help="List every field path with its types, not only the unknown ones.")
+@common
+def command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json: bool) -> None:
+    """Census of the source: sizes, field paths with their BSON types, what no column carries, what would be set aside.
+
+    Reads every document; needs no target and writes nothing.
+    """
+    from migrator.cli.render import census_lines, field_lines  # noqa: PLC0415 - imported when called
+    from migrator.pipeline.census import census  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+
+    found = census(settings_of(config), Scope(only=tuple(sorted(set(only)))))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(census_lines(found)))
+        if fields:
+            click.echo("\n".join(field_lines(found)))
+    finish(QUARANTINE if any(one.quarantine for one in found.collections) else 0)

@@ -1,0 +1,78 @@
+"""``migrator quarantine list|show|retry``."""
+
+from pathlib import Path
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+QUARANTINE = 8
+
+narrowed = (
+    click.option("--collection", help="Of this collection alone."),
+    click.option("--reason", help="With this reason alone."),
+)
+
+
+@click.group()
+def command() -> None:
+    """List, show or retry the documents that were set aside."""
+
+
+@command.command("list")
+@narrowed[0]
+@narrowed[1]
+@common
+def list_(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
+    """List the documents in quarantine: where they are from, and why they were set aside."""
+    from migrator.pipeline.quarantine import entries  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    found = entries(settings_of(config), collection, reason)
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            place = one.path or "the document"
+            click.echo(f"{one.collection}  {one.source_id}  {one.reason} at {place}: expected {one.expected}")
+        click.echo(f"{len(found):,} documents in quarantine")
+    finish(QUARANTINE if found else 0)
+
+
+@command.command()
+@click.argument("collection")
+@click.argument("source_id")
+@click.option("--values", is_flag=True, help="Print the document itself, as Extended JSON.")
+@click.option("--raw", type=click.Path(), help="Write the document's bytes (BSON) to this file.")
+@common
+def show(config: str | None, collection: str, source_id: str, raw: str | None, **flags: bool) -> None:
+    """Show one document in quarantine; its values only when asked."""
+    from migrator.pipeline.quarantine import raw_document, readable  # noqa: PLC0415 - as above
+
+    entry, content = raw_document(settings_of(config), collection, source_id)
+    if flags["as_json"]:
+        print_json(entry)
+    else:
+        for name in entry.__struct_fields__:
+            click.echo(f"{name}: {getattr(entry, name)}")
+    if flags["values"]:
+        click.echo(readable(content))
+    if raw is not None:
+        Path(raw).write_bytes(content)
+    finish(QUARANTINE)
+
+
+@command.command()
+@narrowed[0]
+@narrowed[1]
+@common
+def retry(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
+    """Read the documents in quarantine again, and load those that can be loaded now."""
+    from migrator.pipeline.quarantine import retry as retry_all  # noqa: PLC0415 - as above
+
+    done = retry_all(settings_of(config), collection, reason)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"loaded {done.loaded:,}, still set aside {done.rejected:,}, gone from the source {done.gone:,}")
+        click.echo("nothing compared: run migrator parity, or migrator verify")
+    finish(QUARANTINE if done.rejected else 0)

@@ -1,0 +1,233 @@
+"""What the source holds: every field path with its BSON types, what no column carries, what would be set aside.
+
+The whole collection is read, not a sample: the field that breaks a migration is the rare one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import as_completed
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.errors import RefusedError, UsageError
+from migrator.pipeline import plan as plans
+from migrator.pipeline.copy import collector_paused
+from migrator.pipeline.decoding import is_clean, outcomes
+from migrator.pipeline.executors import executor
+from migrator.pipeline.extract import batch_documents, raw_batches
+from migrator.pipeline.model import ChunkJob
+from migrator.pipeline.plan import Found, Scope
+from migrator.pipeline.references import Unlooked
+from migrator.pipeline.sessions import SourceSessions, retrying_source
+from migrator.store.mongo.client import speaking_of
+from migrator.telemetry import Progress
+from migrator.values.bsontypes import type_name
+
+MAX_PATHS = 5_000
+"""Field paths listed per collection: keys made from data (ids as keys) would have no end."""
+MORE_PATHS = "(more paths)"
+
+
+class FieldCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """A field path, ``images[].labels.*`` for array elements, and how often it has each BSON type."""
+
+    path: str
+    types: dict[str, int]
+    known: bool
+    """A column or a declared member carries it."""
+
+
+class ReasonCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """Documents that would be set aside, or that need a residue, for one reason at one path."""
+
+    kind: str
+    path: str
+    documents: int
+
+
+class CollectionCensus(msgspec.Struct, frozen=True, kw_only=True):
+    """One collection, or a part of it."""
+
+    collection: str
+    documents: int = 0
+    bytes: int = 0
+    largest: int = 0
+    clean: int = 0
+    """Documents whose columns carry all of them."""
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    fields: tuple[FieldCount, ...] = ()
+    unknown: tuple[FieldCount, ...] = ()
+    """Fields that no column and no declared member carries; they go, typed, into the residue."""
+    quarantine: tuple[ReasonCount, ...] = ()
+    residue: tuple[ReasonCount, ...] = ()
+    findings: tuple[ReasonCount, ...] = ()
+
+
+class Census(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole source."""
+
+    profile: str
+    database: str
+    as_of: datetime
+    collections: tuple[CollectionCensus, ...]
+    unknown_collections: tuple[str, ...]
+
+
+def census(settings: Settings, scope: Scope) -> Census:
+    """Read every document of the source and count; needs no target, writes nothing."""
+    sessions = SourceSessions(settings)
+    try:
+        with speaking_of("the source"):
+            plans.check_scope(sessions.profile, scope)
+            found, unknown = plans.survey(sessions.source, sessions.profile, settings)
+            if not found:
+                raise RefusedError(plans.nothing_found(sessions.source, sessions.profile, unknown))
+            chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+            plan = plans.new_plan(sessions.source, sessions.profile, settings, scope, found, position=False)
+            jobs = [
+                ChunkJob(settings=settings, plan=plan, context=plans.plan_context(plan), chunk=chunk)
+                for one in chosen
+                for chunk in plans.cut(sessions.source, one, settings, "merge")
+            ]
+    finally:
+        sessions.close()
+    parts = _run(settings, jobs)
+    return Census(
+        profile=f"{plan.profile}/{plan.profile_version}",
+        database=sessions.source.name,
+        as_of=plan.as_of,
+        collections=tuple(_merge(one, parts.get(one.collection.name, ())) for one in chosen),
+        unknown_collections=unknown,
+    )
+
+
+def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["Part"]]:
+    parts: dict[str, list[Part]] = {}
+    if not jobs:
+        raise UsageError("no collection of the source is in this scope")
+    progress = Progress("inspect", sum(job.chunk.estimated for job in jobs))
+    with executor(settings.copy) as pool:
+        for future in as_completed([pool.submit(census_chunk, job) for job in jobs]):
+            part = future.result()
+            parts.setdefault(part.collection, []).append(part)
+            progress.add(part.documents, 0, part.bytes, sum(part.quarantine.values()))
+    progress.close()
+    return parts
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """The counts of one chunk."""
+
+    collection: str
+    documents: int = 0
+    bytes: int = 0
+    largest: int = 0
+    clean: int = 0
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
+    types: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    quarantine: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    residue: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    findings: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+
+
+def census_chunk(job: ChunkJob) -> Part:
+    """Count one range of a collection."""
+    with collector_paused():
+        return retrying_source(job.settings, lambda sessions: _count(job, sessions))
+
+
+def _count(job: ChunkJob, sessions: SourceSessions) -> Part:
+    chunk = job.chunk
+    collection = sessions.profile.by_name()[chunk.collection]
+    part = Part(collection=chunk.collection)
+    for batch in raw_batches(
+        sessions.source,
+        sessions.name_of(chunk.collection),
+        lower=chunk.lower,
+        upper=chunk.upper,
+        condition={},
+        batch_size=batch_documents(chunk.average_bytes),
+    ):
+        for piece in outcomes(collection, job.context, Unlooked(), batch):
+            for outcome in piece:
+                part.documents += 1
+                part.bytes += len(outcome.raw)
+                part.largest = max(part.largest, len(outcome.raw))
+                if outcome.skipped:
+                    part.skipped[outcome.skipped] += 1
+                elif outcome.rejected is not None:
+                    part.quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
+                else:
+                    part.clean += is_clean(collection, outcome)
+                for group, kind, path in outcome.notes:
+                    (part.findings if group == "finding" else part.residue)[kind, path] += 1
+                if outcome.prepared is not None:
+                    _walk(outcome.prepared.document, "", collection.known, part.types)
+    return part
+
+
+def _walk(value: dict[str, Any], path: str, known: frozenset[str], types: Counter[tuple[str, str]]) -> None:
+    """Count the type at every path of a document, once per element of an array; keys of a map are one path, ``*``."""
+    prefix = f"{path}." if path else ""
+    any_key = f"{prefix}*" if f"{prefix}*" in known else None
+    for key, member in value.items():
+        _visit(member, any_key or prefix + key, known, types)
+
+
+def _visit(value: Any, path: str, known: frozenset[str], types: Counter[tuple[str, str]]) -> None:  # noqa: ANN401 - any BSON value
+    key = (path, type_name(value))
+    if key not in types and len(types) >= MAX_PATHS:
+        types[MORE_PATHS, ""] += 1
+        return
+    types[key] += 1
+    if isinstance(value, dict):
+        _walk(value, path, known, types)
+    elif isinstance(value, list):
+        for item in value:
+            _visit(item, f"{path}[]", known, types)
+
+
+def _merge(found: Found, parts: Iterable[Part]) -> CollectionCensus:
+    total = Part(collection=found.collection.name)
+    for part in parts:
+        total.documents += part.documents
+        total.bytes += part.bytes
+        total.largest = max(total.largest, part.largest)
+        total.clean += part.clean
+        for name in ("skipped", "types", "quarantine", "residue", "findings"):
+            getattr(total, name).update(getattr(part, name))
+    by_path: dict[str, dict[str, int]] = {}
+    for (path, kind), count in sorted(total.types.items()):
+        by_path.setdefault(path, {})[kind] = count
+    carried = found.collection.known
+    fields = tuple(FieldCount(path=path, types=types, known=is_known(path, carried)) for path, types in by_path.items())
+    return CollectionCensus(
+        collection=found.collection.name,
+        documents=total.documents,
+        bytes=total.bytes,
+        largest=total.largest,
+        clean=total.clean,
+        skipped=dict(sorted(total.skipped.items())),
+        fields=fields,
+        unknown=tuple(one for one in fields if not one.known),
+        quarantine=_reasons(total.quarantine),
+        residue=_reasons(total.residue),
+        findings=_reasons(total.findings),
+    )
+
+
+def is_known(path: str, known: frozenset[str]) -> bool:
+    """Tell whether a profile knows a field path: by name, or as something inside a member of free form."""
+    if path in known or path == MORE_PATHS:
+        return True
+    parent = path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]
+    if not parent or not is_known(parent, known):
+        return False
+    return not any(other.startswith((f"{parent}.", f"{parent}[]")) for other in known)
+
+
+def _reasons(counts: Counter[tuple[str, str]]) -> tuple[ReasonCount, ...]:
+    return tuple(ReasonCount(kind=key[0], path=key[1], documents=count) for key, count in sorted(counts.items()))

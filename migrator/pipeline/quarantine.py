@@ -1,0 +1,164 @@
+"""Documents that were set aside: listing them, and trying them again after the source or the profile was mended."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import cast
+
+import bson
+import msgspec
+
+from migrator.config import Settings
+from migrator.errors import RefusedError, UsageError
+from migrator.pipeline import ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.closing import close_links, settle_duplicates
+from migrator.pipeline.decoding import Outcome, aside, outcomes, source_id_of
+from migrator.pipeline.load import expected_of, merge_rows
+from migrator.pipeline.model import Plan, SetAside
+from migrator.pipeline.sessions import Sessions
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.values import document as documents
+from migrator.values import identity
+
+BATCH = 500
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A document in quarantine."""
+
+    collection: str
+    source_id: str
+    tenant: str | None
+    reason: str
+    path: str
+    expected: str
+    size: int
+    tool_version: str
+    profile_version: int
+    since: datetime
+
+
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What trying again led to."""
+
+    loaded: int
+    rejected: int
+    gone: int
+    """No longer in the source: nothing is owed for them."""
+
+
+def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
+    """Return the documents that are set aside now, in a stable order."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        rows = target.execute(
+            "SELECT collection, source_id, tenant_id, reason, path, expected, length(raw), tool_version,"
+            " profile_version, created_at FROM migration.quarantine WHERE state = 'open'"
+            " AND collection = coalesce(%s, collection) AND reason = coalesce(%s, reason)"
+            " ORDER BY collection, reason, path, source_key",
+            (collection, reason),
+        )
+        names = ("collection", "source_id", "tenant", "reason", "path", "expected", "size", "tool_version")
+        return [Entry(**dict(zip((*names, "profile_version", "since"), row, strict=True))) for row in rows]
+
+
+def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[Entry, bytes]:
+    """Return one entry with the document's bytes; raises ``UsageError`` when it is not in quarantine."""
+    found = [one for one in entries(settings, collection) if one.source_id == source_id]
+    if not found:
+        raise UsageError(
+            f"no document of {collection} with that source id is in quarantine; see migrator quarantine list"
+        )
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        row = target.execute(
+            "SELECT raw FROM migration.quarantine WHERE collection = %s AND source_key = %s",
+            (collection, ledger.source_key(source_id)),
+        ).fetchone()
+    return found[0], bytes(row[0]) if row else b""
+
+
+def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> Retried:
+    """Read the documents again and load those that can be loaded now.
+
+    A document that still cannot stays where it is, with today's reason; one that the source no longer has is closed as
+    superseded. Raises ``RefusedError`` before the first copy.
+    """
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            plan = ledger.latest_plan(sessions.target)
+            if plan is None:
+                raise RefusedError("nothing was copied into this target yet, so nothing was set aside")
+            plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
+            counts: Counter[str] = Counter()
+            chosen = entries(settings, collection, reason)
+            for name, group in groupby(chosen, key=lambda one: one.collection):
+                ids = [one.source_id for one in group]
+                for begin in range(0, len(ids), BATCH):
+                    counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
+            close_links(sessions.target, plan)
+            settle_duplicates(sessions, plan, plans.plan_context(plan))
+    finally:
+        sessions.close()
+    return Retried(loaded=counts["loaded"], rejected=counts["rejected"], gone=counts["gone"])
+
+
+def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str]) -> Counter[str]:
+    collection, target = sessions.profile.by_name()[name], sessions.target
+    current = dict(_current(sessions, name, source_ids))
+    gone = [one for one in source_ids if one not in current]
+    loadable: dict[str, Outcome] = {}
+    still: list[SetAside] = []
+    batch = b"".join(current.values())
+    for piece in outcomes(collection, plans.plan_context(plan), sessions.resolver, batch):
+        for outcome in piece:
+            key = source_id_of(outcome.raw)
+            if outcome.loadable is not None:
+                loadable[key] = outcome
+            elif outcome.rejected is not None:
+                why = outcome.rejected
+                still.append(aside(outcome, why.reason, why.path, why.expected))
+            else:
+                gone.append(key)
+    with target.transaction():
+        documents_to_load = [outcome.loadable for outcome in loadable.values() if outcome.loadable is not None]
+        _, losers = merge_rows(target, documents_to_load)
+        for loser in losers:
+            lost = aside(Outcome(loser.document.raw, loadable=loser.document), loser.reason, "", expected_of(loser))
+            loadable.pop(lost.source_id, None)
+            still.append(lost)
+        ledger.set_aside(target, plan, name, still)
+        ledger.release(target, plan.profile, name, loadable)
+        _supersede(target, plan, name, gone)
+        ledger.store_links(target, name, [link for outcome in loadable.values() for link in outcome.links])
+    return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))
+
+
+def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the documents as the source has them now."""
+    wanted = [identity.parse_source_id(one) for one in source_ids]
+    for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": {"$in": wanted}}):
+        for raw in documents.split(cast("bytes", batch)):
+            yield source_id_of(raw), raw
+
+
+def _supersede(target: Connection, plan: Plan, name: str, source_ids: Sequence[str]) -> None:
+    target.execute(
+        "UPDATE migration.quarantine SET state = 'superseded', resolved_at = clock_timestamp()"
+        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
+        (plan.profile, name, [ledger.source_key(one) for one in source_ids]),
+    )
+
+
+def readable(raw: bytes) -> str:
+    """Return a document as canonical Extended JSON, for a person who asked to see its values."""
+    from bson import json_util  # noqa: PLC0415 - only here
+
+    try:
+        return json_util.dumps(
+            bson.decode(raw, documents.OPTIONS), json_options=json_util.CANONICAL_JSON_OPTIONS, indent=2
+        )
+    except bson.errors.InvalidBSON as error:
+        return f"cannot be decoded ({type(error).__name__}); write its bytes to a file with --raw"
