@@ -37,7 +37,7 @@ class Nursery:
     """Gives clean documents of every collection to be spoilt; they come from the demo's own generators."""
 
     def __init__(self, seed: int) -> None:
-        self.plan = Plan(seed=seed ^ 0x5EED, counts=_ENOUGH)
+        self.plan = Plan(seed=seed ^ 0x5EED, counts=_ENOUGH, plain=True)
         self._sources: dict[str, Iterator[bytes]] = {
             "schedules": schedules.documents(self.plan),
             "runs": self._ended_runs(),

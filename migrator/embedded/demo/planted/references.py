@@ -36,6 +36,7 @@ def _orphans(nursery: Nursery) -> Iterator[Planted]:
     yield loaded("orphan-run", "execution_logs", log, "orphan")
     event = nursery.fresh("graph_job_events")
     event["tenant"] = event["payload"]["job"]["tenantId"] = TENANT
+    event["payload"]["job"]["id"] = f"gbj_{hexadecimal(seed, 'gone', 1)}"
     yield quarantined("orphan-job", "graph_job_events", event, "orphan")
 
 
@@ -62,9 +63,10 @@ def _duplicate_keys(nursery: Nursery) -> Iterator[Planted]:
         lock["expiresAt"] = lock["expiresAt"].replace(year=2124)
         yield _first_stays("duplicate-lock", "locks", lock, number)
     for number, prefix in enumerate(("a", "b")):
-        run = nursery.fresh("policy_runs")
-        run.update(_id=f"{prefix}-policy-run", runId="run:P-7:2025-10-26:auto")
-        yield _first_stays("duplicate-policy-run", "policy_runs", run, number, "id-mismatch")
+        job = nursery.fresh("policy_jobs")
+        job["_id"] = job["id"] = f"{prefix}-policy-job"
+        job = _with(job, "runId", "run:P-7:2025-10-26:auto", after="priorityRank")
+        yield _first_stays("duplicate-policy-run", "policy_jobs", job, number)
 
 
 def _first_stays(kind: str, collection: str, document: dict[str, object], number: int, finding: str = "") -> Planted:
@@ -74,9 +76,11 @@ def _first_stays(kind: str, collection: str, document: dict[str, object], number
 
 
 def _with(document: dict[str, object], name: str, value: object, *, after: str) -> dict[str, object]:
-    """Return the document with a field inserted where the source writes it."""
+    """Return the document with a field where the source writes it."""
     changed: dict[str, object] = {}
     for key, old in document.items():
+        if key == name:
+            continue
         changed[key] = old
         if key == after:
             changed[name] = value
