@@ -11,11 +11,13 @@ from typing import Final
 
 import msgspec
 
-_CANONICAL_LENGTH: Final = len("2025-11-02T08:00:00+00:00")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - what decoded BSON dates are counted from
 
-_canonical = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\+00:00").fullmatch
+# datetime.fromisoformat reads this form alone, and cuts what follows the microseconds.
+_utc = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?\+00:00"
+).fullmatch
 _iso = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})"
     r"(?:\.([0-9]{1,9}))?(?:(Z)|([+-][0-9]{2}):?([0-9]{2})?)"
@@ -31,7 +33,7 @@ def parse_iso(text: str) -> datetime:
     (``+01:00``, ``+0100``, ``+01``). Raises ``ValueError`` for a text without an offset, an impossible date,
     and one outside years 1-9999 in UTC.
     """
-    if len(text) == _CANONICAL_LENGTH and _canonical(text):
+    if _utc(text):
         return datetime.fromisoformat(text)
     match = _iso(text)
     if match is None:
