@@ -6,8 +6,9 @@ import msgspec
 
 from migrator.records.audit import AuditEntry
 from migrator.records.residue import attach_extra, residue_of
+from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import Moment, Shape, arranger, filled, instant, keys, known_paths, read, text
+from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, plain, read, required, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -42,7 +43,7 @@ class AuditDocument(Shape, kw_only=True):
 
 
 _NAMES = keys(AuditDocument)
-_actor = arranger(Actor)
+_actor = reader(Actor)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -56,21 +57,21 @@ def decode(document: Document, context: Context) -> Decoded:
     tenant = ids.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
     ids.compare_ids(found.key, found.id, notes)
-    schedule, run = text(found.schedule_id), text(found.run_id)
+    schedule, run = text(found.schedule_id, "scheduleId"), text(found.run_id, "runId")
     row = AuditEntry(
         id=identity.row_id("audit", tenant, names.AUDIT, source_id),
         tenant_id=tenant,
         source=SOURCE,
         source_id=source_id,
-        category=found.category,
-        action=found.action,
-        occurred_at=instant(found.occurred_at, "occurredAt"),
+        category=plain(found.category, "category"),
+        action=plain(found.action, "action"),
+        occurred_at=required(found.occurred_at, "occurredAt"),
         actor=None if found.actor is None else jsonb.encode(document["actor"]),
-        entity_id=text(found.entity_id),
+        entity_id=text(found.entity_id, "entityId"),
         schedule_id=None if schedule is None else ids.schedule_id(tenant, schedule),
         run_id=None if run is None else ids.run_id(tenant, run),
-        correlation_id=text(found.correlation_id),
-        message=text(found.message),
+        correlation_id=text(found.correlation_id, "correlationId"),
+        message=text(found.message, "message"),
         metadata=None if found.metadata is None else jsonb.encode(document["metadata"]),
     )
     return Decoded((row,), tuple(notes))
@@ -88,7 +89,7 @@ def encode(rows: Rows) -> Document:
             row.category,
             row.action,
             format_iso(row.occurred_at),
-            None if row.actor is None else _actor(jsonb.decode(row.actor)),
+            None if row.actor is None else _actor(row.actor),
             row.entity_id,
             ids.schedule_text(row.schedule_id),
             ids.run_text(row.run_id),

@@ -1,12 +1,14 @@
 """``graph_jobs`` and ``graph_job_events``: the document is the payload, the columns are derived from it."""
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from migrator.records.graph_job import GraphJob
 from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.residue import RESIDUE_KEY, attach_payload, residue_of_payload
+from migrator.sources.order import reader
 from migrator.sources.profile import (
     Collection,
     Context,
@@ -18,34 +20,15 @@ from migrator.sources.profile import (
     Rejected,
     Rows,
 )
-from migrator.sources.shapes import (
-    Checked,
-    Moment,
-    Shape,
-    arranger,
-    choice,
-    instant,
-    known_paths,
-    optional_instant,
-    read,
-    text,
-    unknown_value,
-)
+from migrator.sources.shapes import Moment, Shape, known_paths, read, required, text, unknown_value
 from migrator.sources.stellaops import ids, measures, names
 from migrator.values import identity, jsonb
 
 EVENTS_SOURCE = names.source(names.GRAPH_JOB_EVENTS)
 
 
-class Job(Checked, kw_only=True):
+class Job(Shape, kw_only=True):
     """A build or an overlay job; their fields agree in order, so one declaration serves both."""
-
-    choices: ClassVar = {
-        "overlay_kind": names.OVERLAY_KINDS,
-        "status": names.GRAPH_STATUSES,
-        "trigger": names.GRAPH_TRIGGERS,
-    }
-    times: ClassVar = ("created_at", "started_at", "completed_at")
 
     key: Any = msgspec.field(name="_id", default=None)
     schema_version: str | None = None
@@ -56,11 +39,11 @@ class Job(Checked, kw_only=True):
     sbom_digest: str | None = None
     graph_snapshot_id: str | None = None
     build_job_id: str | None = None
-    overlay_kind: str | None = None
+    overlay_kind: names.OverlayKind | None = None
     overlay_key: str | None = None
     subjects: list[str] | None = None
-    status: str
-    trigger: str | None = None
+    status: names.GraphStatus
+    trigger: names.GraphTrigger | None = None
     attempts: int | None = None
     cartographer_job_id: str | None = None
     correlation_id: str | None = None
@@ -71,15 +54,12 @@ class Job(Checked, kw_only=True):
     metadata: dict[str, str] | None = None
 
 
-class EventBody(Checked, kw_only=True):
+class EventBody(Shape, kw_only=True):
     """What happened to which job."""
 
-    times: ClassVar = ("occurred_at",)
-    choices: ClassVar = {"job_type": names.GRAPH_TYPES}
-
-    job_type: str | None = None
+    job_type: names.GraphType | None = None
     job: Job
-    status: str
+    status: names.GraphStatus
     occurred_at: Moment = None
     result_uri: str | None = None
 
@@ -97,7 +77,7 @@ class EventDocument(Shape, kw_only=True):
     attributes: dict[str, str] | None = None
 
 
-_job, _event = arranger(Job), arranger(EventDocument)
+_job, _event = reader(Job), reader(EventDocument)
 
 
 def decode_job(document: Document, context: Context) -> Decoded:
@@ -112,19 +92,22 @@ def decode_job(document: Document, context: Context) -> Decoded:
     kind = _kind(found, source_id)
     version = names.GRAPH_BUILD_VERSION if kind == "build" else names.GRAPH_OVERLAY_VERSION
     ids.version_of(found.schema_version, version, notes)
-    created = instant(found.created_at, "createdAt")
-    started, completed = optional_instant(found.started_at, ""), optional_instant(found.completed_at, "")
+    created = required(found.created_at, "createdAt")
+    started, completed = (
+        found.started_at,
+        found.completed_at,
+    )
     if started is not None and completed is not None and completed < started:
         notes.append(Note("finished-before-started", "completedAt"))
     row = GraphJob(
         id=identity.row_id("graph_jobs", tenant, names.GRAPH_JOBS, source_id),
         tenant_id=tenant,
         type=names.GRAPH_TYPES[kind],
-        status=choice(found.status, names.GRAPH_STATUSES, "status"),
+        status=names.GRAPH_STATUSES[found.status],
         payload=_payload(document),
         created_at=created,
         updated_at=completed or started or created,
-        correlation_id=text(found.correlation_id),
+        correlation_id=text(found.correlation_id, "correlationId"),
     )
     return Decoded((row,), tuple(notes))
 
@@ -163,9 +146,9 @@ def decode_event(document: Document, context: Context) -> Decoded:
         id=identity.event_id(tenant, EVENTS_SOURCE, found.key),
         job_id=ids.graph_job_id(tenant, job),
         tenant_id=tenant,
-        status=choice(found.payload.status, names.GRAPH_STATUSES, "payload.status"),
+        status=names.GRAPH_STATUSES[found.payload.status],
         payload=_payload(document),
-        created_at=instant(found.ts, "ts"),
+        created_at=required(found.ts, "ts"),
     )
     return Decoded((row,), tuple(notes))
 
@@ -180,12 +163,11 @@ def encode_event(rows: Rows) -> Document:
     return _document(rows, _event)
 
 
-def _document(rows: Rows, arrange: Any) -> Document:  # noqa: ANN401 - a function of ``shapes.arranger``
+def _document(rows: Rows, read_back: Callable[[bytes], Any]) -> Document:
     row: Any = rows[0]
-    document: Document = jsonb.decode(row.payload)
+    document: Document = read_back(row.payload)
     document.pop(RESIDUE_KEY, None)
-    arranged: Document = arrange(document)
-    return arranged
+    return document
 
 
 _CODES = {0: "queued", 1: "running", 2: "completed", 3: "failed", 4: "canceled", 5: "pending"}

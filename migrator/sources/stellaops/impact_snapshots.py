@@ -7,19 +7,9 @@ import msgspec
 from migrator.records.impact_snapshot import ImpactSnapshot
 from migrator.records.residue import attach_extra, residue_of
 from migrator.records.run import Run
+from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rows
-from migrator.sources.shapes import (
-    Int64,
-    Moment,
-    Shape,
-    arranger,
-    filled,
-    keys,
-    known_paths,
-    optional_instant,
-    read,
-    text,
-)
+from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.sources.stellaops import selector as selectors
 from migrator.sources.stellaops.selector import Selector
@@ -57,7 +47,7 @@ class ImpactSetDocument(Shape, kw_only=True):
 
 
 _NAMES = keys(ImpactSetDocument)
-_image = arranger(Image)
+_images = reader(Image, many=True)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -73,12 +63,12 @@ def decode(document: Document, context: Context) -> Decoded:
         source=SOURCE,
         source_id=source_id,
         run_id=None if found.run_id is None else ids.run_id(tenant, found.run_id),
-        snapshot_id=text(found.snapshot_id),
+        snapshot_id=text(found.snapshot_id, "snapshotId"),
         selector=None if chosen is None else selectors.stored(document["selector"], chosen, "selector", notes),
         images=None if found.images is None else jsonb.encode(document["images"]),
         usage_only=found.usage_only,
         total=found.total,
-        generated_at=optional_instant(found.generated_at, "generatedAt"),
+        generated_at=found.generated_at,
         schema_version=ids.version_of(found.schema_version, names.IMPACT_SET_VERSION, notes),
     )
     return Decoded((row,), tuple(notes))
@@ -94,8 +84,8 @@ def encode(rows: Rows) -> Document:
             row.schema_version,
             row.tenant_id,
             ids.run_text(row.run_id),
-            None if row.selector is None else selectors.arrange(jsonb.decode(row.selector)),
-            None if row.images is None else [_image(image) for image in jsonb.decode(row.images)],
+            None if row.selector is None else selectors.read_back(row.selector),
+            None if row.images is None else _images(row.images),
             row.usage_only,
             None if row.generated_at is None else format_iso(row.generated_at),
             row.total,

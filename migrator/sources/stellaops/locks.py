@@ -7,7 +7,7 @@ import msgspec
 from migrator.records.lock import Lock
 from migrator.records.residue import attach_extra, residue_of
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows, Skipped
-from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, optional_instant, read, text
+from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
@@ -47,11 +47,11 @@ def decode(document: Document, context: Context) -> Decoded:
     resource = found.resource if found.resource is not None else found.key
     if type(resource) is not str:
         raise Rejected("missing-field", "resource", "a text, or a text as _id")
-    acquired = optional_instant(found.acquired_at, "acquiredAt")
-    expires = optional_instant(found.expires_at, "expiresAt")
+    acquired = found.acquired_at
+    expires = found.expires_at
     if expires is None and found.ttl_at is not None:
         notes.append(Note("alias", "ttlAt"))
-        expires = optional_instant(found.ttl_at, "ttlAt")
+        expires = found.ttl_at
     if expires is not None and expires <= context.as_of and not context.carry_expired_locks:
         raise Skipped(EXPIRED)
     key = f"{tenant}/{resource}"
@@ -62,7 +62,7 @@ def decode(document: Document, context: Context) -> Decoded:
         source_id=source_id,
         key=key,
         lock_id=identity.stable_hash64(key),
-        holder=text(found.owner),
+        holder=text(found.owner, "owner"),
         fence=found.fence or 0,
         acquired_at=acquired,
         expires_at=expires,

@@ -6,6 +6,7 @@ read; where they disagree, or say nothing, this is the file to correct.
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from migrator import states
 
@@ -68,10 +69,9 @@ SCHEDULE_MODES = _words(states.SCHEDULE_MODES, analysisonly="analysis-only", con
 
 SCHEDULE_STATUSES = _words(states.SCHEDULE, canceled="cancelled")
 
-SCOPES: Mapping[str, str] = MappingProxyType(
-    {word: word for word in ("all-images", "by-namespace", "by-repository", "by-digest", "by-labels")}
-    | {"by-repo": "by-repository"}
-)
+Scope: TypeAlias = Literal["all-images", "by-namespace", "by-repository", "by-digest", "by-labels", "by-repo"]
+SCOPES = MappingProxyType({"by-repo": "by-repository"})
+"""Scopes whose spelling is replaced."""
 
 POLICY_STATUSES = _words(states.POLICY_JOB, cancelled="canceled")
 POLICY_MODES = _words(states.POLICY_MODES)
@@ -83,10 +83,15 @@ GRAPH_STATUSES: Mapping[str, int] = MappingProxyType(
 """Jobs spell canceled, events cancelled: both are the source's own."""
 
 GRAPH_TYPES = states.GRAPH_JOB_TYPES
-GRAPH_TRIGGERS = frozenset({"sbom-version", "backfill", "manual", "policy", "advisory", "vex"})
-OVERLAY_KINDS = frozenset({"policy", "advisory", "vex"})
 
-SEVERITIES = frozenset({"none", "unknown", "info", "low", "medium", "high", "critical"})
+GraphStatus: TypeAlias = Literal["pending", "queued", "running", "completed", "failed", "canceled", "cancelled"]
+GraphTrigger: TypeAlias = Literal["sbom-version", "backfill", "manual", "policy", "advisory", "vex"]
+GraphType: TypeAlias = Literal["build", "overlay"]
+OverlayKind: TypeAlias = Literal["policy", "advisory", "vex"]
+RunState: TypeAlias = Literal[
+    "planning", "queued", "running", "completed", "error", "cancelled", "timeout", "skipped", "canceled"
+]
+Severity: TypeAlias = Literal["none", "unknown", "info", "low", "medium", "high", "critical"]
 
 
 def source(collection: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from migrator.records.policy_job import PolicyJob
 from migrator.records.residue import attach_extra, residue_of
+from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import arranger, choice, filled, keys, known_paths, optional_instant, read, text
+from migrator.sources.shapes import choice, filled, keys, known_paths, plain, read, text
 from migrator.sources.stellaops import ids, measures, names, policy_snake
 from migrator.sources.stellaops.policy_shapes import Inputs, JobDocument, SnakeDocument, Stats, StatusDocument
 from migrator.values import identity, jsonb
@@ -19,7 +20,7 @@ RUNS_SOURCE = names.source(names.POLICY_RUNS)
 JOBS_SOURCE = names.source(names.POLICY_JOBS)
 
 _STATUS_NAMES, _JOB_NAMES = keys(StatusDocument), keys(JobDocument)
-_inputs, _stats = arranger(Inputs), arranger(Stats)
+_inputs, _stats = reader(Inputs), reader(Stats)
 
 
 def decode_run(document: Document, context: Context) -> Decoded:
@@ -34,10 +35,10 @@ def decode_run(document: Document, context: Context) -> Decoded:
         "id": identity.row_id("policy_jobs", columns["tenant_id"], names.POLICY_RUNS, columns["source_id"]),
         "source": RUNS_SOURCE,
         "stats": None if found.stats is None else jsonb.encode(document["stats"]),
-        "last_error": text(found.error),
+        "last_error": text(found.error, "error"),
         "attempt_count": found.attempts,
-        "started_at": optional_instant(found.started_at, "startedAt"),
-        "finished_at": optional_instant(found.finished_at, "finishedAt"),
+        "started_at": found.started_at,
+        "finished_at": found.finished_at,
     }
     row = PolicyJob(**columns)
     if row.started_at is not None and row.finished_at is not None and row.finished_at < row.started_at:
@@ -56,17 +57,17 @@ def decode_job(document: Document, context: Context) -> Decoded:
         "id": identity.row_id("policy_jobs", tenant, names.POLICY_JOBS, source_id, keep_uuid=False),
         "source": JOBS_SOURCE,
         "attempt_count": found.attempt_count,
-        "last_attempt_at": optional_instant(found.last_attempt_at, "lastAttemptAt"),
-        "last_error": text(found.last_error),
-        "available_at": optional_instant(found.available_at, "availableAt"),
+        "last_attempt_at": found.last_attempt_at,
+        "last_error": text(found.last_error, "lastError"),
+        "available_at": found.available_at,
         "priority_rank": found.priority_rank,
-        "lease_owner": text(found.lease_owner),
-        "lease_expires_at": optional_instant(found.lease_expires_at, "leaseExpiresAt"),
-        "submitted_at": optional_instant(found.submitted_at, "submittedAt"),
-        "finished_at": optional_instant(found.completed_at, "completedAt"),
-        "cancelled_at": optional_instant(found.cancelled_at, "cancelledAt"),
-        "created_at": optional_instant(found.created_at, "createdAt"),
-        "updated_at": optional_instant(found.updated_at, "updatedAt"),
+        "lease_owner": text(found.lease_owner, "leaseOwner"),
+        "lease_expires_at": found.lease_expires_at,
+        "submitted_at": found.submitted_at,
+        "finished_at": found.completed_at,
+        "cancelled_at": found.cancelled_at,
+        "created_at": found.created_at,
+        "updated_at": found.updated_at,
     }
     return Decoded((PolicyJob(**columns),), tuple(notes))
 
@@ -81,20 +82,20 @@ def common(
     return {
         "tenant_id": ids.tenant_of(found.tenant_id, context, notes),
         "source_id": identity.source_id(found.key),
-        "policy_id": found.policy_id,
+        "policy_id": plain(found.policy_id, "policyId"),
         "policy_version": found.policy_version,
         "mode": None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
         "priority": None if found.priority is None else choice(found.priority, names.POLICY_PRIORITIES, "priority"),
         "status": status,
-        "run_id": text(found.run_id),
+        "run_id": text(found.run_id, "runId"),
         "inputs": None if found.inputs is None else jsonb.encode(document["inputs"]),
         "metadata": None if found.metadata is None else jsonb.encode(document["metadata"]),
-        "requested_by": text(found.requested_by),
-        "correlation_id": text(found.correlation_id),
-        "queued_at": optional_instant(found.queued_at, "queuedAt"),
+        "requested_by": text(found.requested_by, "requestedBy"),
+        "correlation_id": text(found.correlation_id, "correlationId"),
+        "queued_at": found.queued_at,
         "cancellation_requested": found.cancellation_requested,
-        "cancellation_requested_at": optional_instant(found.cancellation_requested_at, "cancellationRequestedAt"),
-        "cancellation_reason": text(found.cancellation_reason),
+        "cancellation_requested_at": found.cancellation_requested_at,
+        "cancellation_reason": text(found.cancellation_reason, "cancellationReason"),
         "schema_version": ids.version_of(found.schema_version, version, notes),
     }
 
@@ -128,8 +129,8 @@ def encode_run(rows: Rows) -> Document:
             row.requested_by,
             row.correlation_id,
             None if row.metadata is None else jsonb.decode(row.metadata),
-            None if row.stats is None else _stats(jsonb.decode(row.stats)),
-            None if row.inputs is None else _inputs(jsonb.decode(row.inputs)),
+            None if row.stats is None else _stats(row.stats),
+            None if row.inputs is None else _inputs(row.inputs),
             row.cancellation_requested,
             _time(row.cancellation_requested_at),
             row.cancellation_reason,
@@ -156,7 +157,7 @@ def encode_job(rows: Rows) -> Document:
             row.requested_by,
             row.correlation_id,
             None if row.metadata is None else jsonb.decode(row.metadata),
-            None if row.inputs is None else _inputs(jsonb.decode(row.inputs)),
+            None if row.inputs is None else _inputs(row.inputs),
             _time(row.queued_at),
             row.status,
             row.attempt_count,

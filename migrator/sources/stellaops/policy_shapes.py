@@ -4,13 +4,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from migrator.sources.shapes import Checked, Int32, Moment, Shape
+from migrator.sources.shapes import Int32, Moment, Shape
 
 
-class Inputs(Checked):
+class Inputs(Shape):
     """What a policy run works on; values of the environment may be any JSON."""
-
-    times: ClassVar = ("advisory_cursor", "vex_cursor")
 
     sbom_set: list[str] | None = None
     advisory_cursor: Moment = None
@@ -92,10 +90,8 @@ class JobDocument(Shape, kw_only=True):
     cancelled_at: Moment = None
 
 
-class SnakeInputs(Checked, rename=None):
+class SnakeInputs(Shape, rename=None):
     """Inputs of the snake_case document."""
-
-    times: ClassVar = ("advisory_cursor", "vex_cursor")
 
     sbom_set: list[str] | None = None
     advisory_cursor: Moment = None

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from migrator.records.policy_job import PolicyJob
+from migrator.sources.order import arranger
 from migrator.sources.profile import Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import arranger, choice, filled, keys, read
+from migrator.sources.shapes import choice, filled, keys, plain, read
 from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops.policy_shapes import SnakeDocument, SnakeInputs, SnakeStats
 from migrator.values import identity, jsonb
@@ -49,7 +50,7 @@ def decode(document: Document, context: Context) -> Decoded:
         tenant_id=tenant,
         source=names.source(names.POLICY_RUNS),
         source_id=source_id,
-        policy_id=found.policy_id,
+        policy_id=plain(found.policy_id, "policyId"),
         policy_version=found.policy_version,
         mode=None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
         status=status,

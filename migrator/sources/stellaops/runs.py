@@ -1,7 +1,7 @@
 """``runs``: executions of schedules."""
 
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -9,20 +9,9 @@ from migrator.records.residue import attach_extra, residue_of
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rejected, Rows
-from migrator.sources.shapes import (
-    Checked,
-    Moment,
-    Shape,
-    arranger,
-    choice,
-    filled,
-    instant,
-    keys,
-    known_paths,
-    read,
-    text,
-)
+from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, read, required, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
@@ -46,10 +35,8 @@ class Stats(Shape):
     new_low: int | None = None
 
 
-class Reason(Checked):
+class Reason(Shape):
     """What made it run; the words in it are never rewritten."""
-
-    times: ClassVar = ("impact_window_from", "impact_window_to")
 
     manual_reason: str | None = None
     conselier_export_id: str | None = None
@@ -59,14 +46,12 @@ class Reason(Checked):
     impact_window_to: Moment = None
 
 
-class Finding(Checked):
+class Finding(Shape):
     """A finding of a delta."""
-
-    choices: ClassVar = {"severity": names.SEVERITIES}
 
     purl: str | None = None
     vulnerability_id: str | None = None
-    severity: str | None = None
+    severity: names.Severity | None = None
     link: str | None = None
 
 
@@ -77,10 +62,8 @@ class Attestation(Shape):
     verified: bool | None = None
 
 
-class Delta(Checked):
+class Delta(Shape):
     """What a run found new on one image."""
-
-    times: ClassVar = ("detected_at",)
 
     image_digest: str | None = None
     new_findings: int | None = None
@@ -141,7 +124,7 @@ OWN = OwnFields(
 """What our own store adds to a run."""
 
 _NAMES = keys(RunDocument)
-_stats, _reason, _delta = arranger(Stats), arranger(Reason), arranger(Delta)
+_stats, _reason, _deltas = reader(Stats), reader(Reason), reader(Delta, many=True)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -155,8 +138,7 @@ def decode(document: Document, context: Context) -> Decoded:
     stats = None if found.stats is None else jsonb.encode(document["stats"])
     if found.stats is not None and stats is not None and b":-" in stats:
         _note_negative(found.stats, notes)
-    started = None if found.started_at is None else instant(found.started_at, "startedAt")
-    finished = None if found.finished_at is None else instant(found.finished_at, "finishedAt")
+    started, finished = found.started_at, found.finished_at
     row = Run(
         id=identity.row_id("runs", tenant, names.RUNS, source_id),
         tenant_id=tenant,
@@ -166,14 +148,14 @@ def decode(document: Document, context: Context) -> Decoded:
         retry_of=None if found.retry_of is None else ids.run_id(tenant, found.retry_of),
         cause=None if found.trigger is None else _cause(found.trigger, notes),
         state=choice(found.state, names.RUN_STATES, "state"),
-        created_at=instant(found.created_at, "createdAt"),
+        created_at=required(found.created_at, "createdAt"),
         started_at=started,
         finished_at=finished,
         duration_ms=None if started is None or finished is None else _duration(started, finished, notes),
         stats=stats,
         reason=None if found.reason is None else jsonb.encode(document["reason"]),
         deltas=None if found.deltas is None else jsonb.encode(document["deltas"]),
-        error=text(found.error),
+        error=text(found.error, "error"),
         schema_version=ids.version_of(found.schema_version, names.RUN_VERSION, notes),
         **({} if OWN.keys.isdisjoint(document) else _own(document, tenant)),
     )
@@ -225,13 +207,13 @@ def encode(rows: Rows) -> Document:
             ids.schedule_text(row.schedule_id),
             row.cause,
             row.state,
-            None if row.stats is None else _stats(jsonb.decode(row.stats)),
-            None if row.reason is None else _reason(jsonb.decode(row.reason)),
+            None if row.stats is None else _stats(row.stats),
+            None if row.reason is None else _reason(row.reason),
             format_iso(row.created_at),
             None if row.started_at is None else format_iso(row.started_at),
             None if row.finished_at is None else format_iso(row.finished_at),
             row.error,
-            None if row.deltas is None else [_delta(delta) for delta in jsonb.decode(row.deltas)],
+            None if row.deltas is None else _deltas(row.deltas),
             ids.run_text(row.retry_of),
         ),
     )

@@ -8,20 +8,9 @@ from migrator import states
 from migrator.records.residue import attach_extra, residue_of
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import (
-    Checked,
-    Moment,
-    Shape,
-    arranger,
-    choice,
-    filled,
-    keys,
-    known_paths,
-    optional_instant,
-    read,
-    text,
-)
+from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, plain, read, text
 from migrator.sources.stellaops import cron, ids, measures, names, selector
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
@@ -37,13 +26,11 @@ class OnlyIf(Shape):
     policy_revision: str | None = None
 
 
-class Notify(Checked):
+class Notify(Shape):
     """Who hears of it."""
 
-    choices: ClassVar = {"min_severity": names.SEVERITIES}
-
     on_new_findings: bool | None = None
-    min_severity: str | None = None
+    min_severity: names.Severity | None = None
     include_kev: bool | None = None
     include_quiet_findings: bool | None = None
 
@@ -129,7 +116,7 @@ OWN = OwnFields(
 """What our own store adds to a schedule; the status only where it is not the one that ``enabled`` implies."""
 
 _NAMES = keys(ScheduleDocument)
-_only_if, _notify, _limits = arranger(OnlyIf), arranger(Notify), arranger(Limits)
+_only_if, _notify, _limits = reader(OnlyIf), reader(Notify), reader(Limits)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -146,7 +133,7 @@ def decode(document: Document, context: Context) -> Decoded:
         "tenant_id": tenant,
         "source": SOURCE,
         "source_id": source_id,
-        "name": found.name,
+        "name": plain(found.name, "name"),
         "enabled": enabled,
         "status": _status(enabled=enabled),
         "mode": _mode(found.mode, notes),
@@ -158,12 +145,12 @@ def decode(document: Document, context: Context) -> Decoded:
         "limits": None if found.limits is None else jsonb.encode(document["limits"]),
         "subscribers": None if found.subscribers is None else tuple(found.subscribers),
         "schema_version": ids.version_of(found.schema_version, names.SCHEDULE_VERSION, notes),
-        "created_at": optional_instant(found.created_at, "createdAt"),
-        "created_by": text(found.created_by),
-        "updated_at": optional_instant(found.updated_at, "updatedAt"),
-        "updated_by": text(found.updated_by),
-        "deleted_at": optional_instant(found.deleted_at, "deletedAt"),
-        "deleted_by": text(found.deleted_by),
+        "created_at": found.created_at,
+        "created_by": text(found.created_by, "createdBy"),
+        "updated_at": found.updated_at,
+        "updated_by": text(found.updated_by, "updatedBy"),
+        "deleted_at": found.deleted_at,
+        "deleted_by": text(found.deleted_by, "deletedBy"),
     }
     if not OWN.keys.isdisjoint(document):
         columns |= OWN.decode(document, tenant)
@@ -232,10 +219,10 @@ def encode(rows: Rows) -> Document:
             None if trigger is None else trigger.cron_expression,
             None if trigger is None else trigger.timezone,
             row.mode,
-            None if row.selection is None else selector.arrange(jsonb.decode(row.selection)),
-            None if row.only_if is None else _only_if(jsonb.decode(row.only_if)),
-            None if row.notify is None else _notify(jsonb.decode(row.notify)),
-            None if row.limits is None else _limits(jsonb.decode(row.limits)),
+            None if row.selection is None else selector.read_back(row.selection),
+            None if row.only_if is None else _only_if(row.only_if),
+            None if row.notify is None else _notify(row.notify),
+            None if row.limits is None else _limits(row.limits),
             None if row.subscribers is None else list(row.subscribers),
             None if row.created_at is None else format_iso(row.created_at),
             row.created_by,

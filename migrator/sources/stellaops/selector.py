@@ -1,10 +1,11 @@
 """What a schedule or an impact set selects."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
+from migrator.sources.order import reader
 from migrator.sources.profile import Document, Note
-from migrator.sources.shapes import Checked, Shape, arranger
+from migrator.sources.shapes import Shape
 from migrator.sources.stellaops import names
 from migrator.values import jsonb
 
@@ -16,12 +17,10 @@ class Label(Shape):
     values: list[str] | None = None
 
 
-class Selector(Checked):
+class Selector(Shape):
     """A selection of images; filters that select nothing stay as empty lists."""
 
-    choices: ClassVar = {"scope": names.SCOPES}
-
-    scope: str | None = None
+    scope: names.Scope | None = None
     tenant_id: str | None = None
     namespaces: list[str] | None = None
     repositories: list[str] | None = None
@@ -31,18 +30,18 @@ class Selector(Checked):
     resolves_tags: bool | None = None
 
 
-arrange = arranger(Selector)
+read_back = reader(Selector)
 
 
 def stored(value: Document, found: Selector, path: str, notes: list[Note]) -> bytes:
     """Return the JSON text of a selector, with the one spelling of its scope."""
-    if found.scope is not None and names.SCOPES[found.scope] != found.scope:
+    if found.scope in names.SCOPES:
         notes.append(Note("alias", f"{path}.scope"))
         return jsonb.encode(respelled(value, "scope", names.SCOPES))
     return jsonb.encode(value)
 
 
 def respelled(value: Any, field: str, table: Mapping[str, str]) -> Any:  # noqa: ANN401 - whatever the document held
-    """Return a document whose word is spelled as the table says."""
+    """Return a document whose word is spelled as the table says, where it has it."""
     word = value.get(field) if isinstance(value, dict) else None
-    return value if word is None or table[word] == word else {**value, field: table[word]}
+    return {**value, field: table[word]} if isinstance(word, str) and word in table else value

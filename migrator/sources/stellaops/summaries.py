@@ -1,25 +1,15 @@
 """``run_summaries``: the projection of a schedule's runs, one per tenant and schedule."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
 from migrator.records.residue import attach_extra, residue_of
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
+from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rows
-from migrator.sources.shapes import (
-    Checked,
-    Moment,
-    Shape,
-    arranger,
-    filled,
-    keys,
-    known_paths,
-    optional_instant,
-    read,
-    text,
-)
+from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.sources.stellaops.selector import respelled
 from migrator.values import identity, jsonb
@@ -28,15 +18,12 @@ from migrator.values.times import format_iso
 SOURCE = names.source(names.RUN_SUMMARIES)
 
 
-class Entry(Checked):
+class Entry(Shape):
     """One of the latest runs."""
-
-    times: ClassVar = ("created_at", "started_at", "finished_at")
-    choices: ClassVar = {"state": names.RUN_STATES}
 
     run_id: str | None = None
     trigger: str | None = None
-    state: str | None = None
+    state: names.RunState | None = None
     created_at: Moment = None
     started_at: Moment = None
     finished_at: Moment = None
@@ -74,7 +61,8 @@ class SummaryDocument(Shape, kw_only=True):
 
 
 _NAMES = keys(SummaryDocument)
-_entry, _counters = arranger(Entry), arranger(Counters)
+_last_run, _recent, _counters = reader(Entry), reader(Entry, many=True), reader(Counters)
+_STATES = {"canceled": "cancelled"}
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -83,26 +71,26 @@ def decode(document: Document, context: Context) -> Decoded:
     notes: list[Note] = []
     tenant = ids.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
-    schedule = text(found.schedule_id)
+    schedule = text(found.schedule_id, "scheduleId")
     row = RunSummary(
         id=identity.row_id("run_summaries", tenant, names.RUN_SUMMARIES, source_id),
         tenant_id=tenant,
         source=SOURCE,
         source_id=source_id,
         schedule_id=None if schedule is None else ids.schedule_id(tenant, schedule),
-        updated_at=optional_instant(found.updated_at, "updatedAt"),
+        updated_at=found.updated_at,
         last_run=None if found.last_run is None else jsonb.encode(_spelled(document["lastRun"])),
         recent=None if found.recent is None else jsonb.encode([_spelled(entry) for entry in document["recent"]]),
         counters=None if found.counters is None else jsonb.encode(document["counters"]),
     )
     entries = [*(found.recent or ()), *([] if found.last_run is None else [found.last_run])]
-    if any(entry.state is not None and names.RUN_STATES[entry.state] != entry.state for entry in entries):
+    if any(entry.state in _STATES for entry in entries):
         notes.append(Note("alias", "recent[].state"))
     return Decoded((row,), tuple(notes))
 
 
 def _spelled(entry: Document) -> Document:
-    spelled: Document = respelled(entry, "state", names.RUN_STATES)
+    spelled: Document = respelled(entry, "state", _STATES)
     return spelled
 
 
@@ -116,9 +104,9 @@ def encode(rows: Rows) -> Document:
             row.tenant_id,
             ids.schedule_text(row.schedule_id),
             None if row.updated_at is None else format_iso(row.updated_at),
-            None if row.last_run is None else _entry(jsonb.decode(row.last_run)),
-            None if row.recent is None else [_entry(entry) for entry in jsonb.decode(row.recent)],
-            None if row.counters is None else _counters(jsonb.decode(row.counters)),
+            None if row.last_run is None else _last_run(row.last_run),
+            None if row.recent is None else _recent(row.recent),
+            None if row.counters is None else _counters(row.counters),
         ),
     )
 
