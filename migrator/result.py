@@ -338,8 +338,11 @@ _VERDICTS: Final[tuple[tuple[int, Verdict], ...]] = (
 
 
 def build(evidence: Evidence, run: Run) -> Result:
-    """Put the two halves together under the digest of the first."""
-    return Result(evidence=evidence, run=run, digest=digest(evidence))
+    """Put the two halves together under the digest of the first.
+
+    What is returned is what would be read back, the order of names included: the same result, the same rendering.
+    """
+    return decode(encode(Result(evidence=evidence, run=run, digest=digest(evidence))))
 
 
 def digest(evidence: Evidence) -> str:

@@ -6,11 +6,13 @@ from contextlib import suppress
 from importlib import metadata
 
 from migrator import __version__
-from migrator.errors import MigratorError
+from migrator.errors import ConfigurationError, MigratorError
 from migrator.sources import load_profile
 from migrator.verify.context import Context
 
 LIBRARIES = ("psycopg", "pymongo", "cronsim")
+NOT_CONFIGURED = "not configured"
+UNREACHABLE = "unreachable"
 
 
 def basis(context: Context) -> dict[str, str]:
@@ -40,8 +42,10 @@ def _postgres(context: Context) -> str:
         with context.target() as connection:
             row = connection.execute("SHOW server_version").fetchone()
             return str(row[0]) if row else "unknown"
+    except ConfigurationError:
+        return NOT_CONFIGURED
     except MigratorError:
-        return "unreachable"
+        return UNREACHABLE
 
 
 def _mongo(context: Context) -> str:
@@ -52,5 +56,7 @@ def _mongo(context: Context) -> str:
             source = open_source(context.settings)
             with source.client:
                 return str(source.client.server_info()["version"])
+    except ConfigurationError:
+        return NOT_CONFIGURED
     except MigratorError:
-        return "unreachable"
+        return UNREACHABLE

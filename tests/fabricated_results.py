@@ -1,6 +1,4 @@
-"""Fabricated results: a verification with all kinds of trouble, and one without any."""
-
-import pytest
+"""Fabricated results, shared by tests: a verification with all kinds of trouble, and one without any."""
 
 from migrator.result import (
     FAILED,
@@ -31,8 +29,7 @@ TABLES = ("schedules", "triggers", "runs", "graph_jobs", "policy_jobs", "impact_
 HOSTILE = "run-\u202e<script>alert(1)</script>|`x`\n"
 
 
-@pytest.fixture
-def clean_result() -> Result:
+def clean() -> Result:
     evidence = Evidence(
         basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
         areas=(
@@ -52,13 +49,14 @@ def clean_result() -> Result:
                 cells=(Cell(table="runs", outcome=PASSED, count=12_000, unit="rows"),),
             ),
         ),
-        moved=(Moved(collection="runs", tables=("runs",), documents=12_000, matched=12_000, rows=12_000, clean=12_000),),
+        moved=(
+            Moved(collection="runs", tables=("runs",), documents=12_000, matched=12_000, rows=12_000, clean=12_000),
+        ),
     )
     return build(evidence, Run(name="20261120-170000", durations_ms={"parity.round-trip": 4_210}))
 
 
-@pytest.fixture
-def troubled_result() -> Result:
+def troubled() -> Result:
     """Every kind of part that a result can have, and keys that try to break out of the page."""
     policy_tables = ("policy_jobs",)
     moved = (
@@ -216,14 +214,22 @@ def troubled_result() -> Result:
             title="A run is claimed in time",
             outcome=PASSED,
             tallies=(
-                Tally(severity="warning", cause="slow", title="a timing above its ceiling", fix="look at the plan", count=1),
+                Tally(
+                    severity="warning",
+                    cause="slow",
+                    title="a timing above its ceiling",
+                    fix="look at the plan",
+                    count=1,
+                ),
             ),
         ),
     )
     evidence = Evidence(
         basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
         policy=Policy(skip=("workers",)),
-        decisions=(Decision(kind="fresh start", who="R. Lind", at="2026-11-20", why="no history is needed", tool="0.1.0"),),
+        decisions=(
+            Decision(kind="fresh start", who="R. Lind", at="2026-11-20", why="no history is needed", tool="0.1.0"),
+        ),
         areas=(
             Area(name="schema", title="The target's schema", standing="checked"),
             Area(name="parity", title="Everything is there, and equal", standing="checked"),

@@ -1,0 +1,177 @@
+"""What the page must never do, and what it must always show."""
+
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+
+from migrator.report import render
+from migrator.report.view import LISTED_FINDINGS
+from migrator.result import FAILED, Check, Evidence, Finding, Result, Run, Tally, build
+from tests.fabricated_results import HOSTILE, clean, troubled
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+SVG_EMPTY = {"path", "rect", "circle", "use"}
+
+
+class Page(HTMLParser):
+    """Reads a page: every start tag, ids, targets, text, and whether tags are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert self._open == [], f"not closed: {self._open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in SVG_EMPTY
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        assert self._open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "title"} & set(self._open):
+            self.words.append(data)
+
+    def values(self, attribute: str) -> list[str]:
+        return [value for _, attributes in self.tags if (value := attributes.get(attribute)) is not None]
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"[ \n]+", " ", " ".join(self.words))
+
+
+def page(result: Result) -> Page:
+    return Page(render.html(result).decode())
+
+
+@pytest.mark.parametrize("make", [clean, troubled])
+def test_nothing_is_fetched_and_nothing_runs(make: object) -> None:
+    result = make()  # type: ignore[operator]
+    text = render.html(result).decode()
+    read = page(result)
+    assert not {tag for tag, _ in read.tags} & {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+    assert not [name for _, attributes in read.tags for name in attributes if name.startswith("on")]
+    assert all(value.startswith("#") for value in [*read.values("href"), *read.values("xlink:href")])
+    assert read.values("src") == []
+    assert not re.search(r"https?:|url\(|@import|//[a-z]", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("make", [clean, troubled])
+def test_every_link_leads_to_a_place_on_the_page_and_every_place_has_its_own_name(make: object) -> None:
+    read = page(make())  # type: ignore[operator]
+    ids = read.values("id")
+    assert len(ids) == len(set(ids))
+    assert {value.removeprefix("#") for value in read.values("href")} <= set(ids)
+    assert {one for value in read.values("aria-labelledby") for one in value.split()} <= set(ids)
+
+
+def test_every_check_has_a_place_to_link_to() -> None:
+    assert {check.id for check in troubled().evidence.checks} <= set(page(troubled()).values("id"))
+
+
+def test_hostile_keys_stay_text() -> None:
+    text = render.html(troubled()).decode()
+    assert "<script>" not in text
+    assert "\u202e" not in text
+    assert r"run-\u{202e}<script>alert(1)</script>|`x`\u{a}" in page(troubled()).text
+
+
+def test_every_image_says_what_it_shows_and_every_table_names_its_columns() -> None:
+    read = page(troubled())
+    for tag, attributes in read.tags:
+        if tag == "svg":
+            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label"), attributes
+        if tag == "th":
+            assert attributes.get("scope") in ("col", "row")
+    assert ("html", {"lang": "en"}) in read.tags
+
+
+def test_the_sections_come_in_the_order_of_the_design() -> None:
+    order = ["verdict", "coverage", "differences", "quarantine", "losses", "transitions", "locking", "timings"]
+    order += ["cutover", "checks", "environment", "sign-off"]
+    ids = [one for one in page(troubled()).values("id") if one in order]
+    assert ids == order
+
+
+def test_what_was_not_checked_is_said() -> None:
+    text = page(troubled()).text
+    for sentence in (
+        "too many documents are set aside to leave them out one by one",
+        "the copy of impact_snapshots is not finished",
+        "Area workers: Workers and their heartbeats — left out by --skip",
+        "Area execution: From due to done — not checked by this version of the tool",
+        "collection audit_old is in no profile: not copied, so not compared",
+    ):
+        assert sentence in text, sentence
+
+
+def test_the_verdict_comes_first_and_the_digest_is_on_the_page() -> None:
+    result = troubled()
+    text = page(result).text
+    assert "The two sides are not equal: 1 of 6 checks failed." in text[:500]
+    assert text.count(result.digest) == 1
+    assert f'content="{result.digest}"' in render.html(result).decode()
+
+
+def test_an_area_that_this_version_lacks_is_not_passed_over() -> None:
+    evidence = clean().evidence
+    assert "Not checked by this version of the tool." in page(build(evidence, Run(name="r"))).text
+
+
+def test_a_hundred_thousand_differences_make_a_small_page() -> None:
+    findings = tuple(
+        Finding(severity="difference", cause="time", collection="runs", table="runs", key=f"run_{i:032x}", path="a")
+        for i in range(100_000)
+    )
+    tallies = tuple(
+        Tally(severity="difference", cause="time", collection="runs", path=f"p{i}", title="a time", count=100)
+        for i in range(1_000)
+    )
+    many = Check(
+        id="parity.rows",
+        area="parity",
+        title="rows",
+        outcome=FAILED,
+        tallies=tallies,
+        findings=findings,
+        findings_total=len(findings),
+    )
+    result = build(Evidence(checks=(many,)), Run(name="r"))
+    html = render.html(result)
+    assert len(html) < 100_000
+    assert len(render.markdown(result)) < 50_000
+    assert html.count(b"run_0000") == LISTED_FINDINGS
+    assert "and 99\u202f975 more" in page(result).text
+
+
+def test_a_key_of_a_megabyte_is_cut() -> None:
+    check = msgspec.structs.replace(
+        troubled().evidence.checks[2],
+        findings=(Finding(severity="difference", cause="time", key="k" * 1_000_000),),
+        findings_total=1,
+    )
+    assert len(render.html(build(Evidence(checks=(check,)), Run(name="r")))) < 60_000
+
+
+def test_markdown_keeps_hostile_keys_inside_their_cell() -> None:
+    lines = render.markdown(troubled()).decode().splitlines()
+    cells = [line for line in lines if "alert" in line]
+    assert cells
+    for line in cells:
+        assert line.startswith("|")
+        assert line.endswith("|")
+        assert "\u202e" not in line
+    assert HOSTILE not in "\n".join(lines)
+    widths = {line.replace(r"\|", "").count("|") for line in cells if "time-precision" in line}
+    assert widths == {7}
