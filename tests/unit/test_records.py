@@ -1,0 +1,134 @@
+"""Records are rows: the structs, the declared tables and the residue's place agree."""
+
+import types
+import typing
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from sqlalchemy import ForeignKeyConstraint, Table
+from sqlalchemy.dialects import postgresql
+
+from migrator.records import ALL, GraphJob, GraphJobEvent, Run
+from migrator.records.base import EMPTY, Record, SourcedRecord
+from migrator.records.residue import (
+    RESIDUE_KEY,
+    attach_extra,
+    attach_payload,
+    residue_of,
+    residue_of_payload,
+)
+from migrator.store.postgres.tables import SCHEDULER
+
+TYPES = {
+    "SMALLINT": "int2",
+    "INTEGER": "int4",
+    "BIGINT": "int8",
+    "TEXT": "text",
+    "TEXT[]": "text[]",
+    "BOOLEAN": "bool",
+    "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "UUID": "uuid",
+    "JSONB": "jsonb",
+}
+SPELLED = {"True": "true", "False": "false", repr(EMPTY): "'{}'::jsonb"}
+WITHOUT_EXTRA = {GraphJob, GraphJobEvent}
+NOON = datetime(2025, 11, 2, 12, tzinfo=UTC)
+JOB = GraphJob(id=UUID(int=1), tenant_id="a", type=0, status=5, payload=b"{}", created_at=NOON, updated_at=NOON)
+
+
+def table_of(record: type[Record]) -> Table:
+    return SCHEDULER.tables[f"scheduler.{record.table}"]
+
+
+def column_type(annotation: Any) -> tuple[str, bool]:  # noqa: ANN401 - what a type hint may be
+    """Return the column type that an annotation names, and whether it takes None."""
+    optional = False
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        (annotation,) = (part for part in typing.get_args(annotation) if part is not type(None))
+        optional = True
+    return annotation.__metadata__[0], optional
+
+
+def test_every_table_has_one_record() -> None:
+    assert len(ALL) == 13
+    assert {record.table for record in ALL} == {table.name for table in SCHEDULER.tables.values()}
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)
+def test_fields_are_the_columns_in_order(record: type[Record]) -> None:
+    assert record.__struct_fields__ == tuple(column.name for column in table_of(record).columns)
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)
+def test_annotations_name_the_types_of_the_columns(record: type[Record]) -> None:
+    hints = typing.get_type_hints(record, include_extras=True)
+    declared = {
+        column.name: (TYPES[column.type.compile(postgresql.dialect())], column.nullable)  # type: ignore[no-untyped-call]
+        for column in table_of(record).columns
+    }
+    assert {name: column_type(hints[name]) for name in record.__struct_fields__} == declared
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)
+def test_a_field_without_default_is_a_column_that_must_be_given(record: type[Record]) -> None:
+    for field in msgspec.structs.fields(record):
+        column = table_of(record).columns[field.name]
+        if column.nullable:
+            assert field.default is None, field.name
+        elif field.default is msgspec.NODEFAULT:
+            assert column.server_default is None, field.name
+        else:
+            spelled = SPELLED.get(repr(field.default), str(field.default))
+            assert column.server_default is not None, field.name
+            assert str(column.server_default.arg) == spelled, field.name  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("record", [record for record in ALL if record not in WITHOUT_EXTRA], ids=lambda r: r.table)
+def test_sourced_records_begin_with_their_origin_and_end_with_their_residue(record: type[Record]) -> None:
+    assert issubclass(record, SourcedRecord)
+    assert record.__struct_fields__[:4] == ("id", "tenant_id", "source", "source_id")
+    assert record.__struct_fields__[-1] == "extra"
+
+
+def test_graph_records_have_exactly_the_columns_of_their_plan() -> None:
+    """1-S1 to 1-S8 and 1-S11 to 1-S16: names."""
+    assert GraphJob.__struct_fields__ == (
+        *("id", "tenant_id", "type", "status", "payload", "created_at", "updated_at", "correlation_id"),
+    )
+    assert GraphJobEvent.__struct_fields__ == ("id", "job_id", "tenant_id", "status", "payload", "created_at")
+
+
+def test_parents_come_before_the_rows_that_refer_to_them() -> None:
+    order = [record.table for record in ALL]
+    for table in SCHEDULER.tables.values():
+        for constraint in table.constraints:
+            if isinstance(constraint, ForeignKeyConstraint) and constraint.referred_table is not table:
+                assert order.index(constraint.referred_table.name) < order.index(table.name)
+
+
+def test_a_residue_goes_into_extra_of_the_first_row_only() -> None:
+    first, second = (Run(id=UUID(int=n), tenant_id="a", state="queued", created_at=NOON) for n in (1, 2))
+    rows = attach_extra((first, second), b'{"a":1}')
+    assert residue_of(rows) == b'{"a":1}'
+    assert rows[1] is second
+    assert residue_of((first, second)) == EMPTY
+
+
+def test_a_residue_goes_under_the_reserved_key_and_leaves_the_other_members_as_they_are() -> None:
+    payload = b'{"_id":"x","big":1e22,"nested":{"z":1.0,"a":2},"ratio":0.10}'
+    rows = attach_payload((msgspec.structs.replace(JOB, payload=payload),), b'{"k":{"b":1,"a":2}}')
+    stored: GraphJob = rows[0]  # type: ignore[assignment]
+    assert stored.payload == (
+        b'{"$residue":{"k":{"b":1,"a":2}},"_id":"x","big":1e22,"nested":{"z":1.0,"a":2},"ratio":0.10}'
+    )
+    assert residue_of_payload(rows) == b'{"k":{"b":1,"a":2}}'
+
+
+def test_an_empty_residue_leaves_no_key() -> None:
+    rows = attach_payload((msgspec.structs.replace(JOB, payload=b'{"$residue":{"k":1},"a":1}'),), EMPTY)
+    assert rows[0].payload == b'{"a":1}'  # type: ignore[attr-defined]
+    assert residue_of_payload(rows) == EMPTY
+    assert RESIDUE_KEY == "$residue"
