@@ -10,6 +10,7 @@ from migrator.config import Settings
 from migrator.errors import RefusedError, UnreachableError
 from migrator.parity.aggregates import aggregates
 from migrator.parity.compare import compare_chunk
+from migrator.parity.derived import compare_derived
 from migrator.parity.extra import extra_rows
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.pipeline import ledger
@@ -64,9 +65,12 @@ def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
                 unverified=reasons.get(name, ""),
             )
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
+    whole = plan.state == "complete" and not scope.only and not scope.tenants
+    listed = settings.report.max_differences
+    derived = [compare_derived(sessions, closing, listed=listed) for closing in profile.closing if whole]
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
-        collections=tuple(sorted(comparisons.values(), key=lambda one: order[one.collection])),
+        collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
         aggregates=() if scope.tenants else tuple(_aggregates(sessions, plan, chosen, comparisons)),
         unknown_collections=unknown,
     )

@@ -15,6 +15,7 @@ from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.closing import close_links, settle_duplicates
 from migrator.pipeline.copy import copy_chunk
+from migrator.pipeline.derived import write_derived
 from migrator.pipeline.executors import executor, workers
 from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
 from migrator.pipeline.plan import Found, Scope
@@ -119,6 +120,8 @@ def _close(sessions: Sessions, plan: Plan) -> int:
     target = sessions.target
     orphans = sum(close_links(target, plan).values())
     settle_duplicates(sessions, plan, plans.plan_context(plan))
+    if not plans.plan_scope(plan).only:
+        write_derived(sessions)
     deferred.restore(sessions.settings, workers(sessions.settings.copy))
     ledger.set_plan_state(target, plan.id, "complete")
     for table in sorted({record.table for one in sessions.profile.collections for record in one.tables}):

@@ -76,6 +76,11 @@ def render(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[list
         return [_rendered(row) for row in settled], left
 
 
+def rendered(rows: Rows) -> list[Row]:
+    """Return rendered rows that belong to no document, U+FFFD in place of U+0000."""
+    return [_rendered(_without_nul(row)) for row in rows]
+
+
 def rebuild(collection: Collection, rows: Rows) -> Document:
     """Return the document that the rows stand for, residue included."""
     rebuilt: Document = residue.apply(collection.encode(rows), collection.residue(rows))

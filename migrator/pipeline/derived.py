@@ -1,0 +1,37 @@
+"""Rows that many documents make together (Agenda's workers): written in a closing pass, belonging to no document."""
+
+from collections.abc import Iterator, Sequence
+
+from migrator.pipeline.load import Loadable, merge_rows
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.transform import Row, rendered
+from migrator.sources.profile import Closing
+
+
+def derived_rows(sessions: Sessions, closing: Closing) -> list[Row]:
+    """Return the rows that the source's documents make together today."""
+    present = set(sessions.source.list_collection_names())
+    return rendered(closing.make(_values(sessions, closing, present)))
+
+
+def _values(sessions: Sessions, closing: Closing, present: set[str]) -> Iterator[object]:
+    for collection, pipeline in closing.pipelines:
+        name = sessions.name_of(collection)
+        if name in present:
+            for found in sessions.source[name].aggregate(list(pipeline), allowDiskUse=True):
+                yield found["_id"]
+
+
+def write_derived(sessions: Sessions) -> int:
+    """Bring the derived rows up to date; return how many were written."""
+    written = 0
+    for closing in sessions.profile.closing:
+        rows = derived_rows(sessions, closing)
+        with sessions.target.transaction():
+            counts, _ = merge_rows(sessions.target, _each_alone(rows))
+        written += counts.total()
+    return written
+
+
+def _each_alone(rows: Sequence[Row]) -> list[Loadable]:
+    return [Loadable(b"", [row]) for row in rows]
