@@ -77,7 +77,9 @@ class _FaultError(ValueError):
 
 def _read_time(_kind: type, value: object) -> datetime:
     try:
-        return instant(value, "")
+        return times.parse_iso(value) if type(value) is str else instant(value, "")
+    except ValueError:
+        raise _FaultError(_bad_date("")) from None
     except Rejected as rejected:
         raise _FaultError(rejected) from None
 
@@ -143,7 +145,7 @@ def instant(value: object, path: str) -> datetime:
         try:
             return times.parse_iso(value)
         except ValueError:
-            raise Rejected("bad-date", path, "an ISO 8601 time that names its offset") from None
+            raise _bad_date(path) from None
     if type(value) is datetime:
         return times.from_bson(value) if value.tzinfo is None else value
     if value is None:
@@ -151,6 +153,10 @@ def instant(value: object, path: str) -> datetime:
     if isinstance(value, DatetimeMS):
         raise Rejected("bad-date", path, "a time in the years 1 to 9999")
     raise Rejected("wrong-type", path, "a date or an ISO 8601 text")
+
+
+def _bad_date(path: str) -> Rejected:
+    return Rejected("bad-date", path, "an ISO 8601 time that names its offset")
 
 
 def optional_instant(value: object, path: str) -> datetime | None:
@@ -184,6 +190,18 @@ def plain(value: str, path: str) -> str:
     if type(value) is not str:
         raise Rejected("wrong-type", path, "text, not code")
     return value
+
+
+LONGEST_KEY = 2_000
+LONGEST_TENANT = 500
+"""Bytes of an indexed text, and of the tenant beside it: together they fit PostgreSQL's index entry of 2704 bytes."""
+
+
+def indexed(value: str, path: str, longest: int = LONGEST_KEY) -> str:
+    """Return a text that the target indexes; a longer one, on which the whole chunk would fail, is rejected."""
+    if len(value) * 4 > longest and len(value.encode()) > longest:
+        raise Rejected("too-long", path, f"at most {longest} bytes of UTF-8, since it is indexed")
+    return plain(value, path)
 
 
 def required(value: Value | None, path: str) -> Value:

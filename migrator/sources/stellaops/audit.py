@@ -80,11 +80,12 @@ def decode(document: Document, context: Context) -> Decoded:
 def encode(rows: Rows) -> Document:
     """Return the document of an entry."""
     row: Any = rows[0]
+    key, own_id = ids.keys_of(row.source_id)
     return filled(
         _NAMES,
         (
-            identity.parse_source_id(row.source_id),
-            ids.own_id(row.source_id),
+            key,
+            own_id,
             row.tenant_id,
             row.category,
             row.action,

@@ -14,12 +14,15 @@ from bson.code import Code
 
 from migrator.records.base import Record
 from migrator.sources.profile import Document, Rejected
-from migrator.sources.shapes import choice, instant
+from migrator.sources.shapes import choice, indexed, instant
 from migrator.sources.stellaops import ids
 from migrator.values import jsonb
 from migrator.values.times import to_bson
 
 _WHOLE: Final = {"int2": 15, "int4": 31, "int8": 63}
+
+_INDEXED: Final = frozenset({"trace_id", "dedupe_key"})
+"""Texts that the target indexes, besides those in lists."""
 
 _REFERENCES: Final[Mapping[str, Callable[[str, str], UUID]]] = {
     "schedule_id": ids.schedule_id,
@@ -100,13 +103,16 @@ class OwnFields:
             case "bool":
                 found = _typed(value, bool, key, "bool")
             case "text[]":
-                found = tuple(_text(item, f"{key}[]") for item in _typed(value, list, key, "array"))
+                items = _typed(value, list, key, "array")
+                found = tuple(indexed(_text(item, f"{key}[]"), f"{key}[]") for item in items)
             case "uuid":
                 found = _reference(column, tenant, _text(value, key), key)
             case _:
                 found = _text(value, key)
                 if column in self._words:
                     found = choice(found, self._words[column], key)
+                elif column in _INDEXED:
+                    found = indexed(found, key)
         return found
 
     def _whole(self, column: str, key: str, value: object, bits: int) -> int:

@@ -4,6 +4,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from migrator.sources.profile import Context, Note, Rejected
+from migrator.sources.shapes import LONGEST_TENANT, indexed
 from migrator.sources.stellaops import names
 from migrator.values import identity
 
@@ -17,14 +18,19 @@ def tenant_of(value: str | None, context: Context, notes: list[Note], selector: 
     Raises ``Rejected`` where there is none at all.
     """
     if value and value.strip(_BLANK):
-        return value
+        return indexed(value, "tenantId", LONGEST_TENANT)
     if selector and selector.strip(_BLANK):
         notes.append(Note("tenant-from-selector", "tenantId"))
-        return selector
+        return indexed(selector, "tenantId", LONGEST_TENANT)
     if context.default_tenant:
         notes.append(Note("tenant-defaulted", "tenantId"))
         return context.default_tenant
     raise Rejected("no-tenant", "tenantId", "a tenant, or the setting default_tenant")
+
+
+def first_said(*values: str | None) -> str | None:
+    """Return the first text with something in it."""
+    return next((value for value in values if value and value.strip(_BLANK)), None)
 
 
 def compare_ids(key: object, inner: object, notes: list[Note], path: str = "id") -> None:
@@ -45,10 +51,10 @@ def version_of(value: str | None, known: str, notes: list[Note]) -> str | None:
     return version
 
 
-def own_id(source_id: str) -> str | None:
-    """Return the ``id`` that the source writes beside a text ``_id``."""
-    key = identity.parse_source_id(source_id)
-    return key if isinstance(key, str) else None
+def keys_of(source_id: str | None) -> tuple[object, str | None]:
+    """Return the ``_id``, and the ``id`` that the source writes beside it where that is a text."""
+    key = identity.parse_source_id(str(source_id))
+    return key, key if isinstance(key, str) else None
 
 
 @lru_cache(maxsize=16_384)

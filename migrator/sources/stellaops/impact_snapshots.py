@@ -57,12 +57,13 @@ def decode(document: Document, context: Context) -> Decoded:
     chosen = found.selector
     tenant = ids.tenant_of(found.tenant_id, context, notes, None if chosen is None else chosen.tenant_id)
     source_id = identity.source_id(found.key)
+    run = text(found.run_id, "runId")
     row = ImpactSnapshot(
         id=identity.row_id("impact_snapshots", tenant, names.IMPACT_SNAPSHOTS, source_id),
         tenant_id=tenant,
         source=SOURCE,
         source_id=source_id,
-        run_id=None if found.run_id is None else ids.run_id(tenant, found.run_id),
+        run_id=None if run is None else ids.run_id(tenant, run),
         snapshot_id=text(found.snapshot_id, "snapshotId"),
         selector=None if chosen is None else selectors.stored(document["selector"], chosen, "selector", notes),
         images=None if found.images is None else jsonb.encode(document["images"]),

@@ -7,7 +7,7 @@ import msgspec
 from migrator.records.lock import Lock
 from migrator.records.residue import attach_extra, residue_of
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows, Skipped
-from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, read, text
+from migrator.sources.shapes import Int64, Moment, Shape, filled, indexed, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
@@ -54,7 +54,7 @@ def decode(document: Document, context: Context) -> Decoded:
         expires = found.ttl_at
     if expires is not None and expires <= context.as_of and not context.carry_expired_locks:
         raise Skipped(EXPIRED)
-    key = f"{tenant}/{resource}"
+    key = f"{tenant}/{indexed(resource, 'resource')}"
     row = Lock(
         id=identity.row_id("locks", tenant, names.LOCKS, source_id),
         tenant_id=tenant,

@@ -10,7 +10,7 @@ from migrator.records.policy_job import PolicyJob
 from migrator.records.residue import attach_extra, residue_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import choice, filled, keys, known_paths, plain, read, text
+from migrator.sources.shapes import choice, filled, indexed, keys, known_paths, plain, read, text
 from migrator.sources.stellaops import ids, measures, names, policy_snake
 from migrator.sources.stellaops.policy_shapes import Inputs, JobDocument, SnakeDocument, Stats, StatusDocument
 from migrator.values import identity, jsonb
@@ -77,6 +77,7 @@ def common(
 ) -> dict[str, Any]:
     """Return the columns that status documents and work items share."""
     status = choice(found.status, names.POLICY_STATUSES, "status")
+    run_id = text(found.run_id, "runId")
     if status != found.status:
         notes.append(Note("alias", "status"))
     return {
@@ -87,7 +88,7 @@ def common(
         "mode": None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
         "priority": None if found.priority is None else choice(found.priority, names.POLICY_PRIORITIES, "priority"),
         "status": status,
-        "run_id": text(found.run_id, "runId"),
+        "run_id": run_id and indexed(run_id, "runId"),
         "inputs": None if found.inputs is None else jsonb.encode(document["inputs"]),
         "metadata": None if found.metadata is None else jsonb.encode(document["metadata"]),
         "requested_by": text(found.requested_by, "requestedBy"),
@@ -141,12 +142,13 @@ def encode_run(rows: Rows) -> Document:
 def encode_job(rows: Rows) -> Document:
     """Return the work item of a row."""
     row: Any = rows[0]
+    key, own_id = ids.keys_of(row.source_id)
     return filled(
         _JOB_NAMES,
         (
-            identity.parse_source_id(row.source_id),
+            key,
             row.schema_version,
-            ids.own_id(row.source_id),
+            own_id,
             row.tenant_id,
             row.policy_id,
             row.policy_version,

@@ -10,7 +10,7 @@ from typing import Any
 from migrator.records.policy_job import PolicyJob
 from migrator.sources.order import arranger
 from migrator.sources.profile import Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import choice, filled, keys, plain, read
+from migrator.sources.shapes import choice, filled, indexed, keys, plain, read
 from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops.policy_shapes import SnakeDocument, SnakeInputs, SnakeStats
 from migrator.values import identity, jsonb
@@ -40,7 +40,7 @@ def decode(document: Document, context: Context) -> Decoded:
     """Return the row; the document's ``_id`` is the name of the run."""
     found = read(document, SnakeDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(found.tenant or found.tenant_id or found.tenant_id_camel, context, notes)
+    tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes)
     source_id = identity.source_id(found.key)
     status = choice(found.status, names.POLICY_STATUSES, "status")
     if status != found.status:
@@ -54,7 +54,7 @@ def decode(document: Document, context: Context) -> Decoded:
         policy_version=found.policy_version,
         mode=None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
         status=status,
-        run_id=found.key if type(found.key) is str else None,
+        run_id=indexed(found.key, "_id") if type(found.key) is str else None,
         inputs=None if found.inputs is None else jsonb.encode(_renamed(document["inputs"], _TO_CAMEL)),
         stats=None if found.stats is None else jsonb.encode(_renamed(document["stats"], _TO_CAMEL)),
         schema_version=names.POLICY_SNAKE_VERSION,

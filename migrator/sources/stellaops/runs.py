@@ -11,7 +11,7 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rejected, Rows
-from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, read, required, text
+from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, plain, read, required, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
@@ -139,13 +139,14 @@ def decode(document: Document, context: Context) -> Decoded:
     if found.stats is not None and stats is not None and b":-" in stats:
         _note_negative(found.stats, notes)
     started, finished = found.started_at, found.finished_at
+    schedule, retried = text(found.schedule_id, "scheduleId"), text(found.retry_of, "retryOf")
     row = Run(
         id=identity.row_id("runs", tenant, names.RUNS, source_id),
         tenant_id=tenant,
         source=SOURCE,
         source_id=source_id,
-        schedule_id=None if found.schedule_id is None else ids.schedule_id(tenant, found.schedule_id),
-        retry_of=None if found.retry_of is None else ids.run_id(tenant, found.retry_of),
+        schedule_id=None if schedule is None else ids.schedule_id(tenant, schedule),
+        retry_of=None if retried is None else ids.run_id(tenant, retried),
         cause=None if found.trigger is None else _cause(found.trigger, notes),
         state=choice(found.state, names.RUN_STATES, "state"),
         created_at=required(found.created_at, "createdAt"),
@@ -157,8 +158,9 @@ def decode(document: Document, context: Context) -> Decoded:
         deltas=None if found.deltas is None else jsonb.encode(document["deltas"]),
         error=text(found.error, "error"),
         schema_version=ids.version_of(found.schema_version, names.RUN_VERSION, notes),
-        **({} if OWN.keys.isdisjoint(document) else _own(document, tenant)),
     )
+    if not OWN.keys.isdisjoint(document):
+        row = msgspec.structs.replace(row, **_own(document, tenant))
     if row.state != found.state:
         notes.append(Note("alias", "state"))
     return Decoded((row,), tuple(notes))
@@ -168,7 +170,7 @@ def _cause(word: str, notes: list[Note]) -> str:
     cause = names.RUN_CAUSES.get(word)
     if cause is None:
         notes.append(Note("unknown-cause", "trigger"))
-        return word
+        return plain(word, "trigger")
     if cause != word:
         notes.append(Note("alias", "trigger"))
     return cause
@@ -197,12 +199,13 @@ def _own(document: Document, tenant: str) -> dict[str, Any]:
 def encode(rows: Rows) -> Document:
     """Return the document of a run."""
     row: Any = rows[0]
+    key, own_id = ids.keys_of(row.source_id)
     document = filled(
         _NAMES,
         (
-            identity.parse_source_id(row.source_id),
+            key,
             row.schema_version,
-            ids.own_id(row.source_id),
+            own_id,
             row.tenant_id,
             ids.schedule_text(row.schedule_id),
             row.cause,

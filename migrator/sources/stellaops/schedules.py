@@ -10,7 +10,7 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, plain, read, text
+from migrator.sources.shapes import Moment, Shape, choice, filled, indexed, keys, known_paths, plain, read, text
 from migrator.sources.stellaops import cron, ids, measures, names, selector
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
@@ -133,7 +133,7 @@ def decode(document: Document, context: Context) -> Decoded:
         "tenant_id": tenant,
         "source": SOURCE,
         "source_id": source_id,
-        "name": plain(found.name, "name"),
+        "name": indexed(found.name, "name"),
         "enabled": enabled,
         "status": _status(enabled=enabled),
         "mode": _mode(found.mode, notes),
@@ -143,7 +143,9 @@ def decode(document: Document, context: Context) -> Decoded:
         "only_if": None if found.only_if is None else jsonb.encode(document["onlyIf"]),
         "notify": None if found.notify is None else jsonb.encode(document["notify"]),
         "limits": None if found.limits is None else jsonb.encode(document["limits"]),
-        "subscribers": None if found.subscribers is None else tuple(found.subscribers),
+        "subscribers": None
+        if found.subscribers is None
+        else tuple(plain(who, "subscribers[]") for who in found.subscribers),
         "schema_version": ids.version_of(found.schema_version, names.SCHEDULE_VERSION, notes),
         "created_at": found.created_at,
         "created_by": text(found.created_by, "createdBy"),
@@ -195,7 +197,7 @@ def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note]) -> 
         source_id=schedule.source_id,
         schedule_id=schedule.id,
         kind="cron",
-        cron_expression=line,
+        cron_expression=plain(line, path),
         cron_dialect=names.CRON_DIALECT,
         timezone=evaluable.zone,
         enabled=schedule.enabled,
@@ -206,13 +208,14 @@ def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note]) -> 
 def encode(rows: Rows) -> Document:
     """Return the document of a schedule and its trigger."""
     row: Any = rows[0]
+    key, own_id = ids.keys_of(row.source_id)
     trigger: Any = rows[1] if len(rows) > 1 else None
     document = filled(
         _NAMES,
         (
-            identity.parse_source_id(row.source_id),
+            key,
             row.schema_version,
-            ids.own_id(row.source_id),
+            own_id,
             row.tenant_id,
             row.name,
             row.enabled,
