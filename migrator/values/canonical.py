@@ -8,7 +8,6 @@ itself tells orders apart. Dates count in milliseconds, as in BSON.
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 import bson
 from bson.code import Code
@@ -16,14 +15,14 @@ from bson.dbref import DBRef
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
-from migrator.values.document import OPTIONS, with_doubles
+from migrator.values.document import OPTIONS, Value, with_doubles
 
 _PLAIN = frozenset({str, int, float, bool, type(None), datetime, ObjectId, Int64})
 EXACT = _PLAIN - {float}
 """Types of which two equal values are the same; a double is not (0.0 and -0.0)."""
 
 
-def canonical(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
+def canonical(value: Value) -> bytes:
     """Return bytes that are equal exactly for the same values; raises what ``bson`` raises for others."""
     ordered = _sorted(value)
     if isinstance(value, Mapping) and isinstance(value.get("_id"), Mapping):
@@ -34,14 +33,14 @@ def canonical(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
         return bson.encode({"": with_doubles(ordered)}, codec_options=OPTIONS)
 
 
-def same(left: Any, right: Any) -> bool:  # noqa: ANN401 - any BSON value
+def same(left: Value, right: Value) -> bool:
     """Tell whether two values are the same in type and content."""
     if type(left) is type(right) and type(left) in EXACT and left == right:
         return True
     return canonical(left) == canonical(right)
 
 
-def _sorted(value: Any) -> Any:  # noqa: ANN401 - any BSON value
+def _sorted(value: Value) -> Value:
     kind = type(value)
     if kind is dict:
         # Python orders text by code point, which is the order of its UTF-8 bytes.

@@ -7,13 +7,14 @@ tested: a change here separates every migrated database from its source.
 import re
 from functools import lru_cache
 from hashlib import sha1, sha256
-from typing import Any, Final
+from typing import Final
 from uuid import NAMESPACE_URL, UUID, SafeUUID, uuid5
 
 from bson.binary import UUID_SUBTYPE, Binary
 from bson.objectid import ObjectId
 
 from migrator.values import extended
+from migrator.values.document import Value
 
 ROOT: Final = uuid5(NAMESPACE_URL, "urn:migrator:scheduler")
 """The namespace of the namespaces: each target table has ``uuid5(ROOT, table)``."""
@@ -33,7 +34,7 @@ _V5_MASK: Final = ~((0xF << 76) | (0x3 << 62)) & ((1 << 128) - 1)
 _V5_BITS: Final = (0x5 << 76) | (0x2 << 62)
 
 
-def source_id(_id: Any) -> str:  # noqa: ANN401 - any BSON value
+def source_id(_id: Value) -> str:
     """Return the text of a document's ``_id``, another one for every other value and type.
 
     A string stands for itself; every other type, and a string that begins with ``{`` or holds NUL, becomes
@@ -47,7 +48,7 @@ def source_id(_id: Any) -> str:  # noqa: ANN401 - any BSON value
     return f"{_HEAD}{extended.dumps(_id)}}}"
 
 
-def parse_source_id(text: str) -> Any:  # noqa: ANN401 - any BSON value
+def parse_source_id(text: str) -> Value:
     """Return the ``_id`` of a ``source_id``; raises ``ValueError`` for a text that cannot be one."""
     if not text.startswith("{"):
         return text
@@ -73,7 +74,7 @@ def row_id(table: str, tenant: str, collection: str, source_id: str, *, keep_uui
     return uuid_of(int.from_bytes(digest[:_UUID_BYTES], "big") & _V5_MASK | _V5_BITS)
 
 
-def event_id(tenant: str, source: str, _id: Any) -> int:  # noqa: ANN401 - any BSON value
+def event_id(tenant: str, source: str, _id: Value) -> int:
     """Return the serial id of a migrated graph job event: 2^62 + 62 bits of SHA-256."""
     name = f"{tenant}\0{source}\0{source_id(_id)}".encode()
     return (1 << 62) | int.from_bytes(sha256(name).digest()[:8], "big") >> 2

@@ -12,10 +12,10 @@ from 1e16, or below 1e-5).
 
 import re
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 
+from migrator.values.document import Value
 from migrator.values.plain import plain, plain_tree
 
 _write = msgspec.json.Encoder(order="sorted", enc_hook=plain).encode
@@ -30,7 +30,7 @@ _T = ord("T")
 _DOUBLE_DIGITS = 15
 
 
-def encode(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
+def encode(value: Value) -> bytes:
     """Return the JSON text of a BSON value, as an application would write it.
 
     Lossy, deterministic and accepted by PostgreSQL: NaN and infinities become null, NUL becomes U+FFFD, for
@@ -43,7 +43,7 @@ def encode(value: Any) -> bytes:  # noqa: ANN401 - any BSON value
     return text
 
 
-def decode(text: bytes | str) -> Any:  # noqa: ANN401 - any JSON value
+def decode(text: bytes | str) -> Value:
     """Return the value as it stands in a jsonb column after the text was stored; raises ``msgspec.DecodeError``."""
     return _read(text)
 
@@ -67,7 +67,7 @@ def _number(text: str) -> float | int:
     return float(text) + 0.0 if len(fraction) > int(exponent) else int(Decimal(text))
 
 
-def _exact_number(text: str) -> Any:  # noqa: ANN401 - a number, or its text where no double holds it
+def _exact_number(text: str) -> Value:
     number = _number(text)
     if len(text) > _DOUBLE_DIGITS and Decimal(text) != Decimal(repr(number)):
         # Never from BSON: someone else wrote it. Kept, so that it cannot pass for the double next to it.

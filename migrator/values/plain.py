@@ -19,6 +19,7 @@ from bson.min_key import MinKey
 from bson.regex import Regex
 from bson.timestamp import Timestamp
 
+from migrator.values.document import Value
 from migrator.values.times import format_iso, from_bson
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -63,7 +64,7 @@ def plain(value: object) -> object:
     return _PLAIN.get(type(value), str)(value)
 
 
-def plain_tree(value: Any) -> Any:  # noqa: ANN401 - any BSON value
+def plain_tree(value: Value) -> Value:
     """Return the value in plain form at every level: dates as text, NUL replaced in text and keys."""
     if isinstance(value, str):
         return str(value).replace("\0", REPLACEMENT)

@@ -9,12 +9,14 @@ arrays element by element when they have the same length and else replaced as a 
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from migrator.values import jsonb, paths, typed
 from migrator.values.canonical import EXACT, same
+from migrator.values.document import Value
 
 EMPTY: Final = b"{}"
 
@@ -40,6 +42,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 _write = msgspec.json.Encoder(order="sorted").encode
+_path_of = attrgetter("path")
 _MISSING: Final = object()
 _KINDS: Final[dict[str, Kind]] = {"$absent": "absent", "$text": "nul", "$nan": "nan", "$object": "value"}
 """Of a typed form, by its marker; the rest is of another type."""
@@ -47,7 +50,7 @@ _KINDS: Final[dict[str, Kind]] = {"$absent": "absent", "$text": "nul", "$nan": "
 _finer_time = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{6}[0-9]*[1-9]").match
 
 
-def difference(document: Any, rebuilt: Any) -> bytes:  # noqa: ANN401 - any BSON value
+def difference(document: Value, rebuilt: Value) -> bytes:
     """Return the residue that turns ``rebuilt`` into ``document``; ``b"{}"`` when they are the same."""
     entries: dict[str, Any] = {}
     if type(document) is dict and type(rebuilt) is dict:
@@ -57,7 +60,7 @@ def difference(document: Any, rebuilt: Any) -> bytes:  # noqa: ANN401 - any BSON
     return _write(entries) if entries else EMPTY
 
 
-def apply(rebuilt: Any, residue: bytes) -> Any:  # noqa: ANN401 - any BSON value
+def apply(rebuilt: Value, residue: bytes) -> Value:
     """Return the document; ``rebuilt`` stays as it is. Raises ``ValueError`` when the residue does not fit it."""
     if residue == EMPTY:
         return rebuilt
@@ -83,13 +86,13 @@ def entries(residue: bytes) -> list[Entry]:
     if residue == EMPTY:
         return []
     found: list[Entry] = []
-    for text, form in sorted(jsonb.decode(residue).items()):
+    for text, form in jsonb.decode(residue).items():
         path = text.removeprefix("+")
-        found.append(Entry(path, paths.general(path), _kind(form, added=path is not text)))
-    return found
+        found.append(Entry(path, paths.general(path), _kind(form, added=path != text)))
+    return sorted(found, key=_path_of)
 
 
-def _own_child(node: Any, step: paths.Step, own: set[int]) -> Any:  # noqa: ANN401 - a document or an array
+def _own_child(node: Value, step: paths.Step, own: set[int]) -> Value:
     """Return the container at ``step`` as a copy that may be changed; it is copied once."""
     try:
         child = node[step]
@@ -119,7 +122,7 @@ def _compare_members(document: dict[str, Any], rebuilt: dict[str, Any], path: st
             found[paths.member(path, key)] = typed.ABSENT
 
 
-def _compare(value: Any, other: Any, path: str, found: dict[str, Any]) -> None:  # noqa: ANN401 - any BSON value
+def _compare(value: Value, other: Value, path: str, found: dict[str, Value]) -> None:
     if type(value) is dict and type(other) is dict:
         _compare_members(value, other, path, found)
     elif type(value) is list and type(other) is list and len(value) == len(other):
@@ -130,7 +133,7 @@ def _compare(value: Any, other: Any, path: str, found: dict[str, Any]) -> None: 
         found[path] = typed.write(value)
 
 
-def _kind(form: Any, *, added: bool) -> Kind:  # noqa: ANN401 - a typed form
+def _kind(form: Value, *, added: bool) -> Kind:
     if form is None:
         return "null"
     if added:

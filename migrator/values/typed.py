@@ -5,9 +5,11 @@ Text, booleans, null, arrays, documents, integers and everyday doubles stand for
 
 ==========
 ==========================================================================================================
-$absent    true: the document has no such member (only as a whole entry of a residue) $binary    base64, or
-[base64, subtype] $code      text, or [text, scope] $date      ISO-8601 text, or milliseconds since 1970
-outside years 1-9999 $decimal   digits, or the hexadecimal encoding where the digits would not give it back
+$absent    true: the document has no such member (only as a whole entry of a residue)
+$bid       a decimal's encoding in hexadecimal, where its digits would not give it back
+$binary    base64, or [base64, subtype]
+$code      text, or [text, scope] $date      ISO-8601 text, or milliseconds since 1970
+outside years 1-9999 $decimal   digits
 $double    text of a double that jsonb would change: NaN, infinities, -0.0, and what needs an exponent $long
 an int64 that would fit int32 $maxKey    true, as $minKey $nan       the 16 hexadecimal digits of an unusual
 NaN $object    [[key, value], ...]: a document with keys that begin with ``$`` or hold NUL, or whose order
@@ -36,7 +38,7 @@ from bson.regex import Regex
 from bson.timestamp import Timestamp
 
 from migrator.values import times
-from migrator.values.document import double_of
+from migrator.values.document import Value, double_of
 
 ABSENT: Final = {"$absent": True}
 
@@ -47,7 +49,7 @@ _LARGE: Final = 1e15
 _NAN: Final = struct.pack(">d", math.nan)
 
 
-def write(value: Any, *, ordered: bool = False) -> Any:  # noqa: ANN401 - any BSON value
+def write(value: Value, *, ordered: bool = False) -> Value:
     """Return the typed form; ``ordered`` keeps key order. Raises ``TypeError`` for what BSON lacks."""
     writer = _WRITERS.get(type(value))
     if writer is not None:
@@ -63,7 +65,7 @@ def write(value: Any, *, ordered: bool = False) -> Any:  # noqa: ANN401 - any BS
     raise TypeError(f"not a BSON type: {type(value).__name__}")
 
 
-def read(form: Any) -> Any:  # noqa: ANN401 - any BSON value
+def read(form: Value) -> Value:
     """Return the value of a typed form; raises ``ValueError`` for one that ``write`` does not make."""
     if isinstance(form, dict):
         if len(form) == 1:
@@ -81,29 +83,29 @@ def read(form: Any) -> Any:  # noqa: ANN401 - any BSON value
     return form
 
 
-def _same(value: Any) -> Any:  # noqa: ANN401 - JSON
+def _same(value: Value) -> Value:
     return value
 
 
-def _write_text(value: str) -> Any:  # noqa: ANN401 - JSON
+def _write_text(value: str) -> Value:
     return {"$text": value.split("\0")} if "\0" in value else value
 
 
-def _write_document(value: Mapping[str, Any], *, ordered: bool) -> Any:  # noqa: ANN401 - JSON
+def _write_document(value: Mapping[str, Value], *, ordered: bool) -> Value:
     if ordered or any(key.startswith("$") or "\0" in key for key in value):
         return {"$object": [[_write_text(key), write(item, ordered=ordered)] for key, item in value.items()]}
     return {key: write(item) for key, item in value.items()}
 
 
-def _write_int(value: int) -> Any:  # noqa: ANN401 - JSON
+def _write_int(value: int) -> Value:
     return value if -_INT64 <= value < _INT64 else _write_double(double_of(value))
 
 
-def _write_long(value: Int64) -> Any:  # noqa: ANN401 - JSON
+def _write_long(value: Int64) -> Value:
     return {"$long": int(value)} if -_INT32 <= value < _INT32 else int(value)
 
 
-def _write_double(value: float) -> Any:  # noqa: ANN401 - JSON
+def _write_double(value: float) -> Value:
     if _SMALL <= abs(value) < _LARGE or (value == 0 and math.copysign(1, value) > 0):
         return value
     if math.isnan(value) and struct.pack(">d", value) != _NAN:
@@ -111,11 +113,11 @@ def _write_double(value: float) -> Any:  # noqa: ANN401 - JSON
     return {"$double": repr(value)}
 
 
-def _read_nan(digits: str) -> Any:  # noqa: ANN401 - struct's own type
+def _read_nan(digits: str) -> Value:
     return struct.unpack(">d", bytes.fromhex(digits))[0]
 
 
-def _write_date(value: datetime) -> Any:  # noqa: ANN401 - JSON
+def _write_date(value: datetime) -> Value:
     return {"$date": times.format_iso(value if value.tzinfo else times.from_bson(value))}
 
 
@@ -123,35 +125,29 @@ def _read_date(content: str | int) -> datetime | DatetimeMS:
     return DatetimeMS(content) if isinstance(content, int) else times.to_bson(times.parse_iso(content))
 
 
-def _write_decimal(value: Decimal128) -> Any:  # noqa: ANN401 - JSON
+def _write_decimal(value: Decimal128) -> Value:
     digits = str(value)
-    return {"$decimal": digits if Decimal128(digits).bid == value.bid else value.bid.hex()}
+    return {"$decimal": digits} if Decimal128(digits).bid == value.bid else {"$bid": value.bid.hex()}
 
 
-def _read_decimal(digits: str) -> Decimal128:
-    return Decimal128.from_bid(bytes.fromhex(digits)) if len(digits) == _BID_DIGITS else Decimal128(digits)
-
-
-def _write_binary(value: bytes) -> Any:  # noqa: ANN401 - JSON
+def _write_binary(value: bytes) -> Value:
     text = b64encode(value).decode()
     subtype = value.subtype if isinstance(value, Binary) else 0
     return {"$binary": [text, subtype] if subtype else text}
 
 
-def _read_binary(content: Any) -> bytes:  # noqa: ANN401 - JSON
+def _read_binary(content: Value) -> bytes:
     return b64decode(content) if isinstance(content, str) else Binary(b64decode(content[0]), content[1])
 
 
-def _write_code(value: Code) -> Any:  # noqa: ANN401 - JSON
+def _write_code(value: Code) -> Value:
     text = _write_text(str(value))
-    return {"$code": text if value.scope is None else [text, write(value.scope)]}
+    return {"$code": text if value.scope is None else [text, write(value.scope, ordered=True)]}
 
 
-def _read_code(content: Any) -> Code:  # noqa: ANN401 - JSON
+def _read_code(content: Value) -> Code:
     return Code(read(content[0]), read(content[1])) if isinstance(content, list) else Code(read(content))
 
-
-_BID_DIGITS: Final = 32
 
 _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
     str: _write_text,
@@ -172,10 +168,11 @@ _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
 }
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "$bid": lambda digits: Decimal128.from_bid(bytes.fromhex(digits)),
     "$binary": _read_binary,
     "$code": _read_code,
     "$date": _read_date,
-    "$decimal": _read_decimal,
+    "$decimal": Decimal128,
     "$double": float,
     "$long": Int64,
     "$maxKey": lambda _: MaxKey(),
