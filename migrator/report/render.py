@@ -90,6 +90,7 @@ def _environment(*, autoescape: bool) -> jinja2.Environment:
         "capital": lambda text: text[:1].upper() + text[1:],
         "code": _code,
         "duration": words.milliseconds,
+        "loss": words.loss,
         "number": words.number,
         "short": _short,
         "status": lambda status: words.STATUS_WORDS[status],

@@ -137,11 +137,12 @@ def _places(result: Result) -> list[Place]:
     places = []
     for one in result.evidence.moved:
         skipped = sum(one.skipped.values())
+        rules = f" ({', '.join(one.skipped)})" if skipped else ""
         parts = [
             ("clean", "equal", one.clean),
             ("residue", "equal, with residue", one.matched - one.clean),
             ("aside", "in quarantine", one.quarantined),
-            ("skipped", "left behind by rule", skipped),
+            ("skipped", f"left behind by rule{rules}", skipped),
             ("apart", "missing or not equal", one.missing + one.differing),
         ]
         note = [f"{words.number(count)} {label}" for kind, label, count in parts if count and kind != "clean"]

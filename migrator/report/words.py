@@ -19,6 +19,14 @@ VERDICT_WORDS: Final[dict[Verdict, str]] = {
     "unverified": "Not proven",
 }
 
+LOSS_WORDS: Final[dict[str, str]] = {
+    "nan": "a number JSON does not have (NaN, an infinity)",
+    "nul": "a text with NUL, which PostgreSQL refuses",
+    "precision": "a time finer than a microsecond, or a number with more digits",
+    "type": "a BSON type that the column does not tell apart",
+}
+"""Kinds of the loss ledger (``values.residue``) in words."""
+
 _LONGEST_KEY: Final = 96
 _SPACES: Final = "\u202f\u00a0"
 _SECOND: Final = 1_000
@@ -38,6 +46,11 @@ def counted(value: int, one: str, many: str | None = None) -> str:
 def listed(names: list[str]) -> str:
     """Join names as a sentence does: ``a, b and c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def loss(kind: str) -> str:
+    """Return a kind of the loss ledger in words."""
+    return LOSS_WORDS.get(kind, kind)
 
 
 def milliseconds(value: int) -> str:
@@ -88,7 +101,9 @@ def sentence(result: Result) -> str:
     if verdict == "equal":
         return f"{equal}."
     if verdict == "equal-but-quarantine":
-        return f"{equal}; {aside} could not be carried over and wait for a decision."
+        moved = "Everything that was moved is equal" if compared else equal
+        waits = "waits" if result.evidence.quarantined == 1 else "wait"
+        return f"{moved}; {aside} could not be carried over and {waits} for a decision."
     if verdict == "different":
         failed = counts["failed"]
         if not failed:

@@ -46,7 +46,7 @@ def sides_compared(
     return Found(
         outcome=judge(wrong=bool(total), unsure=unsure(context)),
         counts={unit: sum(counted(one) for one in comparisons), "differences": total},
-        cells=squares(outcomes, figures, unit),
+        cells=squares(context, outcomes, figures, unit),
         tallies=tuple(tallies),
         findings=tuple(findings[: context.listed]),
         findings_total=total,
@@ -85,14 +85,20 @@ def _tallies(one: CollectionComparison, sides: tuple[Side, ...]) -> list[Tally]:
     ]
 
 
-def squares(outcomes: dict[str, list[Outcome]], figures: dict[str, int], unit: str) -> tuple[Cell, ...]:
-    """Return one square per table of the target; of several collections in one table the worst outcome counts."""
+def squares(
+    context: Context, outcomes: dict[str, list[Outcome]], figures: dict[str, int], unit: str
+) -> tuple[Cell, ...]:
+    """Return the squares of a check: of several collections in one table the worst outcome counts.
+
+    A table that no collection feeds is not applicable; one that is fed and has no outcome here stays uncovered.
+    """
+    fed = {table for one in context.comparison.collections for table in one.tables}
     cells = []
     for record in ALL:
         table = record.table
         if table in outcomes:
             cells.append(Cell(table=table, outcome=_worst(outcomes[table]), count=figures[table], unit=unit))
-        else:
+        elif table not in fed:
             cells.append(Cell(table=table, outcome=not_applicable(NO_COLLECTION)))
     return tuple(cells)
 

@@ -37,6 +37,9 @@ RULINGS: Final[dict[str, Ruling]] = {
     "unknown-zone": Ruling(
         "a time zone that is not known", "the schedule is loaded without a trigger; the residue keeps it"
     ),
+    "unusable-reference": Ruling(
+        "a reference that is no usable id", "the column stays null; the residue keeps the original"
+    ),
     "unusable-cron": Ruling(
         "a cron text that no dialect can evaluate", "the schedule is loaded without a trigger; the residue keeps it"
     ),

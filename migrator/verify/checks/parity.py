@@ -173,7 +173,7 @@ def figures_agree(context: Context) -> Found:
     return Found(
         outcome=judge(wrong=bool(tallies), unsure=doubts),
         counts={"figures": sum(one.compared for one in results), "differing": sum(tally.count for tally in tallies)},
-        cells=squares(outcomes, figures, "figures"),
+        cells=squares(context, outcomes, figures, "figures"),
         tallies=tuple(tallies),
         findings=tuple(findings[: context.listed]),
         findings_total=sum(one.differing_total for one in results),

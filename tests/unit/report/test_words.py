@@ -36,7 +36,7 @@ def result(*outcomes: tuple[str, Outcome], broke: bool = False, aside: int = 0, 
         (result(("parity", PASSED)), "Nothing was lost or changed."),
         (
             result(("parity", PASSED), aside=3),
-            "Nothing was lost or changed; 3 documents could not be carried over and wait for a decision.",
+            "Everything that was moved is equal; 3 documents could not be carried over and wait for a decision.",
         ),
         (
             result(("schema", PASSED), ("parity", not_applicable("fresh start"))),

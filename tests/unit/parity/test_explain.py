@@ -1,0 +1,42 @@
+"""Words for a few differences: paths and types, no values unless asked for."""
+
+from bson import Int64
+
+from migrator.parity.explain import explain
+
+SECRET = "hunter2"
+
+
+def test_paths_and_types_are_named_and_values_are_not() -> None:
+    said = explain(
+        {"a": 1, "b": {"c": [1, {"d": SECRET}]}, "x": None, "y": [1]},
+        {"a": 1.0, "b": {"c": [1, {"d": "other"}], "e.f": SECRET}, "y": [1, 2]},
+    )
+    assert said == (
+        "a is int in the source and float in the target",
+        "b.c[1].d differs (str)",
+        "b.e.f is only in the target",
+        "x is only in the source",
+        "y[1] is only in the target",
+    )
+    assert SECRET not in " ".join(said)
+
+
+def test_values_are_quoted_when_asked_for() -> None:
+    assert explain({"a": 1}, {"a": 2}, values=True) == ("a differs (int): 1 and 2",)
+
+
+def test_many_lines_are_cut_and_counted() -> None:
+    said = explain({str(n): n for n in range(20)}, {str(n): n + 1 for n in range(20)}, lines=3)
+    assert len(said) == 4
+    assert said[-1] == "and 17 more"
+
+
+def test_values_that_are_not_documents() -> None:
+    assert explain(1, "1") == ("the document is int in the source and str in the target",)
+
+
+def test_types_of_numbers_are_told_apart_and_the_unseen_is_admitted() -> None:
+    assert explain({"a": 1}, {"a": Int64(1)}) == ("a is int in the source and Int64 in the target",)
+    assert explain({"a": 0.0}, {"a": -0.0})[0].startswith("the same to the eye")
+    assert explain({"a": float("nan")}, {"a": float("nan")})[0].startswith("the same to the eye")

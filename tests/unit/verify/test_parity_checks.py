@@ -1,0 +1,196 @@
+"""The area parity: for each kind of trouble the one check that must turn red, and no other."""
+
+import ast
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import migrator
+from migrator.config import Settings
+from migrator.parity.model import (
+    AggregateDifference,
+    AggregateResult,
+    CauseCount,
+    CollectionComparison,
+    ColumnCount,
+    Difference,
+    LossCount,
+    NoteCount,
+    ParityOutcome,
+    QuarantineCount,
+    Side,
+)
+from migrator.result import Result, Status, build
+from migrator.verify.checks.parity import CHECKS
+from migrator.verify.context import Context
+from migrator.verify.rulings import RULINGS, ruling
+from migrator.verify.runner import Request, verify
+
+RUNS = CollectionComparison(
+    collection="runs",
+    tables=("runs",),
+    documents=10,
+    matched=9,
+    quarantined=1,
+    rows=9,
+    clean=7,
+    residue=2,
+    columns=(ColumnCount(table="runs", column="id", compared=9, differing=0),),
+    quarantine=(QuarantineCount(reason="bad-date", path="createdAt", expected="a time", count=1, keys=("r1",)),),
+    notes=(NoteCount(kind="orphan", path="schedule_id", count=2, keys=("r2",)),),
+    losses=(LossCount(path="createdAt", kind="precision", count=2),),
+)
+FIGURES = AggregateResult(collection="runs", table="runs", measure="state", kind="group", tenants=1, compared=4)
+EQUAL = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(FIGURES,))
+
+
+def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
+    monkeypatch.setattr(Context, "comparison", outcome)
+    return verify(Settings(), Request(run_name="r"), checks=CHECKS)
+
+
+def with_runs(**changes: object) -> ParityOutcome:
+    return msgspec.structs.replace(EQUAL, collections=(msgspec.structs.replace(RUNS, **changes),))
+
+
+def difference(side: Side, path: str = "state") -> dict[str, object]:
+    place = {"table": "runs", "path": path, "side": side, "cause": "text"}
+    return {
+        "causes": (CauseCount(**place, count=3),),  # type: ignore[arg-type]
+        "differences": (Difference(collection="runs", source_id="r3", **place),),  # type: ignore[arg-type]
+    }
+
+
+def statuses(result: Result) -> dict[str, Status]:
+    return {check.id: check.outcome.status for check in result.evidence.checks}
+
+
+def red(result: Result) -> set[str]:
+    return {name for name, status in statuses(result).items() if status != "passed"}
+
+
+def test_nothing_is_red_when_all_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = verified(EQUAL, monkeypatch)
+    assert red(result) == set()
+    assert result.exit_status() == 8
+    assert result.verdict() == "equal-but-quarantine"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "check"),
+    [
+        (with_runs(matched=8, differing=1, **difference("row")), "parity.rows"),
+        (with_runs(matched=8, differing=1, **difference("document")), "parity.round-trip"),
+        (with_runs(extra=3, **difference("extra", "")), "parity.extra"),
+        (with_runs(matched=8, missing=1, **difference("missing", "")), "parity.documents"),
+        (with_runs(losses=(LossCount(path="name", kind="nul", count=1, kept=False),)), "parity.losses"),
+        (
+            msgspec.structs.replace(
+                EQUAL,
+                aggregates=(
+                    msgspec.structs.replace(
+                        FIGURES,
+                        differing=(AggregateDifference(tenant="a", label="x", source="1", target="2"),),
+                        differing_total=1,
+                    ),
+                ),
+            ),
+            "parity.aggregates",
+        ),
+    ],
+)
+def test_each_trouble_turns_its_own_check_red(
+    trouble: ParityOutcome, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = verified(trouble, monkeypatch)
+    assert red(result) == {check}
+    assert statuses(result)[check] == "failed"
+    assert result.exit_status() & 1
+    assert sum(one.findings_total for one in result.evidence.checks if one.id == check) or check == "parity.losses"
+    named = next(one for one in result.evidence.checks if one.id == check)
+    assert named.tallies
+    assert all(tally.fix for tally in named.tallies)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        with_runs(documents=11),  # one document is nowhere
+        with_runs(matched=8),  # one was forgotten
+        with_runs(matched=8, differing=1),  # one differs, and nobody says where
+    ],
+)
+def test_a_sum_that_does_not_come_out_even_is_a_failure(
+    trouble: ParityOutcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert red(verified(trouble, monkeypatch)) == {"parity.documents"}
+
+
+def test_what_was_not_compared_is_unverified_everywhere_and_in_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = CollectionComparison(collection="locks", tables=("locks",), unverified="its copy is unfinished")
+    result = verified(msgspec.structs.replace(EQUAL, collections=(RUNS, other)), monkeypatch)
+    assert statuses(result)["parity.rows"] == "unverified"
+    rows = next(check for check in result.evidence.checks if check.id == "parity.rows")
+    squares = {cell.table: cell.outcome for cell in rows.cells}
+    assert squares["locks"].reason == "its copy is unfinished"
+    assert squares["runs"].status == "passed"
+    assert squares["handlers"].status == "not-applicable"
+    assert result.exit_status() == 12
+
+
+def test_an_empty_source_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = ParityOutcome(profile="stellaops/1", collections=())
+    assert statuses(verified(empty, monkeypatch))["parity.documents"] == "unverified"
+
+
+def test_figures_that_could_not_be_computed_are_unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    unsure = msgspec.structs.replace(FIGURES, unverified="too many", compared=0)
+    result = verified(msgspec.structs.replace(EQUAL, aggregates=(unsure,)), monkeypatch)
+    assert red(result) == {"parity.aggregates"}
+    assert statuses(result)["parity.aggregates"] == "unverified"
+
+
+def test_unknown_collections_are_said_to_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = verified(msgspec.structs.replace(EQUAL, unknown_collections=("audit_old",)), monkeypatch)
+    assert result.evidence.left_out == ("collection audit_old is in no profile: not copied, so not compared",)
+
+
+def test_settled_findings_are_listed_with_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = verified(EQUAL, monkeypatch)
+    settled = [tally for check in result.evidence.checks for tally in check.tallies]
+    assert [(one.severity, one.cause, one.count, one.keys) for one in settled] == [("settled", "orphan", 2, ("r2",))]
+
+
+def test_examples_are_cut_and_counts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = tuple(
+        Difference(collection="runs", source_id=f"r{n:04}", side="row", table="runs", path="state", cause="text")
+        for n in range(1_500)
+    )
+    cause = CauseCount(table="runs", path="state", side="row", cause="text", count=5_000)
+    trouble = with_runs(documents=5_001, matched=0, differing=5_000, causes=(cause,), differences=many)
+    check = next(one for one in verified(trouble, monkeypatch).evidence.checks if one.id == "parity.rows")
+    assert (len(check.findings), check.findings_total, check.tallies[0].count) == (1_000, 5_000, 5_000)
+    assert check.tallies[0].keys == ("r0000", "r0001", "r0002", "r0003", "r0004")
+
+
+def test_the_result_is_the_same_when_it_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = verified(EQUAL, monkeypatch)
+    assert build(result.evidence, result.run) == result
+
+
+def test_every_note_of_the_profiles_has_a_ruling() -> None:
+    """Kinds that are written out in the code; an unknown one is shown by its own name."""
+    kinds = {
+        node.args[0].value
+        for file in (Path(migrator.__file__).parent / "sources").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Note"
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert kinds
+    assert kinds - set(RULINGS) == set()
+    assert ruling("never-heard-of").title == "never heard of"

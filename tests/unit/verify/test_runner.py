@@ -1,0 +1,145 @@
+"""The runner: every check's outcome reaches the result, also when the check ends in an error."""
+
+from pathlib import Path
+
+import pytest
+
+from migrator.config import MongoSettings, Settings
+from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
+from migrator.result import FAILED, PASSED, Outcome, Quarantined, Result, not_applicable, unverified
+from migrator.verify.areas import AREAS, every_check
+from migrator.verify.check import CheckSpec, Found, judge
+from migrator.verify.context import Context
+from migrator.verify.runner import Request, make_folder, verify
+
+NOWHERE = Settings(mongo=MongoSettings())
+
+
+def spec(name: str, outcome: Outcome | None = None, error: Exception | None = None) -> CheckSpec:
+    def run(context: Context) -> Found:
+        with context.timed("shared"):
+            pass
+        if error is not None:
+            raise error
+        return Found(outcome=outcome or PASSED)
+
+    return CheckSpec(id=name, title="it holds", run=run)
+
+
+def run(*specs: CheckSpec, request: Request | None = None) -> Result:
+    return verify(NOWHERE, request or Request(run_name="r"), checks=specs)
+
+
+@pytest.mark.parametrize("outcome", [PASSED, FAILED, unverified("x"), not_applicable("y")])
+def test_outcomes_are_kept(outcome: Outcome) -> None:
+    result = run(spec("schema.a", outcome))
+    assert [check.outcome for check in result.evidence.checks] == [outcome]
+    assert not result.evidence.checks[0].broke
+
+
+def test_an_unreachable_server_leaves_its_check_unverified_and_the_others_go_on() -> None:
+    result = run(spec("schema.a", error=UnreachableError("the target went away")), spec("schema.b"))
+    first, second = result.evidence.checks
+    assert first.outcome == unverified("the target went away")
+    assert first.broke
+    assert second.outcome == PASSED
+    assert result.exit_status() == 20
+
+
+def test_a_refusal_is_unverified_without_being_a_failure_of_the_tool() -> None:
+    result = run(spec("parity.a", error=RefusedError("nothing was copied yet")))
+    assert result.exit_status() == 4
+
+
+def test_a_fault_of_a_check_is_unverified_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(spec("schema.a", error=KeyError("secret value")))
+    assert result.evidence.checks[0].outcome == unverified("the check itself is faulty: KeyError")
+    assert result.exit_status() == 20
+    assert "verify.check_broke" in capsys.readouterr().err
+
+
+def test_missing_settings_end_the_verification() -> None:
+    with pytest.raises(ConfigurationError):
+        run(spec("schema.a", error=ConfigurationError("postgres.dsn is not set")))
+
+
+@pytest.mark.parametrize(
+    ("request_", "made", "skipped"),
+    [
+        (Request(), ["schema.a", "parity.a"], set()),
+        (Request(only=("schema",)), ["schema.a"], {"parity"}),
+        (Request(skip=("schema",)), ["parity.a"], {"schema"}),
+        (Request(only=("schema", "parity"), skip=("parity",)), ["schema.a"], {"parity"}),
+    ],
+)
+def test_areas_that_were_left_out_are_skipped_never_passed(
+    request_: Request, made: list[str], skipped: set[str]
+) -> None:
+    result = run(spec("schema.a"), spec("parity.a"), request=request_)
+    assert [check.id for check in result.evidence.checks] == made
+    standing = {area.name: area.standing for area in result.evidence.areas}
+    assert {name for name, one in standing.items() if one == "skipped"} == skipped
+    assert result.exit_status() == (4 if skipped else 0)
+    assert result.evidence.policy.only == request_.only
+
+
+def test_areas_without_checks_are_absent_and_set_no_bit() -> None:
+    result = run(spec("schema.a"))
+    standing = {area.name: area.standing for area in result.evidence.areas}
+    assert list(standing) == list(AREAS)
+    assert {name for name, one in standing.items() if one == "absent"} == set(AREAS) - {"schema"}
+    assert result.exit_status() == 0
+
+
+@pytest.mark.parametrize(
+    "request_", [Request(only=("pariti",)), Request(skip=("pariti",)), Request(fail_on=("pariti",))]
+)
+def test_an_unknown_area_is_refused_with_the_nearest_name(request_: Request) -> None:
+    with pytest.raises(UsageError, match="no such area; did you mean parity"):
+        run(spec("schema.a"), request=request_)
+
+
+def test_two_runs_differ_only_in_their_run_section() -> None:
+    first, second = run(spec("schema.a", FAILED)), run(spec("schema.a", FAILED), request=Request(run_name="other"))
+    assert first.evidence == second.evidence
+    assert first.digest == second.digest
+    assert first.run != second.run
+
+
+def test_the_parts_that_checks_found_are_put_together() -> None:
+    def find(_context: Context) -> Found:
+        return Found(outcome=PASSED, quarantine=(Quarantined(collection="runs", reason="r", count=2),), left_out=("x",))
+
+    two = [CheckSpec(id=f"parity.{name}", title="t", run=find) for name in "ab"]
+    evidence = run(*two).evidence
+    assert evidence.quarantined == 4
+    assert evidence.left_out == ("x", "x")
+
+
+def test_shared_steps_are_timed_apart() -> None:
+    durations = run(spec("schema.a")).run.durations_ms
+    assert set(durations) == {"schema.a", "shared"}
+
+
+def test_wrong_beats_unsure_and_reasons_are_said_once() -> None:
+    assert judge(wrong=True, unsure=["x"]) == FAILED
+    assert judge(wrong=False, unsure=["x", "", "x", "y"]) == unverified("x; y")
+    assert judge(wrong=False) == PASSED
+
+
+def test_every_check_belongs_to_an_area_and_has_a_name_of_its_own() -> None:
+    checks = every_check()
+    assert len({one.id for one in checks}) == len(checks)
+    for one in checks:
+        assert one.area in AREAS
+        assert one.id.startswith(f"{one.area}.")
+        assert one.requirements
+        assert not one.title.endswith(".")
+        assert all(limit.endswith(".") for limit in one.limits)
+
+
+def test_folders_are_never_written_over(tmp_path: Path) -> None:
+    assert [make_folder(tmp_path, "r").name for _ in range(3)] == ["r", "r-2", "r-3"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write reports"):
+        make_folder(tmp_path / "file", "r")
