@@ -6,6 +6,7 @@
 
 from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, previous_fire, validate
 from migrator.cron.errors import CronError, ZoneError
+from migrator.cron.prose import describe
 from migrator.cron.zones import database_version, zone
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "CronError",
     "ZoneError",
     "database_version",
+    "describe",
     "next_fire",
     "next_fires",
     "parse",

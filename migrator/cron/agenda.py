@@ -1,10 +1,9 @@
 """Agenda's ``repeatInterval`` as a cron line, read by cron-parser (JavaScript), and its ``repeatAt``.
 
-Five fields, six with seconds first, fewer are taken as the last ones; macros. Restricted day fields are joined by
-"or", where a field that names as many days as the month can have counts as unrestricted; ``5#2`` limits every day to
-that week of the month. Unless all hours are named, what the clock skips fires as late after the gap (03:30 for 02:30)
-and what it repeats fires once; with all hours the line follows the clock. Source: cron-parser 3.5, 4.9 and 5.10 as
-used by Agenda 4, 5 and 6; where they differ, 5.10.
+Five fields, six with seconds first, fewer are taken as the last ones; macros. Weekdays 0-7; day fields that are not a
+plain star are joined by "or". Unless all hours are named, what the clock skips fires as late after the gap (03:30 for
+02:30) and what it repeats fires once; with all hours the line follows the clock. Source: cron-parser 3.5, 4.9 and 5.10
+as used by Agenda 4, 5 and 6; where they differ, 5.10.
 """
 
 import re
@@ -27,7 +26,6 @@ _MACROS = {
     "@weekends": "0 0 0 * * 0,6",
 }
 _DEFAULTS = ["0", "*", "*", "*", "*", "*"]
-_ALL_WEEKDAYS = 8  # 0 and 7 are two values here
 _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _AT = re.compile(r"\s*(?:at\s+)?(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?\s*(am|pm|a|p)?\s*", re.ASCII | re.IGNORECASE)
 _NAMED_TIMES = {"noon": 12, "midnight": 0}
@@ -46,24 +44,15 @@ def parse(text: str) -> Expression:
     second, minute, hour, month_day, month, weekday = _DEFAULTS[: len(_DEFAULTS) - len(given)] + given
     hours = _values(hour, HOUR)
     months = _values(month, MONTH)
-    weekday, nth = _nth(weekday)
     by_month, by_week = _month_days(month_day), _weekdays(weekday)
-    if len(months) == 1:
-        longest = _LONGEST[next(iter(months)) - 1]
-        if by_month is not None and not any(_exists(day, longest) for day in by_month):
-            raise MONTH_DAY.error("a day that the month has")
+    if by_month is not None and by_week is None and not any(_exists(day, months) for day in by_month):
+        raise MONTH_DAY.error("a day that one of the months has")
     every_hour = len(hours) == len(HOUR.all)
     return Expression(
         seconds=ordered(_values(second, SECOND)),
         minutes=ordered(_values(minute, MINUTE)),
         hours=ordered(hours),
-        days=Days(
-            month_days=by_month,
-            week_days=by_week,
-            months=frozenset(months),
-            rule=Rule.OR_UNLESS_FULL,
-            nth=nth,
-        ),
+        days=Days(by_month, by_week, frozenset(months), Rule.OR),
         gap=Gap.SKIP if every_hour else Gap.SHIFT,
         fold=Fold.TWICE if every_hour else Fold.ONCE,
     )
@@ -99,41 +88,38 @@ def parse_at(text: str) -> Expression:
     )
 
 
-def _exists(day: Term, longest: int) -> bool:
-    return not isinstance(day, int) or day <= longest
-
-
-def _nth(text: str) -> tuple[str, int]:
-    base, hash_sign, nth = text.partition("#")
-    if not hash_sign:
-        return text, 0
-    number = digits(nth)
-    if re.search("[,/L-]", base) or number is None or not 1 <= number <= _MOST_NTH:
-        raise WEEKDAY.error("one weekday and an occurrence from 1 to 5")
-    return base, number
+def _exists(day: Term, months: set[int]) -> bool:
+    return not isinstance(day, int) or any(day <= _LONGEST[month - 1] for month in months)
 
 
 def _month_days(text: str) -> frozenset[Term] | None:
+    if text in ("*", "?"):
+        return None
     found: set[Term] = set()
     for item in text.split(","):
         if item == "L":
             found.add(Last())
         else:
             found.update(_item(item, MONTH_DAY))
-    return None if len(found) >= len(MONTH_DAY.all) else frozenset(found)
+    return frozenset(found)
 
 
 def _weekdays(text: str) -> frozenset[Weekday] | None:
-    found: set[int] = set()
-    last: set[Weekday] = set()
+    if text in ("*", "?"):
+        return None
+    base, hash_sign, nth = text.partition("#")
+    if hash_sign:
+        number = digits(nth)
+        if re.search("[,/L-]", base) or number is None or not 1 <= number <= _MOST_NTH:
+            raise WEEKDAY.error("one weekday and an occurrence from 1 to 5")
+        return frozenset(Weekday(day % 7, number) for day in _item(base, WEEKDAY))
+    found: set[Weekday] = set()
     for item in text.split(","):
         if item.endswith("L"):
-            last.add(Weekday(WEEKDAY.value(item[:-1]) % 7, -1))
+            found.add(Weekday(WEEKDAY.value(item[:-1]) % 7, -1))
         else:
-            found.update(_item(item, WEEKDAY))
-    if len(found) + len(last) >= _ALL_WEEKDAYS:
-        return None
-    return frozenset({Weekday(day % 7) for day in found} | last)
+            found.update(Weekday(day % 7) for day in _item(item, WEEKDAY))
+    return frozenset(found)
 
 
 def _values(text: str, field: Field) -> set[int]:

@@ -57,6 +57,7 @@ def parse(text: str) -> Expression:
             week_days=None if weekday == "*" else frozenset(_weekdays(weekday)),
             months=frozenset(_values(month, MONTH)),
             rule=Rule.OR,
+            spills=True,
         ),
         gap=Gap.FIRST,
         fold=Fold.ONCE_BY_OFFSET,

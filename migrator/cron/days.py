@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 _SATURDAY = 6
+_FEBRUARY, _MARCH = 2, 3
 _WEEK = 7
 
 
@@ -86,11 +87,6 @@ class Rule(Enum):
 
     AND = "and"
     OR = "or"
-    OR_UNLESS_FULL = "or-unless-full"
-    """Or, but and in a month in which the day-of-month field names as many values as the month can have days."""
-
-
-_LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +100,8 @@ class Days:
     years: frozenset[int] | None = None
     weeks: frozenset[int] | None = None
     """ISO week numbers."""
-    nth: int = 0
-    """With 1-5, only days in that seventh of the month, on top of the rule."""
+    spills: bool = False
+    """The engine takes 29 to 31 February for days in March: it goes on there, past earlier days that are due."""
 
     def by_month(self, year: int, month: int) -> tuple[int, ...]:
         """Return the days that the day-of-month field names in one month, ascending."""
@@ -119,8 +115,9 @@ class Days:
             return ()
         shape = _shape(year, month)
         found = self._joined(shape)
-        if self.nth:
-            found = {day for day in found if (day + 6) // _WEEK == self.nth}
+        if self.spills and month == _MARCH and _FEBRUARY in self.months:
+            start = self._spilt(_shape(year, _FEBRUARY))
+            found = {day for day in found if day >= start}
         if self.weeks is not None:
             found = {day for day in found if date(year, month, day).isocalendar().week in self.weeks}
         return tuple(sorted(day for day in found if 1 <= day <= shape.length))
@@ -130,8 +127,17 @@ class Days:
             terms = self.month_days if self.week_days is None else self.week_days
             return set(range(1, shape.length + 1)) if terms is None else _union(terms, shape)
         by_month, by_week = _union(self.month_days, shape), _union(self.week_days, shape)
-        full = self.rule is Rule.OR_UNLESS_FULL and len(self.month_days) >= _LONGEST[shape.month - 1]
-        return by_month & by_week if full or self.rule is Rule.AND else by_month | by_week
+        return by_month & by_week if self.rule is Rule.AND else by_month | by_week
+
+    def _spilt(self, february: Month) -> int:
+        """Return the day of March to which the days that February lacks lead, or 1."""
+        for day in range(february.length + 1, 32):
+            by_month = self.month_days is None or day in self.month_days
+            by_week = self.week_days is None or Weekday(february.weekday(day)) in self.week_days
+            either = self.month_days is not None and self.week_days is not None
+            if by_month or by_week if either else by_month and by_week:
+                return day - february.length
+        return 1
 
 
 def _shape(year: int, month: int) -> Month:
