@@ -61,10 +61,11 @@ def translate(what: str, error: psycopg.Error) -> MigratorError:
         return RefusedError(f"{what} lacks a table: {line}; call migrator schema upgrade")
     if "password authentication failed" in str(error):
         return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
+    if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
+        return UnreachableError(f"{what}: {line}; create the database first")
     for kind, sentence in (
         (errors.DiskFull, f"{what} is out of disk space: {line}; free some and call again"),
         (errors.InsufficientPrivilege, f"{what} denies a right: {line}"),
-        (errors.InvalidCatalogName, f"{what}: {line}; create the database first"),
         (psycopg.OperationalError, f"{what} cannot be reached or went away: {line}"),
     ):
         if isinstance(error, kind):
