@@ -27,9 +27,10 @@ _MACROS = {
 }
 _DEFAULTS = ["0", "*", "*", "*", "*", "*"]
 _LONGEST = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_AT = re.compile(r"\s*(?:at\s+)?(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?\s*(am|pm|a|p)?\s*", re.ASCII | re.IGNORECASE)
+_AT = re.compile(r"(?:at +)?(\d{1,2})(?::(\d{2}))? *(am|pm)?", re.ASCII | re.IGNORECASE)
 _NAMED_TIMES = {"noon": 12, "midnight": 0}
 _HALF_DAY = 12
+_AT_ERROR = CronError("repeatAt: expected a time of day such as 3:30pm")
 _MOST_NTH = 5
 
 
@@ -61,31 +62,35 @@ def parse(text: str) -> Expression:
 def parse_at(text: str) -> Expression:
     """Parse ``repeatAt``: a time of day such as ``3:30pm``, ``15:30`` or ``noon``, every day; raises ``CronError``.
 
-    What the clock skips fires as late after the gap, what it repeats once, the first time.
+    Other texts that date.js understands (``tomorrow at 5pm``) name no time of every day and are refused. What the clock
+    skips fires as late after the gap, what it repeats once, the first time.
     """
-    found = _AT.fullmatch(text)
-    named = _NAMED_TIMES.get(text.strip().lower().removeprefix("at ").strip())
-    if named is not None:
-        hour, minute, second = named, 0, 0
-    elif found:
-        hour, minute, second = int(found.group(1)), int(found.group(2) or 0), int(found.group(3) or 0)
-        half = (found.group(4) or "").lower()[:1]
-        if (half and not 1 <= hour <= _HALF_DAY) or (not half and found.group(2) is None):
-            raise CronError("repeatAt: expected a time of day such as 3:30pm")
-        if half:
-            hour = hour % _HALF_DAY + (_HALF_DAY if half == "p" else 0)
-    else:
-        raise CronError("repeatAt: expected a time of day such as 3:30pm")
-    if hour not in HOUR.all or minute not in MINUTE.all or second not in SECOND.all:
-        raise CronError("repeatAt: expected a time of day such as 3:30pm")
+    hour, minute = _clock(text.strip())
+    if hour not in HOUR.all or minute not in MINUTE.all:
+        raise _AT_ERROR
     return Expression(
-        seconds=(second,),
         minutes=(minute,),
         hours=(hour,),
         days=Days(None, None, ALL_MONTHS),
         gap=Gap.SHIFT,
         fold=Fold.ONCE,
     )
+
+
+def _clock(text: str) -> tuple[int, int]:
+    named = _NAMED_TIMES.get(text.lower().removeprefix("at "))
+    if named is not None:
+        return named, 0
+    found = _AT.fullmatch(text)
+    if found is None:
+        raise _AT_ERROR
+    hour, minute = int(found.group(1)), int(found.group(2) or 0)
+    half = found.group(3)
+    if half is None and found.group(2) is not None:
+        return hour, minute
+    if half is None or not 1 <= hour <= _HALF_DAY:
+        raise _AT_ERROR
+    return hour % _HALF_DAY + (_HALF_DAY if half.lower() == "pm" else 0), minute
 
 
 def _exists(day: Term, months: set[int]) -> bool:

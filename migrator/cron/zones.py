@@ -5,8 +5,10 @@ keeps the original.
 """
 
 from functools import cache, lru_cache
-from importlib import metadata, resources
+from importlib import resources
 from zoneinfo import ZoneInfo
+
+import tzdata  # type: ignore[import-untyped]  # the package ships no types
 
 from migrator.cron.errors import ZoneError
 from migrator.cron.windows_zones import IANA_BY_WINDOWS
@@ -23,10 +25,9 @@ def zone(name: str) -> tuple[ZoneInfo, bool]:
 
 
 def database_version() -> str:
-    """Return the release of the IANA database in use, such as ``2026c``, as the ``tzdata`` package states it."""
-    release = resources.files("tzdata").joinpath("zoneinfo", "tzdata.zi").read_text(encoding="ascii")
-    first = release.partition("\n")[0]
-    return first.removeprefix("# version ").strip() if first.startswith("# version ") else metadata.version("tzdata")
+    """Return the release of the IANA database in use, such as ``2026f``."""
+    release: str = tzdata.IANA_VERSION
+    return release
 
 
 @lru_cache(maxsize=1024)
