@@ -45,8 +45,8 @@ def insert(connection: Connection, table: str, tenant: str = "a", **values: Any)
         row.setdefault("id", uuid4())
     if table == "locks":
         row.setdefault("key", f"{tenant}/{row['id']}")
-    if table == "handlers" and "name" not in values:
-        row["name"] = f"handler {row['id']}"
+    if table in {"handlers", "schedules"} and "name" not in values:
+        row["name"] = f"{row['name']} {row['id']}"  # unique per tenant
     row = {"tenant_id": tenant} | row
     names = sql.SQL(", ").join(map(sql.Identifier, row))
     statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING id").format(

@@ -5,6 +5,7 @@ Everything else happens in the same transaction, revisions and their records inc
 nothing behind. Alembic's own command would do none of this, hence ``alembic/env.py`` refuses it.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -31,6 +32,9 @@ LOCK_KEY = 0x6D69_6772_6174_6F72
 """Of the advisory lock: ``migrator`` in ASCII."""
 
 BASE = "base"
+
+_ALEMBIC = threading.Lock()
+"""Alembic keeps its environment in a module: one at a time in a process."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -72,8 +76,10 @@ def upgrade(dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] =
         for branch in branches:
             _keep_books(connection, branch)
             known = revisions.revisions(branch)
-            revisions.check_applied(known, revisions.applied(connection, branch))
-            done += _run(lent, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
+            applied = revisions.applied(connection, branch)
+            revisions.check_applied(known, applied)
+            if len(applied) < len(known):
+                done += _run(lent, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
         compress(connection)
     return done
 
@@ -203,7 +209,8 @@ def _run(
         },
     )
     try:
-        act(config)
+        with _ALEMBIC:
+            act(config)
     except CommandError as error:
         raise UsageError(str(error)[:1].lower() + str(error)[1:]) from None
     except DBAPIError as error:

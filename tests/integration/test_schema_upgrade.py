@@ -1,0 +1,370 @@
+"""Upgrade, downgrade and upgrade again on real servers: twice, at once, interrupted, with rows, with a changed file."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
+from migrator.store.postgres import catalogue, migrate, revisions
+from migrator.store.postgres.columns import LARGE
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.tables import SCHEDULER
+from tests.schema_rows import LEAST, connect, count, insert
+
+EVERYTHING = ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
+LATER = '''"""Add a note."""
+
+from alembic import op
+
+revision = "0008"
+down_revision = "0006"
+branch_labels = None
+depends_on = None
+TABLES = ()
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE scheduler.runs ADD note text")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE scheduler.runs DROP note")
+'''
+
+
+def facts(dsn: str) -> list[tuple[object, ...]]:
+    """Return everything in the two schemas' catalogue, object ids included: nothing may be made anew."""
+    with connect(dsn) as connection:
+        return connection.execute(
+            "SELECT oid, relname, relkind, relfilenode, relacl::text FROM pg_class"
+            " WHERE relnamespace IN ('scheduler'::regnamespace, 'migration'::regnamespace) ORDER BY oid"
+        ).fetchall()
+
+
+def wait_until(connection: Connection, query: str, expected: int) -> None:
+    """Ask again until the count is reached; the test's own time limit ends a wait that is in vain."""
+    pause = threading.Event()
+    while connection.execute(query.encode()).fetchone() != (expected,):
+        pause.wait(0.02)
+
+
+@pytest.fixture
+def copied_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the revision files, in use, that a test may change."""
+    folder = tmp_path / "alembic"
+    shutil.copytree(revisions.folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(revisions, "folder", lambda: folder)
+    return folder
+
+
+def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postgres_dsn: str) -> None:
+    """0-T2.2.1: empty database → schema; version recorded with checksum."""
+    done = migrate.upgrade(any_postgres_dsn)
+    assert [change.revision for change in done] == EVERYTHING
+    assert catalogue.differences(any_postgres_dsn) == []
+    with connect(any_postgres_dsn) as connection:
+        for branch in revisions.BRANCHES:
+            recorded = revisions.applied(connection, branch)
+            assert recorded == {one.id: (one.file, one.sha256) for one in revisions.revisions(branch)}
+    assert [(place.branch, place.revision) for place in migrate.current(any_postgres_dsn)] == [
+        ("scheduler", "0006"),
+        ("migration", "0007"),
+    ]
+
+
+def test_a_second_upgrade_changes_nothing(any_scheduler_dsn: str) -> None:
+    """0-T2.2.4: applied twice → the same catalogue."""
+    before = facts(any_scheduler_dsn)
+    assert migrate.upgrade(any_scheduler_dsn) == []
+    assert facts(any_scheduler_dsn) == before
+
+
+def test_of_two_upgraders_at_once_one_applies_and_the_other_waits(any_postgres_dsn: str) -> None:
+    """0-T2.2.4."""
+    with connect(any_postgres_dsn) as gate, ThreadPoolExecutor(2) as pool:
+        gate.execute("SELECT pg_advisory_lock(%s)", (migrate.LOCK_KEY,))
+        upgraders = [pool.submit(migrate.upgrade, any_postgres_dsn) for _ in range(2)]
+        wait_until(
+            gate,
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+            2,
+        )
+        gate.execute("SELECT pg_advisory_unlock(%s)", (migrate.LOCK_KEY,))
+        done = sorted((upgrader.result() for upgrader in upgraders), key=len)
+    assert [len(one) for one in done] == [0, len(EVERYTHING)]
+    assert catalogue.differences(any_postgres_dsn) == []
+
+
+def test_upgraders_of_two_databases_may_make_the_roles_at_once(new_scheduler_dsn: Callable[[], str]) -> None:
+    """Roles belong to the server; here they exist, and both find them."""
+    names = [new_scheduler_dsn(), new_scheduler_dsn()]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(migrate.upgrade, names)) == [[], []]
+
+
+def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called_again(any_postgres_dsn: str) -> None:
+    """0-T2.2.4, 2-V1: somebody else's table stands in the way of the fourth revision."""
+    with connect(any_postgres_dsn) as connection:
+        connection.execute("CREATE SCHEMA scheduler")
+        connection.execute("CREATE TABLE scheduler.locks (theirs integer)")
+        connection.execute("GRANT ALL ON SCHEMA scheduler TO PUBLIC")
+        with pytest.raises(RefusedError, match=r"schema scheduler holds something the tool has not made.*locks"):
+            migrate.upgrade(any_postgres_dsn)
+        found = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace")
+        assert found.fetchall() == [("locks",)]
+        connection.execute("DROP SCHEMA scheduler CASCADE")
+    assert [change.revision for change in migrate.upgrade(any_postgres_dsn)] == EVERYTHING
+    assert catalogue.differences(any_postgres_dsn) == []
+
+
+def test_an_upgrade_killed_half_way_leaves_nothing_and_completes_when_called_again(any_scheduler_dsn: str) -> None:
+    """0-T2.2.4: killed with SIGKILL between two tables of one revision."""
+    migrate.downgrade(any_scheduler_dsn, "0003")
+    with connect(any_scheduler_dsn) as watch, connect(any_scheduler_dsn) as gate:
+        gate.execute("BEGIN")
+        gate.execute("CREATE TABLE scheduler.audit ()")  # 0004 makes workers and locks, and waits here
+        upgrader = subprocess.Popen(
+            [sys.executable, "-m", "migrator", "schema", "upgrade"],
+            env=os.environ | {"MIGRATOR_POSTGRES__DSN": any_scheduler_dsn},
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.DEVNULL,
+        )
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'migrator' AND wait_event_type = 'Lock'"
+            " AND datname = current_database()"
+        )
+        wait_until(watch, waiting, 1)
+        upgrader.send_signal(signal.SIGKILL)
+        assert upgrader.wait() == -signal.SIGKILL
+        watch.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'migrator' AND datname = current_database()"
+        )
+        wait_until(watch, waiting, 0)
+        gate.execute("ROLLBACK")
+        assert watch.execute("SELECT to_regclass('scheduler.workers') IS NULL").fetchone() == (True,)
+    assert migrate.current(any_scheduler_dsn)[0].revision == "0003"
+    assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == ["0004", "0005", "0006"]
+    assert catalogue.differences(any_scheduler_dsn) == []
+
+
+def test_a_downgrade_that_would_lose_rows_is_refused_and_says_which(any_scheduler_dsn: str) -> None:
+    with connect(any_scheduler_dsn) as connection:
+        insert(connection, "schedules")
+        insert(connection, "triggers")
+        before = facts(any_scheduler_dsn)
+        expected = r"scheduler.schedules: 2, scheduler.triggers: 1\); call again with --discard-rows"
+        with pytest.raises(RefusedError, match=expected):
+            migrate.downgrade(any_scheduler_dsn)
+        assert migrate.losses(any_scheduler_dsn) == {"scheduler.schedules": 2, "scheduler.triggers": 1}
+        assert migrate.losses(any_scheduler_dsn, "0001") == {}
+        assert count(connection, "triggers") == 1
+    assert facts(any_scheduler_dsn) == before
+
+
+def test_down_and_up_again_with_a_row_in_every_table(any_scheduler_dsn: str) -> None:
+    """0-T2.2.1: the whole way down takes the schemas with it, the whole way up makes them anew."""
+    with connect(any_scheduler_dsn) as connection:
+        for table in LEAST:
+            insert(connection, table)
+        undone = migrate.downgrade(any_scheduler_dsn, discard_rows=True)
+        assert [change.revision for change in undone] == EVERYTHING[::-1]
+        assert all(change.undone for change in undone)
+        left = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname IN ('scheduler', 'migration')")
+        assert left.fetchall() == []
+        assert migrate.downgrade(any_scheduler_dsn) == []
+        assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == EVERYTHING
+        assert catalogue.differences(any_scheduler_dsn) == []
+        for table in LEAST:
+            insert(connection, table)
+
+
+def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_scheduler_dsn: str) -> None:
+    """1-M1: applied after earlier ones, once; down and up with data inside. 1-B1: the migration can be reverted."""
+    with connect(any_scheduler_dsn) as connection:
+        kept = {table: insert(connection, table) for table in LEAST if not table.startswith("graph")}
+        insert(connection, "graph_job_events")
+        undone = migrate.downgrade(any_scheduler_dsn, "0005", discard_rows=True)
+        assert [change.revision for change in undone] == ["0006"]
+        assert connection.execute("SELECT to_regclass('scheduler.graph_jobs')").fetchone() == (None,)
+        for table, identity in kept.items():
+            assert count(connection, table, identity) == 1
+        assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == ["0006"]
+        assert migrate.upgrade(any_scheduler_dsn) == []
+        insert(connection, "graph_job_events")
+    assert catalogue.differences(any_scheduler_dsn) == []
+
+
+def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_dsn: str) -> None:
+    for stop in ("0005", "0004", "0003", "0002", "0001"):
+        migrate.downgrade(any_scheduler_dsn, stop)
+        assert migrate.current(any_scheduler_dsn)[0].revision == stop
+    migrate.upgrade(any_scheduler_dsn)
+    assert catalogue.differences(any_scheduler_dsn) == []
+
+
+def test_the_tool_s_own_schema_can_be_dropped_alone(any_scheduler_dsn: str) -> None:
+    """After sign-off the product stays as it is, and can be upgraded."""
+    migrate.downgrade(any_scheduler_dsn, "migration@base")
+    with connect(any_scheduler_dsn) as connection:
+        assert connection.execute("SELECT to_regnamespace('migration')").fetchone() == (None,)
+        insert(connection, "runs")
+    assert migrate.upgrade(any_scheduler_dsn, branches=("scheduler",)) == []
+    assert {one.object for one in catalogue.differences(any_scheduler_dsn)} == {"schema migration"}
+
+
+def test_a_schema_with_somebody_else_s_table_stays(scheduler_dsn: str) -> None:
+    with connect(scheduler_dsn) as connection:
+        connection.execute("CREATE TABLE scheduler.theirs ()")
+        migrate.downgrade(scheduler_dsn)
+        left = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace")
+        assert left.fetchall() == [("theirs",)]
+
+
+def test_a_changed_file_that_was_applied_is_refused(scheduler_dsn: str, copied_revisions: Path) -> None:
+    """0-T2.2.1: F, a changed migration file is refused."""
+    migrate.upgrade(scheduler_dsn)
+    file = copied_revisions / "versions" / "0002_create_runs.py"
+    file.write_text(file.read_text().replace("duration_ms >= 0", "duration_ms > 0"))
+    for call in (migrate.upgrade, migrate.current, migrate.downgrade):
+        with pytest.raises(RefusedError, match="revision 0002 was applied from a file with another content"):
+            call(scheduler_dsn)
+
+
+def test_a_revision_of_a_newer_tool_is_refused(scheduler_dsn: str, copied_revisions: Path) -> None:
+    (copied_revisions / "versions" / "0006_create_graph_jobs.py").unlink()
+    for call in (migrate.upgrade, migrate.current):
+        with pytest.raises(RefusedError, match=r"at revision 0006 .* does not know; use the version that applied it"):
+            call(scheduler_dsn)
+
+
+def test_a_later_revision_is_applied_to_a_schema_with_rows(scheduler_dsn: str, copied_revisions: Path) -> None:
+    (copied_revisions / "versions" / "0008_add_note.py").write_text(LATER)
+    with connect(scheduler_dsn) as connection:
+        run = insert(connection, "runs")
+        assert [change.title for change in migrate.upgrade(scheduler_dsn)] == ["Add a note"]
+        assert [one.object for one in catalogue.differences(scheduler_dsn)] == [
+            "scheduler.runs column note",
+            "scheduler.runs order of columns",
+        ]
+        migrate.downgrade(scheduler_dsn, "0006")
+        assert count(connection, "runs", run) == 1
+    assert catalogue.differences(scheduler_dsn) == []
+
+
+def test_alembic_s_own_command_is_refused(scheduler_dsn: str) -> None:
+    """It would take no lock, check no checksum and name no role."""
+    from alembic import command  # noqa: PLC0415 - only here
+    from alembic.util import CommandError  # noqa: PLC0415 - only here
+
+    del scheduler_dsn
+    with pytest.raises(CommandError, match="migrator schema upgrade"):
+        command.upgrade(revisions.configuration(), "scheduler@head")
+
+
+def test_unknown_targets_and_servers_are_refused_in_words(scheduler_dsn: str) -> None:
+    with pytest.raises(UsageError, match=r"no revision 0999; known: base, scheduler@base, 0001"):
+        migrate.downgrade(scheduler_dsn, "0999")
+    with pytest.raises(UsageError, match="no revision elsewhere@base"):
+        migrate.downgrade(scheduler_dsn, "elsewhere@base")
+    with pytest.raises(UnreachableError, match="create the database first"):
+        migrate.upgrade(scheduler_dsn.rpartition("/")[0] + "/absent")
+    with pytest.raises(ConfigurationError, match="is not a PostgreSQL DSN"):
+        migrate.upgrade("nonsense")
+
+
+def test_large_jsonb_is_compressed_with_lz4_where_the_server_offers_it(any_scheduler_dsn: str) -> None:
+    with connect(any_scheduler_dsn) as connection:
+        (offered,) = connection.execute(
+            "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+        ).fetchone() or (False,)
+        found = connection.execute(
+            "SELECT relname || '.' || attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
+            " WHERE relnamespace = 'scheduler'::regnamespace AND attcompression = 'l'"
+        )
+        compressed = {name for (name,) in found}
+    large = {
+        f"{table.name}.{column.name}"
+        for table in SCHEDULER.tables.values()
+        for column in table.columns
+        if LARGE in column.info
+    }
+    assert "impact_snapshots.images" in large
+    assert compressed == (large if offered else set())
+
+
+def test_everything_belongs_to_the_owning_role(any_scheduler_dsn: str) -> None:
+    with connect(any_scheduler_dsn) as connection:
+        owners = connection.execute(
+            "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relkind IN ('r', 'S') AND"
+            " relnamespace IN ('scheduler'::regnamespace, 'migration'::regnamespace)"
+        ).fetchall()
+        schemas = connection.execute(
+            "SELECT DISTINCT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname IN ('scheduler', 'migration')"
+        ).fetchall()
+        logins = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolname LIKE 'scheduler\\_%'"
+            " AND (rolcanlogin OR rolsuper OR rolbypassrls)"
+        ).fetchall()
+    assert owners == schemas == [("scheduler_migration",)]
+    assert logins == []
+
+
+def test_a_plain_user_gets_the_sql_to_hand_over_and_can_go_on_when_it_was_run(any_postgres_dsn: str) -> None:
+    """The names of the roles are the configuration's; a user without rights is told what an administrator must run."""
+    from migrator.store.postgres.roles import RightsMissingError  # noqa: PLC0415 - only here
+    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - only here
+
+    tag = any_postgres_dsn.rpartition("/")[2]
+    names = Roles(migration=f"{tag}_owner", service=f"{tag}_service", dispatcher=f"{tag}_dispatcher")
+    user = f"{tag}_user"
+    login = any_postgres_dsn.replace(any_postgres_dsn.split("//")[1].split("@", maxsplit=1)[0], f"{user}:secret")
+    with connect(any_postgres_dsn) as admin:
+        admin.execute(SQL("CREATE ROLE {} LOGIN PASSWORD 'secret'").format(Identifier(user)))
+        try:
+            ran: list[str] = []
+            for refused in ("create roles", "create schemas", "create schemas"):
+                with pytest.raises(RightsMissingError, match=f"the target's user may not {refused}") as caught:
+                    migrate.upgrade(login, names=names)
+                for statement in caught.value.statements:
+                    assert f"  {statement};" in str(caught.value)
+                    ran.append(statement.split()[0])
+                    admin.execute(statement.encode())
+            assert ran == ["CREATE", "CREATE", "CREATE", "GRANT", "CREATE", "CREATE"]
+            assert len(migrate.upgrade(login, names=names)) == len(EVERYTHING)
+            assert catalogue.differences(login, names=names) == []
+            swapped = Roles(migration=names.migration, service=names.dispatcher, dispatcher=names.service)
+            assert catalogue.differences(login, names=swapped)
+        finally:
+            for role in (user, *names.names()):
+                if admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is not None:
+                    admin.execute(SQL("DROP OWNED BY {} CASCADE").format(Identifier(role)))
+            for role in (user, *names.names()):
+                admin.execute(SQL("DROP ROLE IF EXISTS {}").format(Identifier(role)))
+
+
+def test_the_revisions_are_found_in_an_installed_package(scheduler_dsn: str, tmp_path: Path) -> None:
+    """0-T2.1.2: as the wheel has it, ``alembic`` inside the package as ``_alembic``, and nothing beside it."""
+    root = Path(__file__).parents[2]
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(root / "migrator", tmp_path / "migrator", ignore=skip)
+    shutil.copytree(root / "alembic", tmp_path / "migrator" / "_alembic", ignore=skip)
+    found = subprocess.run(
+        [sys.executable, "-m", "migrator", "schema", "current"],
+        env=os.environ | {"MIGRATOR_POSTGRES__DSN": scheduler_dsn, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.splitlines()[:2] == ["scheduler: 0006 (newest)", "migration: 0007 (newest)"]
