@@ -167,7 +167,7 @@ def optional_instant(value: object, path: str) -> datetime | None:
 def choice(value: str, table: Mapping[str, Value], path: str) -> Value:
     """Return what the table says about a member's spelling; an unknown one is rejected."""
     try:
-        return table[value]
+        return table[plain(value, path)]
     except KeyError:
         raise unknown_value(path, table) from None
 

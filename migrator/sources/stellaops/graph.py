@@ -137,7 +137,7 @@ def decode_event(document: Document, context: Context) -> Decoded:
     """Return the row of an event; it refers to the job inside it."""
     found = read(document, EventDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id), context, notes)
+    tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id), context, notes, path="tenant")
     job = found.payload.job.id
     if not isinstance(job, str):
         reason = "missing-field" if job is None else "wrong-type"

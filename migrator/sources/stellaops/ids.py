@@ -12,20 +12,22 @@ _BLANK = " \t\n\r\v\f"
 """White space that MongoDB's ``$trim`` is told to take too, so that both sides agree which tenant is none."""
 
 
-def tenant_of(value: str | None, context: Context, notes: list[Note], selector: str | None = None) -> str:
+def tenant_of(
+    value: str | None, context: Context, notes: list[Note], *, selector: str | None = None, path: str = "tenantId"
+) -> str:
     """Return the tenant of a document: its own, else its selector's, else the configured one; never a trimmed text.
 
     Raises ``Rejected`` where there is none at all.
     """
     if value and value.strip(_BLANK):
-        return indexed(value, "tenantId", LONGEST_TENANT)
+        return indexed(value, path, LONGEST_TENANT)
     if selector and selector.strip(_BLANK):
-        notes.append(Note("tenant-from-selector", "tenantId"))
-        return indexed(selector, "tenantId", LONGEST_TENANT)
+        notes.append(Note("tenant-from-selector", path))
+        return indexed(selector, path, LONGEST_TENANT)
     if context.default_tenant:
-        notes.append(Note("tenant-defaulted", "tenantId"))
+        notes.append(Note("tenant-defaulted", path))
         return context.default_tenant
-    raise Rejected("no-tenant", "tenantId", "a tenant, or the setting default_tenant")
+    raise Rejected("no-tenant", path, "a tenant, or the setting default_tenant")
 
 
 def first_said(*values: str | None) -> str | None:

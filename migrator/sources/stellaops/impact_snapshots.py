@@ -55,7 +55,7 @@ def decode(document: Document, context: Context) -> Decoded:
     found = read(document, ImpactSetDocument)
     notes: list[Note] = []
     chosen = found.selector
-    tenant = ids.tenant_of(found.tenant_id, context, notes, None if chosen is None else chosen.tenant_id)
+    tenant = ids.tenant_of(found.tenant_id, context, notes, selector=None if chosen is None else chosen.tenant_id)
     source_id = identity.source_id(found.key)
     run = text(found.run_id, "runId")
     row = ImpactSnapshot(

@@ -27,20 +27,24 @@ _TO_CAMEL = {
 }
 _TO_SNAKE = {camel: snake for snake, camel in _TO_CAMEL.items()}
 
+_SNAKE_ONLY = frozenset({"policy_id", "policy_version", "tenant", "tenant_id"})
+
 _NAMES = keys(SnakeDocument)
 _inputs, _stats = arranger(SnakeInputs), arranger(SnakeStats)
 
 
 def is_snake(document: Document) -> bool:
     """Tell whether a document of ``policy_runs`` is spelled with underscores."""
-    return "policy_id" in document and "policyId" not in document
+    return "policyId" not in document and not _SNAKE_ONLY.isdisjoint(document)
 
 
 def decode(document: Document, context: Context) -> Decoded:
     """Return the row; the document's ``_id`` is the name of the run."""
     found = read(document, SnakeDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes)
+    tenant = ids.tenant_of(
+        ids.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes, path="tenant"
+    )
     source_id = identity.source_id(found.key)
     status = choice(found.status, names.POLICY_STATUSES, "status")
     if status != found.status:
@@ -50,7 +54,7 @@ def decode(document: Document, context: Context) -> Decoded:
         tenant_id=tenant,
         source=names.source(names.POLICY_RUNS),
         source_id=source_id,
-        policy_id=plain(found.policy_id, "policyId"),
+        policy_id=plain(found.policy_id, "policy_id"),
         policy_version=found.policy_version,
         mode=None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
         status=status,

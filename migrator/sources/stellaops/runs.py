@@ -167,10 +167,10 @@ def decode(document: Document, context: Context) -> Decoded:
 
 
 def _cause(word: str, notes: list[Note]) -> str:
-    cause = names.RUN_CAUSES.get(word)
+    cause = names.RUN_CAUSES.get(plain(word, "trigger"))
     if cause is None:
         notes.append(Note("unknown-cause", "trigger"))
-        return plain(word, "trigger")
+        return word
     if cause != word:
         notes.append(Note("alias", "trigger"))
     return cause

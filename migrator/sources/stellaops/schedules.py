@@ -124,7 +124,7 @@ def decode(document: Document, context: Context) -> Decoded:
     found = read(document, ScheduleDocument)
     notes: list[Note] = []
     selection = found.selection
-    tenant = ids.tenant_of(found.tenant_id, context, notes, None if selection is None else selection.tenant_id)
+    tenant = ids.tenant_of(found.tenant_id, context, notes, selector=None if selection is None else selection.tenant_id)
     source_id = identity.source_id(found.key)
     ids.compare_ids(found.key, found.id, notes)
     enabled = found.enabled is not False
@@ -184,7 +184,8 @@ def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note]) -> 
         notes.append(Note("alias", path))
     if line is None or not line.strip():
         return None
-    evaluable = cron.evaluate(line, found.timezone)
+    zone = None if found.timezone is None else plain(found.timezone, "timezone")
+    evaluable = cron.evaluate(plain(line, path), zone)
     if evaluable.fault:
         notes.append(Note(evaluable.fault, path if evaluable.fault == cron.UNEVALUABLE else "timezone"))
         return None
@@ -197,7 +198,7 @@ def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note]) -> 
         source_id=schedule.source_id,
         schedule_id=schedule.id,
         kind="cron",
-        cron_expression=plain(line, path),
+        cron_expression=line,
         cron_dialect=names.CRON_DIALECT,
         timezone=evaluable.zone,
         enabled=schedule.enabled,
