@@ -39,7 +39,7 @@ CANONICAL = _documents()
 """Collection to its canonical documents, as raw BSON."""
 
 
-def fresh(collection: str, number: int = 0, **changes: object) -> Document:
+def fresh(collection: str, number: int = 0, /, **changes: Any) -> Document:  # noqa: ANN401 - any BSON value
     """Return a canonical document, some fields changed; ``...`` takes a field away, ``a__b`` is b inside a."""
     made: Document = document.decode(CANONICAL[collection][number])
     for path, value in changes.items():

@@ -6,7 +6,7 @@ Everything here either returns what was asked for or raises ``Rejected``; no mes
 """
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import UnionType
 from typing import (
@@ -216,9 +216,10 @@ def keys(shape: type[Shape]) -> tuple[str, ...]:
     return tuple(name for name in shape.__struct_encode_fields__ if name not in shape.aliases)
 
 
-def filled(names: Iterable[str], values: Iterable[object]) -> Document:
-    """Return the document of these names and values, without the ones that are None."""
-    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+def filled(names: Sequence[str], values: Sequence[object]) -> Document:
+    """Return the document of these names and values without the ones that are None, the first (``_id``) excepted."""
+    document = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    return document if values[0] is not None else {names[0]: None, **document}
 
 
 def known_paths(shape: type[Shape]) -> frozenset[str]:

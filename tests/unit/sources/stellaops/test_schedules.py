@@ -1,0 +1,192 @@
+"""Schedules, their triggers, and what is tolerated in them."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import msgspec
+import pytest
+from bson import Int64
+
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.sources.profile import Note, Rejected
+from migrator.values import jsonb
+from tests.stellaops_documents import CONTEXT, fresh, travel
+
+
+def test_a_document_with_a_cron_text_is_a_schedule_and_its_trigger() -> None:
+    trip = travel("schedules", fresh("schedules"))
+    schedule, trigger = trip.rows
+    assert isinstance(schedule, Schedule)
+    assert isinstance(trigger, Trigger)
+    assert schedule.id == UUID("0e5d7c1a9b3f4e6d8c2b1a0f9e8d7c6b")
+    assert (schedule.source, schedule.source_id) == ("stellaops/schedules", "sch_0e5d7c1a9b3f4e6d8c2b1a0f9e8d7c6b")
+    assert (schedule.status, schedule.mode, schedule.enabled) == ("scheduled", "analysis-only", True)
+    assert schedule.subscribers == ("user:anna", "user:ops")
+    assert schedule.deleted_at == datetime(2025, 11, 3, 10, 0, 0, 123_000, UTC)
+    assert trigger.schedule_id == schedule.id
+    assert trigger.id != schedule.id
+    assert (trigger.source, trigger.source_id) == (schedule.source, schedule.source_id)
+    assert (trigger.kind, trigger.cron_expression, trigger.cron_dialect) == ("cron", "0 2 * * *", "cronos")
+    assert (trigger.timezone, trigger.enabled, trigger.next_fire_at) == ("Europe/Berlin", True, None)
+    assert jsonb.decode(trigger.source_spec or b"") == {"cronExpression": "0 2 * * *", "timezone": "Europe/Berlin"}
+
+
+def test_a_disabled_schedule_is_paused_and_so_is_its_trigger() -> None:
+    schedule, trigger = travel("schedules", fresh("schedules", enabled=False)).rows
+    assert (schedule.enabled, schedule.status, trigger.enabled) == (False, "paused", False)  # type: ignore[attr-defined] # records
+
+
+def test_with_a_triggers_collection_no_trigger_is_made() -> None:
+    trip = travel("schedules", fresh("schedules"), msgspec.structs.replace(CONTEXT, has_triggers=True))
+    assert len(trip.rows) == 1
+    assert trip.fields == {"cronExpression", "timezone"}
+
+
+@pytest.mark.parametrize("line", ["61 * * * *", "every day at noon", "0 2 * *\n*", "0 0 32 * *"])
+def test_a_line_that_no_engine_evaluates_makes_no_trigger(line: str) -> None:
+    trip = travel("schedules", fresh("schedules", cronExpression=line))
+    assert len(trip.rows) == 1
+    assert trip.notes == (Note("unevaluable-cron", "cronExpression"),)
+    assert trip.fields == {"cronExpression", "timezone"}
+
+
+def test_an_unknown_zone_makes_no_trigger() -> None:
+    trip = travel("schedules", fresh("schedules", timezone="Mars/Olympus_Mons"))
+    assert len(trip.rows) == 1
+    assert trip.notes == (Note("unknown-zone", "timezone"),)
+    assert trip.fields == {"cronExpression", "timezone"}
+
+
+def test_a_windows_zone_is_mapped() -> None:
+    trip = travel("schedules", fresh("schedules", timezone="W. Europe Standard Time"))
+    assert trip.rows[1].timezone == "Europe/Berlin"  # type: ignore[attr-defined] # a trigger
+    assert trip.notes == (Note("mapped-zone", "timezone"),)
+    assert trip.fields == {"timezone"}
+
+
+def test_the_index_field_name_of_the_cron_text_is_read() -> None:
+    made = {("whenCron" if name == "cronExpression" else name): value for name, value in fresh("schedules").items()}
+    trip = travel("schedules", made)
+    assert trip.rows[1].cron_expression == "0 2 * * *"  # type: ignore[attr-defined] # a trigger
+    assert trip.notes == (Note("alias", "whenCron"),)
+    assert trip.fields == {"cronExpression", "whenCron"}
+
+
+def test_of_two_cron_texts_the_models_own_counts() -> None:
+    trip = travel("schedules", fresh("schedules", whenCron="5 5 * * *"))
+    assert trip.rows[1].cron_expression == "0 2 * * *"  # type: ignore[attr-defined] # a trigger
+    assert trip.fields == {"whenCron"}
+
+
+@pytest.mark.parametrize(("word", "mode"), [("analysisonly", "analysis-only"), ("contentrefresh", "content-refresh")])
+def test_modes_that_an_older_tool_wrote_are_aliases(word: str, mode: str) -> None:
+    trip = travel("schedules", fresh("schedules", mode=word))
+    assert trip.row.mode == mode
+    assert trip.notes == (Note("alias", "mode"),)
+    assert trip.fields == {"mode"}
+
+
+def test_the_short_scope_is_an_alias_and_the_jsonb_has_one_spelling() -> None:
+    trip = travel("schedules", fresh("schedules", selection__scope="by-repo"))
+    assert jsonb.decode(trip.row.selection)["scope"] == "by-repository"
+    assert trip.notes == (Note("alias", "selection.scope"),)
+    assert trip.fields == {"selection.scope"}
+
+
+def test_an_unknown_member_stays_in_the_jsonb_and_leaves_no_residue() -> None:
+    trip = travel("schedules", fresh("schedules", selection__cluster={"zone": "a"}, limits__window=[1, "x"]))
+    assert trip.residue == b"{}"
+    assert jsonb.decode(trip.row.selection)["cluster"] == {"zone": "a"}
+    assert jsonb.decode(trip.row.limits)["window"] == [1, "x"]
+
+
+def test_an_int64_in_a_jsonb_is_a_number_there_and_a_type_in_the_residue() -> None:
+    trip = travel("schedules", fresh("schedules", limits__maxJobs=Int64(5)))
+    assert jsonb.decode(trip.row.limits)["maxJobs"] == 5
+    assert trip.fields == {"limits.maxJobs"}
+
+
+def test_a_tenant_is_taken_from_the_selector_then_from_the_configuration() -> None:
+    trip = travel("schedules", fresh("schedules", tenantId=...))
+    assert trip.row.tenant_id == "tenant-a"
+    assert trip.notes == (Note("tenant-from-selector", "tenantId"),)
+    assert trip.fields == {"tenantId"}
+    trip = travel("schedules", fresh("schedules", tenantId=" \t", selection__tenantId=...))
+    assert trip.row.tenant_id == "fallback"
+    assert trip.notes == (Note("tenant-defaulted", "tenantId"),)
+    with pytest.raises(Rejected) as caught:
+        travel(
+            "schedules",
+            fresh("schedules", tenantId=..., selection=...),
+            msgspec.structs.replace(CONTEXT, default_tenant=None),
+        )
+    assert (caught.value.reason, caught.value.path) == ("no-tenant", "tenantId")
+
+
+def test_a_tenant_is_never_trimmed() -> None:
+    assert travel("schedules", fresh("schedules", tenantId=" tenant-a ")).row.tenant_id == " tenant-a "
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason", "where"),
+    [
+        ("mode", "analysis", "unknown-value", "mode"),
+        ("selection__scope", "by-mood", "unknown-value", "selection.scope"),
+        ("notify__minSeverity", "huge", "unknown-value", "notify.minSeverity"),
+        ("selection__labels__0__values", ["a", 1], "wrong-type", "selection.labels[].values[]"),
+        ("limits__maxJobs", "5", "wrong-type", "limits.maxJobs"),
+        ("limits__maxJobs", 5.0, "wrong-type", "limits.maxJobs"),
+        ("enabled", "yes", "wrong-type", "enabled"),
+        ("updatedAt", "yesterday", "bad-date", "updatedAt"),
+        ("createdAt", "2025-02-30T00:00:00+00:00", "bad-date", "createdAt"),
+        ("name", ..., "missing-field", "name"),
+        ("name", "n" * 2001, "too-long", "name"),
+        ("tenantId", "é" * 251, "too-long", "tenantId"),
+        ("priority", 101, "out-of-range", "priority"),
+        ("retryStrategy", "hope", "unknown-value", "retryStrategy"),
+        ("status", "asleep", "unknown-value", "status"),
+        ("pausedAt", "2025-01-01T00:00:00", "bad-date", "pausedAt"),
+    ],
+)
+def test_what_is_refused(path: str, value: object, reason: str, where: str) -> None:
+    with pytest.raises(Rejected) as caught:
+        travel("schedules", fresh("schedules", **{path: value}))
+    assert (caught.value.reason, caught.value.path) == (reason, where)
+    assert repr(value) not in str(caught.value)
+
+
+def test_a_rejected_word_is_answered_with_the_words_that_are_known() -> None:
+    with pytest.raises(Rejected) as caught:
+        travel("schedules", fresh("schedules", notify__minSeverity="huge"))
+    assert caught.value.expected == "one of critical, high, info, low, medium, none, unknown"
+
+
+def test_what_our_own_store_adds_is_carried_clean() -> None:
+    own = {
+        "description": "d",
+        "status": "completed",
+        "handlerName": "scan",
+        "handlerType": "function",
+        "queue": "q",
+        "payload": {"a": [1, None]},
+        "priority": 75,
+        "maxRetries": 3,
+        "retryDelayMs": 1000,
+        "retryStrategy": "fixed",
+        "retryCapMs": 60_000,
+        "retryCount": 1,
+        "onExhausted": "stop",
+        "timeoutMs": 5000,
+        "maxConcurrency": 1,
+        "tags": ["x"],
+        "metadata": {"k": {"deep": True}},
+        "pausedAt": datetime(2025, 1, 1),  # noqa: DTZ001 - as BSON gives it
+        "cancelledAt": datetime(2025, 1, 2),  # noqa: DTZ001 - as BSON gives it
+        "completedAt": datetime(2025, 1, 3),  # noqa: DTZ001 - as BSON gives it
+    }
+    trip = travel("schedules", {**fresh("schedules"), **own})
+    assert trip.residue == b"{}"
+    assert (trip.row.status, trip.row.priority, trip.row.tags) == ("completed", 75, ("x",))
+    assert trip.row.paused_at == datetime(2025, 1, 1, tzinfo=UTC)
+    assert travel("schedules", fresh("schedules", status="scheduled")).fields == {"status"}
