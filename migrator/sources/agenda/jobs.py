@@ -14,10 +14,10 @@ from migrator.sources.agenda.moments import Moments, moments_of, schedule_status
 from migrator.sources.agenda.names import BACKOFFS, JOB_TYPES
 from migrator.sources.agenda.origin import label, origin_of
 from migrator.sources.agenda.runs import run_of
-from migrator.sources.agenda.shapes import Job, whole
+from migrator.sources.agenda.shapes import Job, refuse_code, whole
 from migrator.sources.agenda.triggers import trigger_of
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected
-from migrator.sources.shapes import choice, optional_instant, read
+from migrator.sources.shapes import choice, indexed, read
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 
@@ -30,6 +30,7 @@ def decode(document: Document, context: Context, *, collection: str, keep_uuid: 
 
     Raises ``Rejected`` for a wrong type, an unknown word, a date that is none, and without a tenant.
     """
+    refuse_code(document)
     job = read(document, Job)
     origin = origin_of(job.key, context, collection, keep_uuid=keep_uuid)
     notes: list[Note] = []
@@ -45,7 +46,7 @@ def decode(document: Document, context: Context, *, collection: str, keep_uuid: 
         tenant_id=origin.tenant_id,
         source=origin.source,
         source_id=origin.source_id,
-        name=f"{job.name}:{label(job.key, origin.source_id)}",
+        name=f"{indexed(job.name, 'name')}:{label(job.key, origin)}",
         enabled=not disabled,
         status=status,
         handler_name=job.name,
@@ -95,7 +96,7 @@ def _facts(job: Job, document: Document, moments: Moments, run: Run | None, vari
         "skipImmediate": variants.put_off(document, variant) or None,
         "shouldSaveResult": job.should_save_result or None,
         "fork": job.fork,
-        "debounceStartedAt": _text(optional_instant(job.debounce_started_at, "debounceStartedAt")),
+        "debounceStartedAt": _text(job.debounce_started_at),
         "runCount": job.run_count,
         "finishedCount": job.finished_count,
         "failCount": job.fail_count,

@@ -7,9 +7,9 @@ from bson.objectid import ObjectId
 from migrator.records.execution_log import ExecutionLog
 from migrator.sources.agenda.names import LEVELS
 from migrator.sources.agenda.origin import origin_of
-from migrator.sources.agenda.shapes import Log
+from migrator.sources.agenda.shapes import Log, refuse_code
 from migrator.sources.profile import Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import choice, instant, keys, read
+from migrator.sources.shapes import choice, keys, read, required
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
 
@@ -23,6 +23,7 @@ def decode(document: Document, context: Context, *, collection: str, jobs: str) 
 
     Raises ``Rejected`` for a wrong type, an unknown level, a date that is none, and without a tenant.
     """
+    refuse_code(document)
     log = read(document, Log)
     origin = origin_of(log.key, context, collection, keep_uuid=True)
     notes: list[Note] = []
@@ -40,7 +41,7 @@ def decode(document: Document, context: Context, *, collection: str, jobs: str) 
         source_id=origin.source_id,
         run_id=None if job is None else job.key("runs"),
         schedule_id=None if job is None else job.key("schedules"),
-        logged_at=instant(log.timestamp, "timestamp"),
+        logged_at=required(log.timestamp, "timestamp"),
         level=choice(log.level, LEVELS, "level"),
         message=log.message,
         context=jsonb.encode(kept) if kept else None,

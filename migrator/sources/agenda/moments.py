@@ -10,7 +10,6 @@ import msgspec
 
 from migrator.sources.agenda.shapes import Job
 from migrator.sources.profile import Rejected
-from migrator.sources.shapes import optional_instant
 
 LOCK_LIFETIME: Final = timedelta(minutes=10)
 """Agenda's default; a job's own lifetime stands in the program, not in the document."""
@@ -49,13 +48,13 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def moments_of(job: Job) -> Moments:
-    """Return the times of a job; raises ``Rejected`` for one that is no time."""
+    """Return the times of a job."""
     return Moments(
-        next_run=optional_instant(job.next_run_at, "nextRunAt"),
-        locked=optional_instant(job.locked_at, "lockedAt"),
-        started=optional_instant(job.last_run_at, "lastRunAt"),
-        finished=optional_instant(job.last_finished_at, "lastFinishedAt"),
-        failed=optional_instant(job.failed_at, "failedAt"),
+        next_run=job.next_run_at,
+        locked=job.locked_at,
+        started=job.last_run_at,
+        finished=job.last_finished_at,
+        failed=job.failed_at,
     )
 
 

@@ -1,6 +1,7 @@
 """Where a row came from, and the ids that follow from it."""
 
 from functools import lru_cache
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -9,6 +10,10 @@ from bson.objectid import ObjectId
 from migrator.sources.agenda.names import NAME
 from migrator.sources.profile import Context, Rejected
 from migrator.values import identity
+
+
+_LONGEST_LABEL: Final = 100
+"""Characters; the name of a schedule is indexed."""
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +47,8 @@ def source_of(collection: str) -> str:
     return f"{NAME}/{collection}"
 
 
-def label(key: object, source_id: str) -> str:
-    """Return an ``_id`` as people read it: the hex digits of an ObjectId."""
-    return str(key) if isinstance(key, ObjectId) else source_id
+def label(key: object, origin: Origin) -> str:
+    """Return an ``_id`` as people read it: the hex digits of an ObjectId, and the row's own id for a long text."""
+    if isinstance(key, ObjectId):
+        return str(key)
+    return origin.source_id if len(origin.source_id) <= _LONGEST_LABEL else str(origin.key("schedules"))

@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from bson.code import Code
 
-from migrator.sources.profile import Rejected
+from migrator.sources.profile import Document, Rejected
 from migrator.sources.shapes import Int32, Moment, Shape, optional_instant
 
 Number = int | float
@@ -44,8 +45,8 @@ class Job(Shape, kw_only=True):
     repeat_interval: str | Number | None = None
     repeat_timezone: str | None = None
     repeat_at: str | None = None
-    start_date: Moment = None
-    end_date: Moment = None
+    start_date: Any = None
+    end_date: Any = None
     skip_days: str | list[Number] | None = None
     disabled: bool | None = None
     should_save_result: bool | None = None
@@ -77,6 +78,22 @@ class Log(Shape, kw_only=True):
     timestamp: Moment
     agenda_name: str | None = None
     meta: dict[str, Any] | None = None
+
+
+_TEXTS = frozenset(
+    {
+        *("name", "type", "failReason", "repeatInterval", "repeatTimezone", "repeatAt", "skipDays", "lastModifiedBy"),
+        *("level", "event", "jobId", "jobName", "message", "error", "agendaName"),
+    }
+)
+
+
+def refuse_code(document: Document) -> None:
+    """Raise ``Rejected`` for JavaScript code in a field of text: it is a ``str`` to Python, and to the reader."""
+    if Code in map(type, document.values()):
+        for name, value in document.items():
+            if name in _TEXTS and isinstance(value, Code):
+                raise Rejected("wrong-type", name, "text, not code")
 
 
 def bound(value: object, path: str) -> datetime | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from bson.code import Code
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.objectid import ObjectId
@@ -58,7 +59,7 @@ def test_data_may_be_anything(data: Any) -> None:  # noqa: ANN401 - any BSON val
     assert is_clean(travel(created_4(data=data)))
 
 
-@pytest.mark.parametrize("data", [math.nan, "a\0b", {"a\u2028": NOON}, ObjectId(), Int64(1), {"$oid": KEY}])
+@pytest.mark.parametrize("data", [math.nan, Code("x"), "a\0b", {"a\u2028": NOON}, ObjectId(), Int64(1), {"$oid": KEY}])
 def test_data_that_json_lacks_stays_typed(data: Any) -> None:  # noqa: ANN401 - any BSON value
     trip = travel(created_4(data=data))
     assert not is_clean(trip)
@@ -128,10 +129,17 @@ def test_an_id_may_be_of_any_type(key: Any) -> None:  # noqa: ANN401 - any BSON 
     assert trip.schedule.created_at is None
 
 
+def test_a_name_is_short_enough_to_be_indexed() -> None:
+    schedule = travel(created_4(_id="x" * 5_000)).schedule
+    assert schedule is not None
+    assert schedule.name == f"mail:{schedule.id}"
+
+
 REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("missing-field", "name", {"_id": KEY}),
     ("wrong-type", "name", created_4(name=7)),
     ("wrong-type", "name", created_4(name=None)),
+    ("too-long", "name", created_4(name="x" * 2_001)),
     ("wrong-type", "priority", created_4(priority="high")),
     ("wrong-type", "priority", created_4(priority=True)),
     ("wrong-type", "priority", created_4(priority=math.nan)),
@@ -147,6 +155,8 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("bad-date", "startDate", every_4(startDate=1e300)),
     ("bad-date", "endDate", every_4(endDate="2030-01-01")),
     ("wrong-type", "failReason", created_4(failReason={"a": 1})),
+    ("wrong-type", "name", created_4(name=Code("mail"))),
+    ("wrong-type", "repeatInterval", every_4(Code("5 minutes"))),
     ("wrong-type", "repeatInterval", every_4(["5 minutes"])),
     ("wrong-type", "skipDays[]", job_6(skipDays=["1 day"])),
     ("wrong-type", "attempts", pulse(attempts=2.5)),
