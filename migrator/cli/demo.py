@@ -1,0 +1,67 @@
+"""``migrator demo``, and ``migrator demo seed`` for servers of one's own."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+SIZES = click.Choice(["small", "medium", "large"])
+
+
+@click.group("demo", invoke_without_command=True)
+@click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
+@click.option("--seed", "number", type=int, help="Another seed gives other data; the same one the same bytes.")
+@click.option("--keep", is_flag=True, help="Leave the servers running afterwards, until Ctrl-C.")
+@click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
+@common
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    size: str,
+    number: int | None,
+    config: str | None,
+    report_dir: str | None,
+    **flags: bool,
+) -> None:
+    """Move a whole scheduler between two real servers of its own, and leave a report.
+
+    Real-shaped data with known trouble in it: census, plan, backfill, verification. Exit status 8 is the expected one:
+    the trouble that cannot be moved is in quarantine. 1 is anything that was not planned.
+    """
+    if context.invoked_subcommand:
+        return
+    from migrator.cli.demo_run import Wish, demonstrate  # noqa: PLC0415 - imported when called, --help stays quick
+
+    wish = Wish(size=size, seed=number, keep=flags["keep"], report_dir=report_dir, as_json=flags["as_json"])
+    finish(demonstrate(settings_of(config), wish))
+
+
+@command.command("seed")
+@click.option("--mongo-uri", required=True, help="The server to write to.")
+@click.option("--database", help="Its database (default: the one in the URI, else stellaops_scheduler).")
+@click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
+@click.option("--seed", "number", type=int, help="Another seed gives other data; the same one the same bytes.")
+@click.option("--drop", is_flag=True, help="Drop the database first; without it one that holds anything is refused.")
+@click.option("--clean", is_flag=True, help="Plant no trouble.")
+@click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
+@click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def seed_command(mongo_uri: str, database: str | None, size: str, number: int | None, **flags: bool) -> None:
+    """Write the demo's data into a MongoDB of your own, and say what is wrong in it."""
+    from migrator.cli.demo_render import seeded_json, seeded_lines  # noqa: PLC0415 - imported when called
+    from migrator.cli.demo_seed import seed_into  # noqa: PLC0415 - as above
+
+    seeded = seed_into(
+        mongo_uri,
+        database,
+        size=size,
+        seed=number,
+        drop=flags["drop"],
+        trouble=not flags["clean"],
+        huge=flags["huge"],
+        triggers=flags["triggers"],
+    )
+    if flags["as_json"]:
+        print_json(seeded_json(seeded))
+    else:
+        click.echo("\n".join(seeded_lines(seeded)))

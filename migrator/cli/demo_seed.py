@@ -1,0 +1,83 @@
+"""Writing the demo's data into a server that somebody names."""
+
+from typing import Any
+
+import msgspec
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
+
+from migrator.config import MongoSettings, Settings
+from migrator.embedded.demo import SEED, Planted, Size, planted, seed
+from migrator.errors import RefusedError, UsageError
+from migrator.store.mongo.client import open_source, speaking_of
+
+DATABASE = "stellaops_scheduler"
+"""What the product calls its database."""
+_NOT_OURS = ("admin", "config", "local")
+
+
+class Seeded(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written."""
+
+    database: str
+    size: str
+    seed: int
+    documents: dict[str, int]
+    """By collection, the planted ones included."""
+    planted: tuple[Planted, ...]
+
+
+def seed_into(
+    uri: str,
+    name: str | None,
+    *,
+    size: str,
+    seed: int | None,
+    drop: bool = False,
+    trouble: bool = True,
+    huge: bool = False,
+    triggers: bool = False,
+) -> Seeded:
+    """Write the demo's data into a database, which must be empty unless ``drop`` says to empty it.
+
+    Raises ``RefusedError`` for a database that holds anything, ``UsageError`` for one that belongs to the server, and
+    ``ConfigurationError`` or ``UnreachableError`` when the server cannot be reached.
+    """
+    chosen = name or _named_in(uri) or DATABASE
+    if chosen in _NOT_OURS:
+        raise UsageError(f"database {chosen} belongs to the server; name another with --database")
+    number = SEED if seed is None else seed
+    database = open_source(Settings(mongo=MongoSettings(uri=uri, database=chosen)))
+    client: MongoClient[dict[str, Any]] = database.client
+    with client, speaking_of("the server"):
+        if drop:
+            client.drop_database(database.name)
+        try:
+            written = write(database, size, number, trouble=trouble, huge=huge, triggers=triggers)
+        except RefusedError as error:
+            raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
+    items = planted(number, huge=huge) if trouble else ()
+    return Seeded(database=database.name, size=size, seed=number, documents=written, planted=items)
+
+
+def write(
+    database: Database[dict[str, Any]],
+    size: str,
+    number: int,
+    *,
+    trouble: bool = True,
+    huge: bool = False,
+    triggers: bool = False,
+) -> dict[str, int]:
+    """Write into an open database; return the documents by collection."""
+    return dict(seed(database, Size(size), number, trouble=trouble, huge=huge, triggers=triggers))
+
+
+def _named_in(uri: str) -> str | None:
+    try:
+        found: str | None = parse_uri(uri)["database"]
+    except (PyMongoError, ValueError):
+        return None  # open_source says what is wrong with it
+    return found

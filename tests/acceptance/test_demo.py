@@ -1,0 +1,33 @@
+"""``migrator demo`` as a user calls it: a process of its own, real servers, a report at the end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from migrator.embedded.demo import planted
+
+
+@pytest.mark.slow
+def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "migrator", "demo", "--report-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 8, done.stderr[-3000:]
+    (folder,) = tmp_path.iterdir()
+    quarantined = [item for item in planted() if item.outcome == "quarantined"]
+    assert f"set aside   {len(quarantined)} documents" in done.stdout
+    for item in quarantined:
+        assert item.kind in done.stdout
+    assert "left out    20 x expired lock" in done.stdout
+    assert "Everything that was moved is equal" in done.stdout
+    assert f"report: {folder}/report.html" in done.stdout
+    assert "not planned" not in done.stderr
+    for title in ("census", "plan", "backfill", "verify"):
+        assert f"── {title} " in done.stderr
+    assert {"result.json", "report.html", "report.md", "planted.md"} <= {file.name for file in folder.iterdir()}
+    evidence = json.loads((folder / "result.json").read_text())["evidence"]
+    assert all(check["outcome"]["status"] == "passed" for check in evidence["checks"])
+    listed = (folder / "planted.md").read_text().count("\n| ") - 1
+    assert listed == len(planted())
