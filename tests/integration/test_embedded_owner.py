@@ -147,7 +147,7 @@ def temporary() -> Iterator[Path]:
 
 def _as_this_user() -> Python:
     checkout = Path(migrator.__file__).parents[1]
-    return Python(Path(sys.executable), str(checkout), None)
+    return Python(Path(sys.executable), str(checkout), None, os.environ.get("LD_LIBRARY_PATH", ""))
 
 
 def _for_others(account: Account, folder: Path) -> Python:
@@ -173,11 +173,11 @@ def _for_others(account: Account, folder: Path) -> Python:
     return Python(program, f"{checkout}:{site}", account, str(folder / "lib"))
 
 
-@pytest.fixture(scope="module", params=["this user", "an ordinary user"])
+@pytest.fixture(scope="module", params=["this user", "an ordinary user"] if os.geteuid() == 0 else ["this user"])
 def python(request: pytest.FixtureRequest) -> Iterator[Python]:
-    """An interpreter of this user (root in a container), and one of an ordinary user."""
-    account = unprivileged()
-    if request.param == "this user" or account is None:
+    """An interpreter of this user, and one of an ordinary user when this one is root."""
+    account = unprivileged() if request.param == "an ordinary user" else None
+    if account is None:
         yield _as_this_user()
         return
     with tempfile.TemporaryDirectory(prefix="test-python-") as folder:
