@@ -6,8 +6,8 @@ all its digits, so as an integer when it has no fraction (``1e22``). ``decode`` 
 it reads what was written or what PostgreSQL returned.
 
 Texts are compared with ``same``, or by bytes after ``canonicalise`` on both sides. ``encode`` already writes
-the canonical text of every value without negative zero and without a double that needs an exponent (magnitude
-from 1e16, or below 1e-5).
+the canonical text of every value without a negative zero and without a double from 1e16 on, which jsonb turns
+into an integer.
 """
 
 import re

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 from bson.errors import InvalidBSON
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migrator.values import document, identity, jsonb, paths, residue, times, typed
@@ -23,8 +23,8 @@ from tests.strategies_bson import (
     values,
 )
 
-settings.register_profile("values", deadline=None, max_examples=100)
-PROFILE = settings.get_profile("values")
+# Nothing here may depend on how busy the machine is.
+PROFILE = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 
 
 def reordered(value: Value) -> Value:
