@@ -213,6 +213,9 @@ class TestEither:
             one.resume()
             assert one.running
 
+    @pytest.mark.filterwarnings(
+        "ignore:This process .* is multi-threaded:DeprecationWarning"
+    )  # that is the case at hand
     def test_a_forked_child_that_leaves_takes_nothing_along(self, start: Starter) -> None:
         with start() as one:
             pid = os.fork()
