@@ -3,11 +3,17 @@
 MigratorError                exit status 16: the tool failed
 ├── UsageError               2: a wrong command, option or setting; change it and call again
 │   ├── ConfigurationError   2: a setting is missing, unknown, of the wrong type, or contradicts another
-│   └── RefusedError         2: the call is understood and would do harm as things stand; the message says what to do first
-└── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
+│   └── RefusedError         2: understood, and would do harm as things stand; the message says what to do first
+├── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
+└── StoreError               what the scheduler's store refuses; the application decides
+    ├── ConflictError        a key is taken already
+    ├── TransitionError      the state machine has no such edge
+    ├── UnknownError         there is no such row
+    └── LostLockError        the lock is held by another one now, or by nobody
 
-Errors about one document (``Rejected``, ``Skipped`` in ``migrator.sources.profile``) are not errors of the tool: they end in quarantine or in a
-count, and the copy goes on. Messages are lower case, have no full stop, and never hold document values.
+Errors about one document (``Rejected``, ``Skipped`` in ``migrator.sources.profile``) are not errors of the tool: they
+end in quarantine or in a count, and the copy goes on. Messages are lower case, have no full stop, and never hold
+document values.
 """
 
 from typing import ClassVar
@@ -35,3 +41,23 @@ class RefusedError(UsageError):
 
 class UnreachableError(MigratorError):
     """A server cannot be reached, or refuses: wrong address, password, rights, disk full, stopped."""
+
+
+class StoreError(MigratorError):
+    """The store refuses a write; the application decides what to do."""
+
+
+class ConflictError(StoreError):
+    """A key is taken already."""
+
+
+class TransitionError(StoreError):
+    """The state machine has no such edge."""
+
+
+class UnknownError(StoreError):
+    """There is no such row."""
+
+
+class LostLockError(StoreError):
+    """The lock is held by another one now, or by nobody."""

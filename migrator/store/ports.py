@@ -1,0 +1,311 @@
+"""What an application may ask of its scheduler's store, on either backend.
+
+A ``Store`` hands out sessions. A session is one transaction, bound to one tenant, and has a repository per table. What
+belongs to no single tenant (firing, claiming, workers, locks) stands in ``store.work``. Every statement that needs the
+time takes the session's ``now``: the database's clock, unless a test passed another one. Rows are records
+(``migrator.records``); a row written here has ``source`` and ``source_id`` null on PostgreSQL.
+
+A row of another tenant is as good as absent: it is not found, not listed, not changed. Rows of the global tenant ``*``
+are seen by all and written by nobody here. Lists are in the stated order, then by id.
+
+One behavioural suite (``tests/contract``) runs unchanged against each implementation.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from migrator.records.audit import AuditEntry
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.graph_job import GraphJob
+from migrator.records.graph_job_event import GraphJobEvent
+from migrator.records.handler import Handler
+from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.policy_job import PolicyJob
+from migrator.records.run import Run
+from migrator.records.run_summary import RunSummary
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.store.work import Locks, Queue, Workers
+
+Backend: TypeAlias = Literal["mongo", "postgres", "memory"]
+SortKey: TypeAlias = Literal["created_at", "next_fire_at", "name", "priority"]
+GraphType: TypeAlias = Literal["build", "overlay"]
+
+
+class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``Schedules.list`` filters by; none and empty mean: not at all. ``limit`` below 1 raises ``UsageError``."""
+
+    statuses: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Kinds of its triggers."""
+    enabled: bool | None = None
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    """Exclusive, as all bounds here."""
+    created_before: datetime | None = None
+    next_fire_after: datetime | None = None
+    next_fire_before: datetime | None = None
+    name_contains: str | None = None
+    """Regardless of case (ASCII letters and those that ``str.lower`` folds)."""
+    created_by: str | None = None
+    include_global: bool = False
+    limit: int = 50
+    offset: int = 0
+    sort_by: SortKey = "created_at"
+    """Schedules without a value come last in both directions."""
+    descending: bool = True
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``Runs.list`` filters by. Pages are by key: pass the last run's ``cursor`` to go on."""
+
+    schedule_id: UUID | None = None
+    states: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    trace_id: str | None = None
+    cursor: tuple[datetime, UUID] | None = None
+    """(created_at, id) of the last run of the page before."""
+    limit: int = 50
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs, newest first (created_at descending, then id), and where the next page begins (none: this was the last)."""
+
+    runs: tuple[Run, ...]
+    cursor: tuple[datetime, UUID] | None
+
+
+class Schedules(Protocol):
+    """Schedules of the session's tenant; softly deleted ones are seen by nobody."""
+
+    def get(self, schedule_id: UUID) -> Schedule | None:
+        """Return the schedule."""
+
+    def by_name(self, name: str) -> Schedule | None:
+        """Return the schedule born here with this name."""
+
+    def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
+        """Return the schedules that pass every filter."""
+
+    def count(self, query: ScheduleQuery) -> int:
+        """Return how many pass, whatever ``limit`` and ``offset``."""
+
+    def upsert(self, schedule: Schedule) -> Schedule:
+        """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken."""
+
+    def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
+        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not."""
+
+    def soft_delete(self, schedule_id: UUID, by: str) -> bool:
+        """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""
+
+    def due(self, limit: int) -> Sequence[Schedule]:
+        """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now.
+
+        In order of that fire.
+        """
+
+
+class Triggers(Protocol):
+    """Triggers of the session's tenant."""
+
+    def get(self, trigger_id: UUID) -> Trigger | None:
+        """Return the trigger."""
+
+    def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return a schedule's triggers, by id."""
+
+    def of_event(self, event: str) -> Sequence[Trigger]:
+        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run.
+
+        In order of the schedule's priority, highest first.
+        """
+
+    def upsert(self, trigger: Trigger) -> Trigger:
+        """Insert, or replace all columns of the one with this id."""
+
+    def delete_of_schedule(self, schedule_id: UUID) -> int:
+        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
+
+
+class Runs(Protocol):
+    """Runs of the session's tenant."""
+
+    def get(self, run_id: UUID) -> Run | None:
+        """Return the run."""
+
+    def list(self, query: RunQuery) -> RunPage:
+        """Return one page."""
+
+    def create(self, run: Run) -> Run:
+        """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention.
+
+        Raises ``ConflictError`` when the slot or the dedupe key of its trigger is taken.
+        """
+
+    def update(self, run: Run, expected: str) -> bool:
+        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
+
+    def pending(self, limit: int) -> Sequence[Run]:
+        """Return planning and queued runs, oldest first."""
+
+    def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
+        """Return the newest runs of a schedule, newest first."""
+
+    def cancel(self, run_id: UUID, reason: str) -> Run | None:
+        """Make a live run cancelled, whoever works on it; none when it is not live."""
+
+    def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
+        """Do the same to all live runs of a schedule; return how many."""
+
+
+class GraphJobs(Protocol):
+    """Graph jobs of the session's tenant; build and overlay jobs never answer for each other."""
+
+    def insert(self, job: GraphJob) -> None:
+        """Insert; raises ``ConflictError`` for an id that exists."""
+
+    def try_replace(self, job: GraphJob, expected: str) -> bool:
+        """Replace if the status is ``expected`` now (a word of ``states.GRAPH_JOB``) and the type is the same.
+
+        Writes an event with the new status in the same transaction. Raises ``TransitionError`` for an illegal pair.
+        """
+
+    def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
+        """Return the job of this type."""
+
+    def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
+        """Return jobs of this type, newest first."""
+
+    def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
+        """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
+
+    def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
+        """Return a job's events in the order they were appended."""
+
+
+class PolicyJobs(Protocol):
+    """Policy jobs of the session's tenant."""
+
+    def insert(self, job: PolicyJob) -> None:
+        """Insert; raises ``ConflictError`` for an id or a run id that exists."""
+
+    def get(self, job_id: UUID) -> PolicyJob | None:
+        """Return the job."""
+
+    def by_run_id(self, run_id: str) -> PolicyJob | None:
+        """Return the job with this idempotency key."""
+
+    def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
+        """Return jobs, highest rank first, then by queued time (none last)."""
+
+    def try_replace(self, job: PolicyJob, expected: str) -> bool:
+        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair."""
+
+    def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
+        """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more."""
+
+
+class ImpactSnapshots(Protocol):
+    """Impact snapshots of the session's tenant."""
+
+    def insert(self, snapshot: ImpactSnapshot) -> None:
+        """Insert; raises ``ConflictError`` for an id that exists."""
+
+    def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
+        """Return the snapshot."""
+
+    def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
+        """Return a run's snapshots, newest first."""
+
+
+class ExecutionLogs(Protocol):
+    """Log lines of the session's tenant."""
+
+    def append(self, lines: Sequence[ExecutionLog]) -> None:
+        """Append."""
+
+    def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
+        """Return a run's lines in time order."""
+
+
+class RunSummaries(Protocol):
+    """Run summaries of the session's tenant."""
+
+    def get(self, schedule_id: UUID) -> RunSummary | None:
+        """Return a schedule's summary."""
+
+    def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
+        """Compute it from the runs, and store it."""
+
+
+class Audit(Protocol):
+    """The tenant's audit trail; append only."""
+
+    def append(self, entry: AuditEntry) -> None:
+        """Append."""
+
+    def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
+        """Return entries, newest first."""
+
+
+class Handlers(Protocol):
+    """Handlers of the session's tenant and of ``*``."""
+
+    def get(self, name: str) -> Handler | None:
+        """Return the tenant's handler, else the global one."""
+
+    def upsert(self, handler: Handler) -> Handler:
+        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change."""
+
+    def list(self) -> Sequence[Handler]:
+        """Return them by name."""
+
+    def delete(self, name: str) -> bool:
+        """Remove; raises ``ConflictError`` for a system handler."""
+
+
+class Session(Protocol):
+    """One transaction of one tenant: all of it or nothing."""
+
+    tenant: str
+    now: datetime
+    """The time of this transaction (aware, UTC, whole milliseconds)."""
+    schedules: Schedules
+    triggers: Triggers
+    runs: Runs
+    graph_jobs: GraphJobs
+    policy_jobs: PolicyJobs
+    impact_snapshots: ImpactSnapshots
+    execution_logs: ExecutionLogs
+    run_summaries: RunSummaries
+    audit: Audit
+    handlers: Handlers
+
+
+class Store(Protocol):
+    """A scheduler's data on one backend."""
+
+    backend: Backend
+    queue: Queue
+    workers: Workers
+    locks: Locks
+
+    def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
+        """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
+
+    def now(self) -> datetime:
+        """Return the database's clock (aware, UTC, whole milliseconds)."""
+
+    def ping(self) -> timedelta:
+        """Return how long the backend takes to answer; raises ``UnreachableError``."""
+
+    def close(self) -> None:
+        """Close every connection."""
