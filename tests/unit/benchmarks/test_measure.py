@@ -1,0 +1,94 @@
+"""The harness of the benchmarks: what it counts, and what its table says."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.measure import Measurement, descendants, measure
+from benchmarks.harness.result import Line, Result, render, write
+
+MEGA = 1_000_000
+# A process that starts another one; both hold memory until the inner one has ended.
+NESTED = """
+import subprocess, sys
+inner = "held = bytearray(60_000_000); sum(range(20_000_000))"
+held = bytearray(30_000_000)
+raise SystemExit(subprocess.call([sys.executable, "-c", inner]))
+"""
+
+
+def test_memory_and_time_of_processes_below_count_too(tmp_path: Path) -> None:
+    taken = measure([sys.executable, "-c", NESTED], environment={}, servers={}, log=tmp_path / "log")
+    assert taken.status == 0
+    assert taken.peak_tree > 90 * MEGA
+    assert 60 * MEGA < taken.peak_process < taken.peak_tree
+    assert taken.client_cpu > 0
+
+
+def test_a_failure_and_its_last_words_are_kept(tmp_path: Path) -> None:
+    program = "import os; print('the reason', os.environ['OF_OURS']); raise SystemExit(3)"
+    taken = measure([sys.executable, "-c", program], environment={"OF_OURS": "here"}, servers={}, log=tmp_path / "log")
+    assert taken.status == 3
+    assert taken.output == "the reason here\n"
+
+
+def test_a_server_is_charged_with_what_it_used_meanwhile(tmp_path: Path) -> None:
+    me = os.getpid()
+    taken = measure([sys.executable, "-c", "pass"], environment={}, servers={"me": me}, log=tmp_path / "log")
+    assert taken.server_cpu["me"] >= 0
+    assert me in descendants(os.getppid())
+
+
+def line(name: str, wall: float, trouble: str | None = None) -> Line:
+    run = Measurement(
+        status=0,
+        wall=wall,
+        client_cpu=1.0,
+        server_cpu={"postgres": 2.0, "mongod": 0.5},
+        peak_tree=200 * MEGA,
+        peak_process=90 * MEGA,
+        output="/a/path/of/this/machine",
+    )
+    faster, slower = (
+        Measurement(**{field: getattr(run, field) for field in run.__struct_fields__} | {"wall": wall * factor})
+        for factor in (0.5, 3)
+    )
+    return Line(name=name, title=f"the {name}", runs=[slower, run, faster], trouble=trouble, target_bytes=5 * MEGA)
+
+
+@pytest.fixture
+def result() -> Result:
+    return Result(
+        documents=1000,
+        collection="runs",
+        mean_bytes=1100,
+        rounds=3,
+        versions={"CPython": "3.11"},
+        lines=[line("backfill", 2.0), line("sling", 5.0), line("dlt", 1.0, "exit status 1: no")],
+        missing={"floor": "cannot be installed here"},
+    )
+
+
+def test_the_table_has_medians_and_ratios(result: Result) -> None:
+    text = render(result)
+    assert "| the backfill | 500 | 2.00 | 1.00 | 1.00 | 2.00 | 0.50 | 200 | 90 | 5 |" in text
+    assert "| the sling | 200 | 5.00 | 2.50 |" in text
+    assert "| backfill ÷ Sling full-refresh | 2.50 | 1.5 | 2.4 |" in text
+
+
+def test_a_tool_that_failed_or_is_missing_is_named_and_has_no_figures(result: Result) -> None:
+    text = render(result)
+    assert "| the dlt |" not in text
+    assert "dlt default" not in text
+    assert "- the dlt: exit status 1: no" in text
+    assert "- floor cannot be installed here" in text
+
+
+def test_the_stored_result_names_nothing_of_this_machine(result: Result, tmp_path: Path) -> None:
+    write(result, tmp_path)
+    stored = (tmp_path / "runs-1000.json").read_text()
+    assert "/a/path" not in stored
+    assert json.loads(stored)["lines"][0]["runs"][0]["wall"] == 6.0
