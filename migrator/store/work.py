@@ -87,7 +87,7 @@ class Queue(Protocol):
         queues: Sequence[str] | None = None,
         excluded: Sequence[str] = (),
     ) -> Sequence[Claim]:
-        """Take queued runs that are available, by the schedule's priority, then the time they became available, then id.
+        """Take queued runs that are available, by the schedule's priority, then by when they became available, then id.
 
         They are running, with the worker's id, a fence one higher than before and a lease. Never more of a schedule
         than its ``max_concurrency``, whoever claims; a disabled, paused or deleted schedule's runs stay queued.
@@ -160,7 +160,7 @@ class Locks(Protocol):
     ) -> LockHandle | None:
         """Return the lock, or none when it was not had within ``timeout`` (0: one try; none: wait for ever).
 
-        Nothing is left held after a timeout. Raises ``UsageError`` for a negative timeout or a ttl that is not positive.
+        Nothing is left held after a timeout. Raises ``UsageError`` for a negative timeout or a ttl not above zero.
         """
 
     def holder(self, tenant: str, resource: str) -> tuple[str, int] | None:
