@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
+from migrator.errors import MigratorError
 from migrator.parity.model import ParityOutcome
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Context:
         self.settings = settings
         self.values_shown = values_shown
         self.listed = settings.report.max_differences
+        self._comparison: ParityOutcome | MigratorError | None = None
         self.steps: dict[str, int] = {}
         """Milliseconds of the steps that several checks share."""
 
@@ -46,14 +48,25 @@ class Context:
         with open_target(self.settings, autocommit=True) as connection, speaking_of("the target"):
             yield connection
 
-    @cached_property
+    @property
     def comparison(self) -> ParityOutcome:
-        """Return the comparison of every document, made when first asked for."""
+        """Return the comparison of every document, made when first asked for; what it raises, it raises again."""
+        if isinstance(self._comparison, MigratorError):
+            raise self._comparison
+        if self._comparison is None:
+            self._comparison = self._compare()
+        return self._comparison
+
+    def _compare(self) -> ParityOutcome:
         from migrator.parity.flow import compare  # noqa: PLC0415 - see the class
         from migrator.pipeline.plan import Scope  # noqa: PLC0415 - see the class
 
         with self.timed("comparison of every document"):
-            return compare(self.settings, Scope())
+            try:
+                return compare(self.settings, Scope())
+            except MigratorError as error:
+                self._comparison = error
+                raise
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

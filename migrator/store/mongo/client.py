@@ -51,7 +51,11 @@ def open_source(settings: Settings) -> Source:
             if "default database" in str(error).lower():
                 raise ConfigurationError("mongo.database is not set and mongo.uri names no database") from None
             raise ConfigurationError(f"mongo.uri: {_lower(redact(str(error)))}") from None
-        client.admin.command("ping")
+        try:
+            client.admin.command("ping")
+        except BaseException:
+            client.close()
+            raise
     return database
 
 

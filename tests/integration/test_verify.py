@@ -1,0 +1,252 @@
+"""The areas schema and parity on real servers: green on a sound copy, red on the fault planted for a check."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.embedded.demo.contents import COLLECTIONS, plan_of
+from migrator.embedded.demo.plan import Size
+from migrator.embedded.demo.planted import planted
+from migrator.embedded.mongo import MongoServer
+from migrator.embedded.postgres import PostgresServer
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.result import Result
+from migrator.store.postgres.migrate import upgrade
+from migrator.verify.checks import parity, schema
+from migrator.verify.runner import Request, verify
+
+SEED = 7
+DOCUMENTS = 30
+"""Per collection, beside the planted trouble."""
+DATABASE = "verified"
+
+
+@pytest.fixture(scope="module")
+def source(mongo_server: MongoServer) -> Iterator[Database[dict[str, Any]]]:
+    """A little of every collection, and all the planted trouble."""
+    with MongoClient[dict[str, Any]](mongo_server.uri) as client:
+        plan = plan_of(Size.SMALL, SEED)
+        trouble = planted(SEED)
+        for name, documents in COLLECTIONS.items():
+            raw = chain(islice(documents(plan), DOCUMENTS), (item.raw for item in trouble if item.collection == name))
+            batch = [RawBSONDocument(one) for one in raw]
+            if batch:
+                client[DATABASE][name].insert_many(batch)
+        yield client[DATABASE]
+        client.drop_database(DATABASE)
+
+
+def settings_for(mongo: MongoServer, dsn: str) -> Settings:
+    return Settings(
+        source=SourceSettings(default_tenant="t-default"),
+        mongo=MongoSettings(uri=mongo.uri, database=DATABASE),
+        postgres=PostgresSettings(dsn=dsn),
+        copy=CopySettings(workers=1),
+    )
+
+
+@pytest.fixture(scope="module")
+def template(
+    source: Database[dict[str, Any]], mongo_server: MongoServer, postgres_server: PostgresServer
+) -> Iterator[str]:
+    """Name of a database that holds a finished copy."""
+    name = "verified_template"
+    dsn = postgres_server.create_database(name)
+    upgrade(dsn)
+    assert backfill(settings_for(mongo_server, dsn), Scope()).complete
+    assert source.name == DATABASE
+    yield name
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def dsn(template: str, postgres_server: PostgresServer) -> Iterator[str]:
+    """A copy of the finished copy, for one test."""
+    yield postgres_server.create_database("verified_clone", template=template)
+    postgres_server.drop_database("verified_clone")
+
+
+@pytest.fixture
+def run(dsn: str, mongo_server: MongoServer) -> Callable[..., Result]:
+    def verified(**request: Any) -> Result:  # noqa: ANN401 - fields of a request
+        return verify(settings_for(mongo_server, dsn), Request(run_name="r", **request))
+
+    return verified
+
+
+def not_passed(result: Result) -> dict[str, str]:
+    return {one.id: one.outcome.status for one in result.evidence.checks if one.outcome.status != "passed"}
+
+
+def test_a_sound_copy_is_equal_with_its_quarantine(run: Callable[..., Result]) -> None:
+    result = run()
+    assert not_passed(result) == {}
+    assert result.exit_status() == 8
+    moved = {one.collection: one for one in result.evidence.moved}
+    assert moved["runs"].documents > DOCUMENTS
+    assert all(one.documents for one in moved.values())
+    figures = next(one for one in result.evidence.checks if one.id == "parity.aggregates").counts
+    assert figures["figures"] > 100
+    assert figures["differing"] == 0
+    causes = {tally.cause for one in result.evidence.checks for tally in one.tallies if tally.severity == "settled"}
+    assert {"orphan", "alias", "id-mismatch"} <= causes
+    assert {one.collection for one in result.evidence.quarantine} >= {"runs", "schedules", "locks"}
+    assert {one.kind for one in result.evidence.losses} >= {"nul", "nan", "precision", "type"}
+
+
+def test_two_runs_over_the_same_data_have_the_same_evidence(run: Callable[..., Result]) -> None:
+    assert run().digest == run().digest
+
+
+ONE_RUN = "WHERE id = (SELECT id FROM scheduler.runs ORDER BY created_at, id OFFSET 20 LIMIT 1)"
+UPDATE_RUN = "UPDATE scheduler.runs SET"
+
+SCHEMA_FAULTS = {
+    "an index is gone": ("DROP INDEX scheduler.ix_runs_page", {"schema.catalogue"}),
+    "an index too many": ("CREATE INDEX extra_one ON scheduler.runs (error)", {"schema.catalogue"}),
+    "a column too many": (
+        "ALTER TABLE scheduler.runs ADD COLUMN extra_one int",
+        {"schema.catalogue", "schema.comments"},
+    ),
+    "a default was changed": ("ALTER TABLE scheduler.runs ALTER attempt SET DEFAULT 42", {"schema.catalogue"}),
+    "isolation is off": (
+        "ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY",
+        {"schema.catalogue", "schema.isolation"},
+    ),
+    "a comment is gone": (
+        "COMMENT ON COLUMN scheduler.runs.state IS NULL",
+        {"schema.catalogue", "schema.comments"},
+    ),
+    "a constraint is not validated": (
+        "ALTER TABLE scheduler.runs ADD CONSTRAINT extra_one CHECK (attempt < 1000) NOT VALID",
+        {"schema.catalogue", "schema.validated"},
+    ),
+    "an index was not put back": (
+        """INSERT INTO migration.deferred_ddl (target_table, kind, name, definition)
+           VALUES ('runs', 'index', 'ix_gone', 'CREATE INDEX')""",
+        {"schema.restored"},
+    ),
+    "a revision file was changed": (
+        """UPDATE scheduler.schema_history SET sha256 = repeat('0', 64)
+           WHERE revision = (SELECT min(revision) FROM scheduler.schema_history)""",
+        {"schema.revision"},
+    ),
+    "a table is gone": (
+        "DROP TABLE scheduler.handlers",
+        {"schema.catalogue", "schema.comments", "schema.isolation"},
+    ),
+}
+
+PARITY_FAULTS = {
+    "a row is lost": (
+        "DELETE FROM scheduler.audit WHERE id = (SELECT min(id::text)::uuid FROM scheduler.audit)",
+        {"parity.documents", "parity.aggregates"},
+    ),
+    "a row too many": (
+        """INSERT INTO scheduler.audit (id, tenant_id, source, source_id, category, action, occurred_at)
+           SELECT gen_random_uuid(), tenant_id, source, 'nobody', category, action, occurred_at
+           FROM scheduler.audit LIMIT 1""",
+        {"parity.extra", "parity.aggregates"},
+    ),
+    "a millisecond": (f"{UPDATE_RUN} created_at = created_at + interval '1 ms' {ONE_RUN}", {"parity.rows"}),
+    "a microsecond": (f"{UPDATE_RUN} created_at = created_at + interval '1 us' {ONE_RUN}", {"parity.rows"}),
+    "another state": (f"{UPDATE_RUN} state = 'skipped' {ONE_RUN}", {"parity.rows", "parity.aggregates"}),
+    "the wrong tenant": (f"{UPDATE_RUN} tenant_id = 'somebody' {ONE_RUN}", {"parity.rows", "parity.aggregates"}),
+    "an int became a double": (
+        f"{UPDATE_RUN} stats = jsonb_set(stats, '{{queued}}', (stats->>'queued' || '.0')::jsonb) {ONE_RUN}",
+        {"parity.rows"},
+    ),
+    "null became empty": (f"{UPDATE_RUN} error_detail = '' {ONE_RUN} AND error_detail IS NULL", {"parity.rows"}),
+    "a residue was emptied": (
+        f"{UPDATE_RUN} extra = '{{}}' WHERE id = (SELECT id FROM scheduler.runs WHERE extra <> '{{}}' LIMIT 1)",
+        {"parity.rows"},
+    ),
+    "a reference was cut": (
+        """UPDATE scheduler.runs SET schedule_id = NULL
+           WHERE id = (SELECT id FROM scheduler.runs WHERE schedule_id IS NOT NULL LIMIT 1)""",
+        {"parity.rows"},
+    ),
+    "a trigger is lost": (
+        """DELETE FROM scheduler.triggers
+           WHERE id = (SELECT t.id FROM scheduler.triggers t LEFT JOIN scheduler.runs r ON r.trigger_id = t.id
+                       WHERE r.id IS NULL ORDER BY t.id LIMIT 1)""",
+        {"parity.documents"},
+    ),
+}
+
+
+def plant(dsn: str, statement: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute(statement.encode()).rowcount != 0, "the fault was not planted"
+
+
+@pytest.mark.parametrize("fault", SCHEMA_FAULTS)
+def test_a_fault_of_the_schema_turns_its_checks_red(fault: str, dsn: str, mongo_server: MongoServer) -> None:
+    statement, expected = SCHEMA_FAULTS[fault]
+    plant(dsn, statement)
+    result = verify(settings_for(mongo_server, dsn), Request(run_name="r"), checks=schema.CHECKS)
+    assert not_passed(result) == dict.fromkeys(expected, "failed")
+    assert result.exit_status() == 1
+    tables = {tally.table for check in result.evidence.checks for tally in check.tallies}
+    assert tables <= {"runs", "handlers", ""}, "the place is named"
+
+
+@pytest.mark.parametrize("fault", PARITY_FAULTS)
+def test_a_fault_in_the_data_turns_its_checks_red(fault: str, dsn: str, mongo_server: MongoServer) -> None:
+    statement, expected = PARITY_FAULTS[fault]
+    plant(dsn, statement)
+    result = verify(settings_for(mongo_server, dsn), Request(run_name="r"), checks=parity.CHECKS)
+    assert not_passed(result) == dict.fromkeys(expected, "failed")
+    assert result.exit_status() == 9
+    assert result.verdict() == "different"
+    found = [finding for check in result.evidence.checks for finding in check.findings]
+    assert all(finding.key for finding in found), "every difference names its document"
+
+
+def test_a_document_that_appeared_after_the_copy_is_missing(
+    run: Callable[..., Result], source: Database[dict[str, Any]]
+) -> None:
+    document = source["audit"].find_one({"tenantId": {"$type": "string"}}, sort=[("_id", 1)])
+    assert document is not None
+    source["audit"].insert_one({**document, "_id": "audit_new"})
+    try:
+        result = run()
+    finally:
+        source["audit"].delete_one({"_id": "audit_new"})
+    assert not_passed(result) == {"parity.documents": "failed", "parity.aggregates": "failed"}
+    keys = {one.key for check in result.evidence.checks for one in check.findings if one.cause == "missing-row"}
+    assert keys == {"audit_new"}
+
+
+def test_no_source_leaves_parity_unverified_and_the_schema_checked(dsn: str, mongo_server: MongoServer) -> None:
+    settings = settings_for(mongo_server, dsn)
+    nowhere = MongoSettings(uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout_ms=200)
+    result = verify(msgspec.structs.replace(settings, mongo=nowhere), Request(run_name="r"))
+    assert result.exit_status() == 20
+    assert result.verdict() == "tool-failed"
+    assert {check.outcome.status for check in result.evidence.checks if check.area == "schema"} == {"passed"}
+    assert {check.outcome.status for check in result.evidence.checks if check.area == "parity"} == {"unverified"}
+
+
+def test_nothing_copied_is_unverified(scheduler_dsn: str, mongo_server: MongoServer) -> None:
+    result = verify(settings_for(mongo_server, scheduler_dsn), Request(run_name="r"))
+    assert result.exit_status() == 4
+    reasons = {check.outcome.reason for check in result.evidence.checks if check.area == "parity"}
+    assert all("call backfill" in reason for reason in reasons)
+
+
+def test_an_empty_target_fails_its_revision_check(postgres_dsn: str, mongo_server: MongoServer) -> None:
+    result = verify(settings_for(mongo_server, postgres_dsn), Request(run_name="r"), checks=schema.CHECKS)
+    assert result.exit_status() & 1
+    revision = next(check for check in result.evidence.checks if check.id == "schema.revision")
+    assert revision.outcome.status == "failed"
+    assert revision.tallies[0].fix == "call migrator schema upgrade"
