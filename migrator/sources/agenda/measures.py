@@ -21,6 +21,11 @@ def _milliseconds(field: str) -> dict[str, Any]:
     return {"$toLong": {"$toDate": field}}
 
 
+def _text(field: str) -> dict[str, Any]:
+    """Return the expression of a text as PostgreSQL can hold it: U+0000 replaced."""
+    return {"$replaceAll": {"input": field, "find": "\0", "replacement": "\ufffd"}}
+
+
 def _cut(time: str) -> str:
     """Return the same in SQL."""
     return f"floor(extract(epoch from {time}) * 1000)::bigint"
@@ -40,7 +45,7 @@ def _remembered(field: str) -> str:
 
 
 JOB_MEASURES: Final = (
-    Measure("job", "group", "$name", "handler_name"),
+    Measure("job", "group", _text("$name"), "handler_name"),
     Measure(
         "enabled",
         "group",
@@ -69,7 +74,7 @@ JOB_MEASURES: Final = (
 )
 LOG_MEASURES: Final = (
     Measure("level", "group", "$level", "level"),
-    Measure("event", "group", "$event", "context ->> 'event'"),
+    Measure("event", "group", _text("$event"), "context ->> 'event'"),
     Measure("duration", "sum", "$duration", "(context ->> 'duration')::numeric"),
     Measure("timestamp", "time", _milliseconds("$timestamp"), _cut("logged_at")),
 )

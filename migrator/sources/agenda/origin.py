@@ -11,7 +11,6 @@ from migrator.sources.agenda.names import NAME
 from migrator.sources.profile import Context, Rejected
 from migrator.values import identity
 
-
 _LONGEST_LABEL: Final = 100
 """Characters; the name of a schedule is indexed."""
 

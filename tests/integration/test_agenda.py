@@ -1,0 +1,163 @@
+"""Agenda's documents through the copy and the comparison, on real servers."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+from psycopg.rows import TupleRow
+from pymongo.database import Database
+
+from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.embedded.mongo import MongoServer
+from migrator.parity.flow import compare
+from migrator.parity.model import ParityOutcome
+from migrator.pipeline.backfill import Backfill, backfill
+from migrator.pipeline.plan import Scope
+from migrator.values import document as documents
+from tests.agenda_documents import (
+    NOON,
+    REAL,
+    SECOND,
+    Document,
+    created_4,
+    every_4,
+    hokify,
+    hokify_run,
+    job_6,
+    log_6,
+    pulse,
+    pulse_run,
+    real,
+)
+
+Target = psycopg.Connection[TupleRow]
+
+CALLED = {"agendaJobs": "jobs", "agenda_logs": "joblog"}
+"""What this deployment calls its collections; the third keeps its name."""
+
+
+@pytest.fixture
+def source(mongo_database: Database[Document]) -> Database[Document]:
+    for folder, collection in REAL:
+        mongo_database[CALLED[collection]].insert_many([documents.decode(raw) for raw in real(folder, collection)])
+    waiting, done = every_4(lastRunAt=NOON, lockedAt=None, lastFinishedAt=NOON), hokify_run(lastModifiedBy="worker-9")
+    for one in (created_4(), waiting, hokify(), done, job_6(lockedAt=NOON), created_4(priority=99)):
+        mongo_database["jobs"].insert_one(one | {"_id": ObjectId()})
+    for one in (pulse(), pulse_run(lastModifiedBy="pulse-1")):
+        mongo_database["pulseJobs"].insert_one(one | {"_id": ObjectId()})
+    mongo_database["joblog"].insert_one(log_6(_id=ObjectId(), jobId=str(ObjectId()), agendaName="worker-7"))
+    return mongo_database
+
+
+@pytest.fixture
+def settings(source: Database[Document], mongo_server: MongoServer, scheduler_dsn: str) -> Settings:
+    return Settings(
+        source=SourceSettings(profile="agenda", default_tenant="acme", collections=CALLED),
+        mongo=MongoSettings(uri=mongo_server.uri, database=source.name),
+        postgres=PostgresSettings(dsn=scheduler_dsn),
+    )
+
+
+@pytest.fixture
+def target(settings: Settings) -> Iterator[Target]:
+    with psycopg.connect(settings.postgres.dsn or "") as connection:
+        yield connection
+
+
+def number(target: Target, query: str) -> int:
+    row = target.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def assert_equal(outcome: ParityOutcome) -> None:
+    for one in outcome.collections:
+        assert (one.collection, one.differing, one.missing, one.extra, one.unverified) == (one.collection, 0, 0, 0, "")
+    for figure in outcome.aggregates:
+        assert (figure.measure, figure.differing_total, figure.unverified) == (figure.measure, 0, "")
+
+
+def test_all_of_it_is_copied_and_found_equal(settings: Settings, target: Target) -> None:
+    done = backfill(settings, Scope())
+    assert (done.complete, done.quarantined, done.skipped) == (True, 0, 0)
+    assert number(target, "SELECT count(*) FROM scheduler.schedules") == 31 + 6 + 2
+    assert number(target, "SELECT count(*) FROM scheduler.execution_logs") == 27
+    outcome = compare(settings, Scope())
+    assert {one.measure for one in outcome.aggregates} >= {
+        "job",
+        "enabled",
+        "locked",
+        "lastRunAt",
+        "failCount",
+        "event",
+    }
+    assert_equal(outcome)
+    unclean = target.execute("SELECT handler_name FROM scheduler.schedules WHERE extra <> '{}' ORDER BY 1").fetchall()
+    assert unclean == [("bad-cron",), ("mail",), ("odd-data",)], "one priority was clamped"
+
+
+def test_a_second_call_writes_nothing(settings: Settings, target: Target) -> None:
+    backfill(settings, Scope())
+    again: Backfill = backfill(settings, Scope())
+    assert again.written == 0
+    assert number(target, "SELECT count(*) FROM scheduler.workers") == 4
+
+
+def test_lines_of_the_log_find_their_rows(settings: Settings, target: Target) -> None:
+    backfill(settings, Scope())
+    assert number(target, "SELECT count(*) FROM scheduler.execution_logs WHERE run_id IS NULL") == 1
+    assert (
+        number(
+            target,
+            "SELECT count(*) FROM scheduler.execution_logs l JOIN scheduler.runs r ON r.id = l.run_id"
+            " JOIN scheduler.schedules s ON s.id = l.schedule_id AND s.id = r.schedule_id"
+            " WHERE s.handler_name = l.context ->> 'jobName'",
+        )
+        == 26
+    )
+
+
+def test_the_instances_become_workers(settings: Settings, target: Target) -> None:
+    backfill(settings, Scope())
+    rows = target.execute("SELECT hostname, tenant_id, metadata FROM scheduler.workers ORDER BY 1").fetchall()
+    names = ["pulse-1", "worker-1", "worker-7", "worker-9"]
+    assert rows == [(name, "*", {"derived": True}) for name in names]
+
+
+TIMES: list[Any] = [None, NOON, NOON + SECOND, NOON - SECOND, "2026-11-20T12:00:00.1234567Z", "noon"]
+NUMBERS: list[Any] = [None, 0, 7, -40, 2.5, 5e9, float("nan"), Int64(3), "many"]
+TEXTS: list[Any] = [None, "", "a\0b", "5 minutes", "30 2 * * 1-5", "noon", "Europe/Vienna", 7]
+FLAGS: list[Any] = [None, True, False, 1]
+POOLS = {
+    **dict.fromkeys(("nextRunAt", "lockedAt", "lastRunAt", "lastFinishedAt", "failedAt", "debounceStartedAt"), TIMES),
+    **dict.fromkeys(("startDate", "endDate", "timestamp"), TIMES),
+    **dict.fromkeys(("priority", "failCount", "progress", "runCount", "finishedCount", "duration"), NUMBERS),
+    **dict.fromkeys(("name", "repeatInterval", "repeatAt", "repeatTimezone", "failReason", "lastModifiedBy"), TEXTS),
+    **dict.fromkeys(("message", "event", "jobName", "agendaName", "skipDays"), TEXTS),
+    **dict.fromkeys(("disabled", "fork", "shouldSaveResult"), FLAGS),
+}
+ANYTHING: list[Any] = [*TIMES, *NUMBERS, *TEXTS, *FLAGS, {"a": [1]}, [0, 6]]
+
+
+def test_whatever_the_documents_hold_the_sides_agree(
+    settings: Settings, source: Database[Document], target: Target
+) -> None:
+    draw = random.Random(7)
+    bases = [created_4(), every_4(), hokify_run(), job_6(), pulse_run(), log_6()]
+    for number_of_changes in range(1, 5):
+        for base in bases * 20:
+            changed = dict(base) | {"_id": ObjectId()}
+            for name in draw.sample([one for one in base if one != "_id"], number_of_changes):
+                changed[name] = draw.choice(POOLS.get(name, ANYTHING))
+            collection = "joblog" if "level" in base else "pulseJobs" if "attempts" in base else "jobs"
+            source[collection].insert_one(changed)
+    done = backfill(settings, Scope())
+    assert done.quarantined > 0
+    stored = sum(number(target, f"SELECT count(*) FROM scheduler.{one}") for one in ("schedules", "execution_logs"))
+    assert stored + done.quarantined == sum(source[one].count_documents({}) for one in ("jobs", "pulseJobs", "joblog"))
+    assert stored > done.quarantined, "else the sides agree on little"
+    assert_equal(compare(settings, Scope()))
