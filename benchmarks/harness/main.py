@@ -116,15 +116,17 @@ class _Bench:
         servers = {"postgres": self._postgres.pid or 0, "mongod": self._mongo.pid or 0}
         taken = measure(call.argv, environment=call.environment, servers=servers, log=log)
         line.runs.append(taken)
-        print(f"round {number + 1}: {tool.name}: {self._options.documents / taken.wall:,.0f} documents/s", flush=True)
-        line.trouble = line.trouble or self._trouble(tool, taken, call.accepted, dsn)
+        trouble = self._trouble(tool, taken, call.accepted, dsn)
+        said = trouble or f"{self._options.documents / taken.wall:,.0f} documents/s"
+        print(f"round {number + 1}: {tool.name}: {said}", flush=True)
+        line.trouble = line.trouble or trouble
         if line.trouble is None:
             line.target_bytes = target.size_of(dsn, tool.counted.partition(".")[0])
 
     def _trouble(self, tool: Tool, taken: Measurement, accepted: tuple[int, ...], dsn: str) -> str | None:
         """Return why a run does not count: it failed, or moved another number of documents."""
         if taken.status not in accepted:
-            return f"exit status {taken.status}: {taken.output[-400:]}"
+            return f"exit status {taken.status}: {' '.join(taken.output[-400:].split())}"
         rows = target.count_rows(dsn, tool.counted.format(self._options.collection))
         if rows != self._options.documents:
             return f"moved {rows} of {self._options.documents} documents"
