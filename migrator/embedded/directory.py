@@ -35,7 +35,10 @@ class PrivateDirectory:
         """Make a new directory, after removing those whose owners are gone."""
         base = _base(account)
         remove_abandoned(base, account)
-        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        try:
+            path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+        except OSError as error:
+            raise _no_room(base, error) from error
         # locked before it gets its name: nobody may take a directory that is just being made for an abandoned one
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,15 +68,17 @@ class PrivateDirectory:
         if self.account is None or may_read(self.account, tree):
             return tree
         target = self.path / name
-        if tree.is_dir():
-            shutil.copytree(tree, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
-            for folder, _, files in os.walk(target):
-                self._give(Path(folder))
-                for file in files:
-                    self._give(Path(folder, file))
-        else:
-            shutil.copy2(tree, target)
-            self._give(target)
+        try:
+            if tree.is_dir():
+                shutil.copytree(tree, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
+            else:
+                shutil.copy2(tree, target)
+        except OSError as error:  # also what copytree raises
+            raise _no_room(self.path, error) from error
+        self._give(target)
+        for folder, folders, files in os.walk(target):
+            for entry in (*folders, *files):
+                self._give(Path(folder, entry))
         return target
 
     def _give(self, path: Path) -> None:
@@ -84,6 +89,11 @@ class PrivateDirectory:
         """Remove the directory with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.lock)
+
+
+def _no_room(place: Path, error: OSError) -> UnreachableError:
+    why = error.strerror or "not everything could be copied"
+    return UnreachableError(f"no directory for a server in {place}: {why.lower()}; set TMPDIR to another place")
 
 
 def _base(account: Account | None) -> Path:

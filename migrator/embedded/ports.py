@@ -9,7 +9,7 @@ import random
 import socket
 from pathlib import Path
 
-LOWEST = 15_000
+LOWEST = 28_100  # above MongoDB's own ports
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 

@@ -149,6 +149,15 @@ def test_programs_are_copied_where_the_account_cannot_read_them(base: Path) -> N
     private.remove()
 
 
+def test_a_copy_that_cannot_be_made(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "may_read", lambda *_: False)
+    who = account.unprivileged() or account.Account("me", os.geteuid(), os.getegid())
+    private = PrivateDirectory.create(who)
+    with pytest.raises(UnreachableError, match=r"no directory for a server in .*: no such file.*TMPDIR"):
+        private.bring(base / "nothing", "copy")
+    private.remove()
+
+
 def test_servers_run_from_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "may_read", lambda *_: False)
     monkeypatch.setattr(binaries, "SYSTEM_LIBRARIES", ())
