@@ -114,4 +114,6 @@ def _reason(error: InvalidBSON) -> str:
     text = str(error)
     if "utf-8" in text or "utf8" in text or isinstance(error.__cause__, UnicodeDecodeError):
         return "bad-utf8"
+    if "recursion" in text:
+        return "too-deep"
     return "unknown-type" if "unknown BSON type" in text else "malformed"

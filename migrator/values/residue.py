@@ -96,11 +96,11 @@ def _own_child(node: Value, step: paths.Step, own: set[int]) -> Value:
     """Return the container at ``step`` as a copy that may be changed; it is copied once."""
     try:
         child = node[step]
-    except (KeyError, IndexError, TypeError) as error:
+        if id(child) not in own:
+            child = node[step] = child.copy()
+            own.add(id(child))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError("a residue does not fit its rows") from error
-    if id(child) not in own:
-        child = node[step] = child.copy()
-        own.add(id(child))
     return child
 
 

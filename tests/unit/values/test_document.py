@@ -1,0 +1,100 @@
+"""Raw BSON: strict about bytes, and no type lost."""
+
+import struct
+from datetime import datetime
+
+import bson
+import pytest
+from bson.binary import Binary
+from bson.code import Code
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+
+from migrator.values import document
+from tests.strategies_bson import DEPRECATED, FOLDED, element, raw_document, raw_text
+
+
+def test_types_are_kept() -> None:
+    far = raw_document(element(0x09, "t", struct.pack("<q", 8_640_000_000_000_000)))
+    assert document.decode(far) == {"t": DatetimeMS(8_640_000_000_000_000)}
+    value = {
+        "small": 1,
+        "long": Int64(1),
+        "date": datetime(2025, 11, 2, 8, 0, 0, 123_000),  # noqa: DTZ001 - as decoded
+        "uuid": Binary(bytes(16), 4),
+        "legacy": Binary(bytes(16), 3),
+        "bytes": b"x",
+    }
+    decoded = document.decode(document.encode(value))
+    assert decoded == value
+    assert [type(item) for item in decoded.values()] == [type(item) for item in value.values()]
+
+
+def test_a_member_that_looks_like_a_reference_stays_a_document() -> None:
+    value = {
+        "first": {"$id": 1, "$ref": "c"},
+        "second": [{"$ref": "c", "$id": {"$ref": "d", "$id": 2}, "x": [None, {"y": 1.5}]}],
+        "third": Code("x", {"$ref": "c", "$id": 3}),
+        "$ref": "top",
+    }
+    raw = document.encode(value)
+    decoded = document.decode(raw)
+    assert type(decoded["first"]) is dict
+    assert type(decoded["second"][0]["$id"]) is dict
+    assert decoded == value
+    assert document.encode(decoded) == raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        (b"", "malformed"),
+        (b"\5\0\0\0", "malformed"),
+        (b"\6\0\0\0\0", "malformed"),
+        (bson.encode({"a": 1}) + b"\0", "malformed"),
+        (raw_document(element(0x02, "a", raw_text(b"\xff"))), "bad-utf8"),
+        (raw_document(element(0x02, "a", raw_text(b"\xed\xa0\x80"))), "bad-utf8"),
+        (raw_document(b"\x0a\xff\0"), "bad-utf8"),
+        (raw_document(element(0x20, "a")), "unknown-type"),
+        (raw_document(element(0x02, "a", struct.pack("<i", 99) + b"x\0")), "malformed"),
+        (raw_document(element(0x08, "a", b"\7")), "malformed"),
+        (raw_document(element(0x03, "$ref", b"\x80\0\0\0\0")), "malformed"),
+    ],
+)
+def test_what_is_no_document_is_undecodable_with_a_reason(raw: bytes, reason: str) -> None:
+    with pytest.raises(document.Undecodable) as caught:
+        document.decode(raw)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("raw", [*DEPRECATED.values(), *FOLDED.values()], ids=[*DEPRECATED, *FOLDED])
+def test_what_python_folds_is_told_by_writing_it_again(raw: bytes) -> None:
+    assert document.encode(document.decode(raw)) != raw
+
+
+def test_nesting_beyond_python_is_undecodable_alone() -> None:
+    raw = raw_document()
+    for _ in range(20_000):
+        raw = raw_document(element(0x03, "a", raw))
+    with pytest.raises(document.Undecodable) as caught:
+        document.decode(raw)
+    assert caught.value.reason == "too-deep"
+
+
+def test_a_batch_is_split() -> None:
+    raws = [document.encode({"a": "x" * number}) for number in range(3)]
+    assert document.split(b"".join(raws)) == raws
+    assert document.split(b"") == []
+
+
+@pytest.mark.parametrize("batch", [b"\5", b"\4\0\0\0\0", b"\xff\xff\xff\xff\0", b"\6\0\0\0\0", bson.encode({}) + b"\0"])
+def test_a_batch_whose_lengths_do_not_add_up_is_refused(batch: bytes) -> None:
+    with pytest.raises(document.Undecodable):
+        document.split(batch)
+
+
+def test_an_integer_that_bson_lacks_is_written_as_the_double_it_was() -> None:
+    value = {"a": [{"b": 10**22}], "c": -(10**400), "d": 10**400, "e": -(2**63), "f": True}
+    back = document.decode(document.encode(value))
+    assert back == {"a": [{"b": 1e22}], "c": float("-inf"), "d": float("inf"), "e": -(2**63), "f": True}
+    assert isinstance(back["e"], Int64)
