@@ -18,7 +18,7 @@ def command() -> None:
 @RESULT
 @click.option("--report-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def render_command(result_json: Path, report_dir: Path | None, as_json: bool) -> None:  # noqa: FBT001 - click's flag
+def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool) -> None:
     """Write report.html and report.md from a result; the same result always gives the same bytes."""
     from migrator.report import check, render  # noqa: PLC0415 - imported when called, so that --help stays quick
 
@@ -35,7 +35,7 @@ def render_command(result_json: Path, report_dir: Path | None, as_json: bool) ->
 @RESULT
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[REPORT]...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def check_command(result_json: Path, reports: tuple[Path, ...], as_json: bool) -> None:  # noqa: FBT001 - click's flag
+def check_command(result_json: Path, reports: tuple[Path, ...], *, as_json: bool) -> None:
     """Prove that the evidence is what the digest was taken over, and that the reports were made from it.
 
     REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, 4 there was no

@@ -10,16 +10,17 @@ from migrator.cli.options import common, finish, settings_of
 @click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; may be repeated. It is unverified.")
 @click.option("--fail-on", multiple=True, metavar="AREA", help="Count warnings of this area as failures.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
-@click.option("--show-values", is_flag=True, help="Let the wording of differences quote document values.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes (default: one per processor).")
 @common
 def command(
     only: tuple[str, ...],
     skip: tuple[str, ...],
     fail_on: tuple[str, ...],
     report_dir: str | None,
-    show_values: bool,  # noqa: FBT001 - click passes flags by name
+    workers: int | None,
     config: str | None,
-    as_json: bool,  # noqa: FBT001 - as above
+    *,
+    as_json: bool,
 ) -> None:
     """Run every check, and write result.json, report.html and report.md into reports/<run>/.
 
@@ -30,9 +31,9 @@ def command(
     from migrator.report import words  # noqa: PLC0415 - as above
     from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
 
-    request = Request(only=only, skip=skip, fail_on=fail_on, values_shown=show_values)
+    request = Request(only=only, skip=skip, fail_on=fail_on)
     result, folder = verify_into(
-        settings_of(config), request, directory=report_dir, say=lambda line: click.echo(line, err=True)
+        settings_of(config, workers=workers), request, directory=report_dir, say=lambda line: click.echo(line, err=True)
     )
     if as_json:
         click.echo(results.encode(result), nl=False)

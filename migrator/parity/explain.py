@@ -7,6 +7,8 @@ Paths and types are named, values only when asked for.
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from migrator.parity.causes import ABSENT
+
 LINES: Final = 5
 """Of one difference."""
 
@@ -25,6 +27,8 @@ def explain(expected: object, actual: object, *, values: bool = False, lines: in
 
     Where DeepDiff sees nothing although the canonical bytes differ (1 and 1.0, -0.0), it says so in a line of its own.
     """
+    if expected is ABSENT or actual is ABSENT:
+        return (f"the value is {_kind(expected)} in the source and {_kind(actual)} in the target",)
     said = sorted(_sentences(expected, actual, values=values))
     if not said:
         return ("the same to the eye; the typed bytes differ (int32, int64 and double, or the sign of zero)",)
@@ -40,10 +44,16 @@ def _sentences(expected: object, actual: object, *, values: bool) -> Iterator[st
         for level in _levels(levels):
             sentence = _VERBS.get(kind, "{path} differs").format(
                 path=path_of(level.path(output_format="list")),
-                before=type(level.t1).__name__,
-                after=type(level.t2).__name__,
+                before=_kind(level.t1),
+                after=_kind(level.t2),
             )
             yield f"{sentence}: {level.t1!r} and {level.t2!r}" if values else sentence
+
+
+def _kind(value: object) -> str:
+    if value is ABSENT:
+        return "absent"
+    return "null" if value is None else type(value).__name__
 
 
 def _levels(levels: Any) -> Iterable[Any]:  # noqa: ANN401 - DeepDiff's tree is untyped
@@ -55,4 +65,4 @@ def path_of(steps: list[object]) -> str:
     text = ""
     for step in steps:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".") or "the document"
+    return text.removeprefix(".") or "the value"

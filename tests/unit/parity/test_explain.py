@@ -2,6 +2,7 @@
 
 from bson import Int64
 
+from migrator.parity.causes import ABSENT
 from migrator.parity.explain import explain
 
 SECRET = "hunter2"
@@ -33,10 +34,15 @@ def test_many_lines_are_cut_and_counted() -> None:
 
 
 def test_values_that_are_not_documents() -> None:
-    assert explain(1, "1") == ("the document is int in the source and str in the target",)
+    assert explain(1, "1") == ("the value is int in the source and str in the target",)
 
 
 def test_types_of_numbers_are_told_apart_and_the_unseen_is_admitted() -> None:
     assert explain({"a": 1}, {"a": Int64(1)}) == ("a is int in the source and Int64 in the target",)
     assert explain({"a": 0.0}, {"a": -0.0})[0].startswith("the same to the eye")
     assert explain({"a": float("nan")}, {"a": float("nan")})[0].startswith("the same to the eye")
+
+
+def test_what_is_absent_is_called_so() -> None:
+    assert explain(ABSENT, "x") == ("the value is absent in the source and str in the target",)
+    assert explain({"a": None}, {"a": 1}) == ("a is null in the source and int in the target",)
