@@ -23,6 +23,7 @@ _HEAD: Final = '{"_id": '
 _BINARY_HEAD: Final = '{"_id": {"$binary": '
 _UUID_BYTES: Final = 16
 
+_object_id = re.compile(r'\{"_id": \{"\$oid": "([0-9a-f]{24})"\}\}').fullmatch
 _uuid_text = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 _prefixed = re.compile(r"[A-Za-z][A-Za-z0-9_-]*_[0-9a-f]{32}").fullmatch
 
@@ -52,6 +53,9 @@ def parse_source_id(text: str) -> Value:
     """Return the ``_id`` of a ``source_id``; raises ``ValueError`` for a text that cannot be one."""
     if not text.startswith("{"):
         return text
+    found = _object_id(text)
+    if found:
+        return ObjectId(found[1])
     if not text.startswith(_HEAD):
         raise ValueError("not a source id")
     return extended.loads(text[len(_HEAD) : -1])

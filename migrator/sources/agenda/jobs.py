@@ -36,13 +36,14 @@ def decode(document: Document, context: Context, *, collection: str, keep_uuid: 
     notes: list[Note] = []
     moments = moments_of(job)
     variant = variants.recognise(document)
-    trigger = trigger_of(job, moments, origin, variant, notes)
-    run = run_of(job, document, moments, origin, trigger)
+    key = origin.key("schedules")
+    trigger = trigger_of(job, moments, origin, key, variant, notes)
+    run = run_of(job, document, moments, origin, key, trigger)
     disabled = job.disabled is True
     status = schedule_status(moments, disabled=disabled, can_fire=trigger is not None)
     facts = _facts(job, document, moments, run, variant)
     schedule = Schedule(
-        id=origin.key("schedules"),
+        id=key,
         tenant_id=origin.tenant_id,
         source=origin.source,
         source_id=origin.source_id,

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from migrator.records.run import Run
 from migrator.records.trigger import Trigger
@@ -17,7 +18,9 @@ CLAIMED: Final = jsonb.encode({"claimed": True})
 """``metadata`` of a run whose instance has taken the lock and not begun."""
 
 
-def run_of(job: Job, document: Document, moments: Moments, origin: Origin, trigger: Trigger | None) -> Run | None:
+def run_of(
+    job: Job, document: Document, moments: Moments, origin: Origin, schedule_id: UUID, trigger: Trigger | None
+) -> Run | None:
     """Return the run, or None for a job that neither ran nor is locked."""
     begun = moments.locked if moments.claimed else moments.started
     if begun is None:
@@ -30,7 +33,7 @@ def run_of(job: Job, document: Document, moments: Moments, origin: Origin, trigg
         tenant_id=origin.tenant_id,
         source=origin.source,
         source_id=origin.source_id,
-        schedule_id=origin.key("schedules"),
+        schedule_id=schedule_id,
         trigger_id=None if trigger is None else trigger.id,
         attempt=1 if slot is not None else _attempt(job, state),
         cause=_cause(job, trigger),

@@ -2,6 +2,7 @@
 
 import re
 from typing import Any, Final
+from uuid import UUID
 
 from migrator import cron
 from migrator.cron.human import interval_ms
@@ -16,7 +17,9 @@ from migrator.values import jsonb
 _ALL_DIGITS: Final = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*", re.ASCII)
 
 
-def trigger_of(job: Job, moments: Moments, origin: Origin, variant: str, notes: list[Note]) -> Trigger | None:
+def trigger_of(
+    job: Job, moments: Moments, origin: Origin, schedule_id: UUID, variant: str, notes: list[Note]
+) -> Trigger | None:
     """Return the trigger, or None for a job that fires no more and for one whose expression cannot be evaluated."""
     cause = _cause(job, moments, variant, notes)
     if cause is None:
@@ -32,7 +35,7 @@ def trigger_of(job: Job, moments: Moments, origin: Origin, variant: str, notes: 
         tenant_id=origin.tenant_id,
         source=origin.source,
         source_id=origin.source_id,
-        schedule_id=origin.key("schedules"),
+        schedule_id=schedule_id,
         start_at=start,
         end_at=end,
         # A job whose window is empty never runs; without its dates the trigger would.
