@@ -1,0 +1,238 @@
+"""The independent figures: agreement where the data agree, and each way in which they may not."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from bson import Decimal128, Int64, ObjectId
+from pymongo.database import Database
+
+from migrator.parity import aggregates as module
+from migrator.parity.aggregates import aggregates
+from migrator.parity.model import AggregateResult
+from migrator.records import AuditEntry
+from migrator.sources.profile import Collection, Measure, Profile
+from migrator.values.identity import source_id
+
+TIME = datetime(2026, 1, 2, 3, 4, 5, 678000)  # noqa: DTZ001 - as pymongo gives it
+
+ENTRIES = Collection(
+    name="entries",
+    tables=(AuditEntry,),
+    decode=lambda _document, _context: pytest.fail("the transform must have no part in this"),
+    encode=lambda _rows: pytest.fail("the transform must have no part in this"),
+    attach=lambda rows, _residue: rows,
+    residue=lambda _rows: b"{}",
+    tenant_expression="$tenant",
+    measures=(
+        Measure(name="action", kind="group", expression="$action", sql="action"),
+        Measure(name="size", kind="sum", expression="$size", sql="(metadata->>'size')::numeric"),
+        Measure(
+            name="at", kind="time", expression={"$toLong": "$at"}, sql="floor(extract(epoch from occurred_at) * 1000)"
+        ),
+    ),
+)
+PROFILE = Profile(name="example", version=1, collections=(ENTRIES,))
+
+
+@pytest.fixture
+def target(scheduler_dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(scheduler_dsn, autocommit=True) as connection:
+        yield connection
+
+
+def put(
+    target: psycopg.Connection[Any],
+    *,
+    tenant: str = "a",
+    action: str = "made",
+    size: str | None = "1",
+    at: datetime = TIME,
+    source: str = "example/entries",
+) -> None:
+    target.execute(
+        "INSERT INTO scheduler.audit (id, tenant_id, source, source_id, category, action, occurred_at, metadata)"
+        " VALUES (gen_random_uuid(), %s, %s, 'x', 'c', %s, %s, jsonb_build_object('size', %s::numeric))",
+        (tenant, source, action, at.replace(tzinfo=UTC), size),
+    )
+
+
+def entry(**fields: Any) -> dict[str, Any]:  # noqa: ANN401 - any BSON value
+    return {"tenant": "a", "action": "made", "size": 1, "at": TIME, **fields}
+
+
+def by_measure(results: list[AggregateResult]) -> dict[str, AggregateResult]:
+    return {one.measure: one for one in results}
+
+
+def differing(results: list[AggregateResult]) -> set[str]:
+    return {one.measure for one in results if one.differing_total}
+
+
+def test_equal_data_give_equal_figures(mongo_database: Database[Any], target: psycopg.Connection[Any]) -> None:
+    mongo_database["entries"].insert_many(
+        [entry(), entry(tenant="b", action="sold", size=Int64(2**40)), entry(size=Decimal128("0.25")), entry(size=None)]
+    )
+    put(target)
+    put(target, tenant="b", action="sold", size=str(2**40))
+    put(target, size="0.25")
+    put(target, size=None)
+    put(target, source="example/other", action="not ours")
+    results = aggregates(mongo_database, target, PROFILE, {})
+    assert differing(results) == set()
+    assert [(one.measure, one.compared, one.unverified) for one in results] == [
+        ("documents", 2, ""),
+        ("action", 2, ""),
+        ("size", 2, ""),
+        ("at", 4, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"action": "sold"}, {"action"}),
+        ({"size": "2"}, {"size"}),
+        ({"size": "1.001"}, {"size"}),
+        ({"tenant": "b"}, {"documents", "action", "size", "at"}),
+        ({"at": TIME.replace(microsecond=679000)}, {"at"}),
+        ({"at": TIME.replace(hour=4)}, {"at"}),
+    ],
+)
+def test_each_kind_of_fault_shows_in_its_figure(
+    row: dict[str, Any], expected: set[str], mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_one(entry())
+    put(target, **row)
+    assert differing(aggregates(mongo_database, target, PROFILE, {})) == expected
+
+
+def test_a_figure_that_one_side_lacks_is_a_difference(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_one(entry())
+    results = by_measure(aggregates(mongo_database, target, PROFILE, {}))
+    line = results["action"].differing[0]
+    assert (line.tenant, line.label, line.source, line.target) == ("a", "made", "1", "(none)")
+
+
+def test_sums_of_fractions_need_not_agree_in_their_last_digits(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_many([entry(size=0.1), entry(size=0.2)])
+    put(target, size="0.1")
+    put(target, size="0.20000000000000001")
+    assert differing(aggregates(mongo_database, target, PROFILE, {})) == set()
+
+
+@pytest.mark.parametrize("size", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_json_does_not_have_are_left_out_of_sums(
+    size: float, mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_many([entry(), entry(size=size)])
+    put(target)
+    put(target, size=None)
+    assert differing(aggregates(mongo_database, target, PROFILE, {})) == set()
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["r1", "", '{"a": 1}', 7, Int64(8), 7.5, None, ObjectId("65a000000000000000000002"), {"b": 1, "a": [2]}, TIME],
+)
+def test_documents_that_are_set_aside_are_left_out_whatever_their_id(
+    key: object, mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_many([entry(_id="stays"), entry(_id=key, action="odd", size=1000)])
+    put(target)
+    assert differing(aggregates(mongo_database, target, PROFILE, {})) >= {"documents", "action", "size"}
+    assert differing(aggregates(mongo_database, target, PROFILE, {"entries": [source_id(key)]})) == set()
+
+
+def test_ids_are_told_apart_byte_by_byte_whatever_the_collation(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database.create_collection("entries", collation={"locale": "en", "strength": 1})
+    mongo_database["entries"].insert_many([entry(_id="Key"), entry(_id="other", action="Made")])
+    put(target)
+    put(target, action="Made")
+    assert differing(aggregates(mongo_database, target, PROFILE, {"entries": ["KEY"]})) == set()
+
+
+def test_a_document_without_a_tenant_counts_for_the_default_one(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    document = entry()
+    del document["tenant"]
+    mongo_database["entries"].insert_one(document)
+    put(target, tenant="$deposit")
+    assert differing(aggregates(mongo_database, target, PROFILE, {}, default_tenant="$deposit")) == set()
+    assert "documents" in differing(aggregates(mongo_database, target, PROFILE, {}, default_tenant="other"))
+
+
+def test_a_collection_may_have_another_name_in_the_database(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["renamed"].insert_one(entry())
+    put(target)
+    assert differing(aggregates(mongo_database, target, PROFILE, {}, names={"entries": "renamed"})) == set()
+    assert aggregates(mongo_database, target, PROFILE, {}, only=["nothing"]) == []
+
+
+def test_what_mongodb_cannot_compute_is_unverified_and_not_equal(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_one(entry(at="no time"))
+    put(target)
+    results = aggregates(mongo_database, target, PROFILE, {})
+    assert {one.unverified for one in results} == {"MongoDB could not compute it: ConversionFailure"}
+    assert all(one.compared == 0 for one in results)
+
+
+def test_what_postgresql_cannot_compute_is_unverified_and_the_connection_still_works(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    mongo_database["entries"].insert_one(entry())
+    target.execute(
+        "INSERT INTO scheduler.audit (id, tenant_id, source, source_id, category, action, occurred_at, metadata)"
+        " VALUES (gen_random_uuid(), 'a', 'example/entries', 'x', 'c', 'made', now(), '{\"size\": \"many\"}')"
+    )
+    results = aggregates(mongo_database, target, PROFILE, {})
+    assert {one.unverified for one in results} == {"PostgreSQL could not compute it: InvalidTextRepresentation"}
+    target.execute("SELECT 1")
+
+
+def test_too_many_to_leave_out_is_unverified(
+    mongo_database: Database[Any], target: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LARGEST_EXCLUSION", 100)
+    mongo_database["entries"].insert_one(entry())
+    put(target)
+    results = aggregates(mongo_database, target, PROFILE, {"entries": [f"r{n}" for n in range(20)]})
+    assert {one.unverified for one in results} == {"20 documents are set aside, too many to leave out one by one"}
+
+
+def test_ten_thousand_documents_can_be_left_out(mongo_database: Database[Any], target: psycopg.Connection[Any]) -> None:
+    mongo_database["entries"].insert_many([entry(_id=f"run_{n:032x}", size=n) for n in range(10_000)])
+    mongo_database["entries"].insert_one(entry())
+    put(target)
+    aside = [f"run_{n:032x}" for n in range(10_000)]
+    assert differing(aggregates(mongo_database, target, PROFILE, {"entries": aside})) == set()
+
+
+def test_a_table_without_a_source_column_is_counted_whole(
+    mongo_database: Database[Any], target: psycopg.Connection[Any]
+) -> None:
+    from migrator.records import GraphJob  # noqa: PLC0415 - of this test alone
+
+    measure = Measure(name="status", kind="group", expression="$status", sql="status")
+    jobs = msgspec.structs.replace(ENTRIES, name="jobs", tables=(GraphJob,), measures=(measure,))
+    profile = Profile(name="example", version=1, collections=(jobs,))
+    mongo_database["jobs"].insert_one({"tenant": "a", "status": 2.0})
+    target.execute(
+        "INSERT INTO scheduler.graph_jobs (id, tenant_id, type, status, payload, created_at, updated_at)"
+        " VALUES (gen_random_uuid(), 'a', 0, 2, '{}', now(), now())"
+    )
+    assert differing(aggregates(mongo_database, target, profile, {})) == set()
