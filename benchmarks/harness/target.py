@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from migrator.store.postgres.migrate import upgrade
 from pymongo.database import Database
 
 from benchmarks.harness.tools import PROGRAMS
 from migrator.embedded.postgres import PostgresServer
+from migrator.store.postgres.migrate import upgrade
 
 TEMPLATE = "benchmark_template"
 PREPARED = "benchmark_prepared"
