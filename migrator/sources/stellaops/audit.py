@@ -108,11 +108,12 @@ COLLECTION = Collection(
     encode=encode,
     tenant_expression=measures.tenant(),
     measures=(
-        measures.states("category", "$category"),
-        measures.states("action", "$action"),
+        measures.free_words("category", "$category"),
+        measures.free_words("action", "$action"),
         measures.span("occurredAt", "occurred_at"),
     ),
     attach=attach_extra,
     residue=residue_of,
+    reference_paths=frozenset({"scheduleId", "runId"}),
     known=known_paths(AuditDocument),
 )

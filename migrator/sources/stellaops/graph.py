@@ -198,7 +198,7 @@ JOBS = Collection(
         ),
         measures.total("payload.attempts", "payload", field="$attempts"),
         measures.span("createdAt", "created_at"),
-        measures.span("completedAt", "(payload->>'completedAt')::timestamptz"),
+        measures.span("updatedAt", "updated_at", field={"$ifNull": ["$completedAt", "$startedAt", "$createdAt"]}),
     ),
     attach=attach_payload,
     residue=residue_of_payload,

@@ -20,14 +20,21 @@ def tenant_of(
     Raises ``Rejected`` where there is none at all.
     """
     if value and value.strip(_BLANK):
-        return indexed(value, path, LONGEST_TENANT)
+        return _usable(value, path)
     if selector and selector.strip(_BLANK):
         notes.append(Note("tenant-from-selector", path))
-        return indexed(selector, path, LONGEST_TENANT)
+        return _usable(selector, path)
     if context.default_tenant:
         notes.append(Note("tenant-defaulted", path))
         return context.default_tenant
     raise Rejected("no-tenant", path, "a tenant, or the setting default_tenant")
+
+
+def _usable(tenant: str, path: str) -> str:
+    """Return the tenant; NUL in it is refused: no session could be of a tenant whose stored name is another."""
+    if "\0" in tenant:
+        raise Rejected("nul-in-tenant", path, "a text without NUL")
+    return indexed(tenant, path, LONGEST_TENANT)
 
 
 def first_said(*values: str | None) -> str | None:

@@ -111,5 +111,6 @@ COLLECTION = Collection(
     ),
     attach=attach_extra,
     residue=residue_of,
+    reference_paths=frozenset({"runId"}),
     known=known_paths(ImpactSetDocument),
 )

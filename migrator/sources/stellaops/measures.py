@@ -1,7 +1,7 @@
 """The independent opinion: aggregates by MongoDB and by SQL that share no code and no table of aliases with the codec.
 
 MongoDB has to read a time that may be a date or a text, in any of the spellings of the documents; times are compared in
-whole milliseconds since 1970, cut, because that is what a BSON date holds.
+whole milliseconds since 1970, because that is what a BSON date holds, cut towards 1970, because MongoDB cuts that way.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,15 @@ def words(field: str, spellings: Mapping[str, str]) -> Any:  # noqa: ANN401 - a 
 def states(column: str, field: str, spellings: Mapping[str, str] | None = None) -> Measure:
     """Count documents by tenant and word."""
     return Measure(name=column, kind="group", expression=words(field, spellings or {}), sql=column)
+
+
+def free_words(column: str, field: str, spellings: Mapping[str, str] | None = None) -> Measure:
+    """Count documents by tenant and a word that may be any text, which PostgreSQL stores without NUL."""
+    stored = {"$replaceAll": {"input": field, "find": "\0", "replacement": "\N{REPLACEMENT CHARACTER}"}}
+    text = {"$cond": [{"$eq": [{"$type": field}, "string"]}, stored, None]}
+    branches = [{"case": {"$eq": [field, old]}, "then": new} for old, new in (spellings or {}).items()]
+    expression = {"$switch": {"branches": branches, "default": text}} if branches else text
+    return Measure(name=column, kind="group", expression=expression, sql=column)
 
 
 def coded(column: str, field: str, spellings: Mapping[str, str], codes: Mapping[int, str]) -> Measure:
@@ -72,13 +81,13 @@ def number(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
     return {"$cond": [{"$isNumber": field}, field, None]}
 
 
-def span(path: str, column: str) -> Measure:
-    """Find the first and the last of a time."""
-    sql = f"floor(extract(epoch from {column}) * 1000)::bigint"
-    return Measure(name=path, kind="time", expression=milliseconds(f"${path}"), sql=sql)
+def span(path: str, column: str, *, field: Any = None) -> Measure:  # noqa: ANN401 - a MongoDB expression
+    """Find the first and the last of a time; ``field`` says where a document has it, unless at ``path``."""
+    sql = f"trunc(extract(epoch from {column}) * 1000)::bigint"
+    return Measure(name=path, kind="time", expression=milliseconds(field or f"${path}"), sql=sql)
 
 
-def milliseconds(field: str) -> Any:  # noqa: ANN401 - a MongoDB expression
+def milliseconds(field: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
     """Return the expression of a time, date or text, in milliseconds since 1970; null where it is neither."""
     parsed = {"$dateFromString": {"dateString": field, "onError": None, "onNull": None}}
     return {

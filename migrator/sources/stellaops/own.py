@@ -198,6 +198,7 @@ TRIGGERS = Collection(
     ),
     attach=attach_extra,
     residue=residue_of,
+    reference_paths=frozenset({"scheduleId"}),
     known=_TRIGGERS.known,
 )
 
@@ -228,5 +229,6 @@ EXECUTION_LOGS = Collection(
     measures=(measures.states("level", "$level"), measures.span("loggedAt", "logged_at")),
     attach=attach_extra,
     residue=residue_of,
+    reference_paths=frozenset({"runId", "scheduleId"}),
     known=_EXECUTION_LOGS.known,
 )

@@ -224,6 +224,14 @@ def encode(rows: Rows) -> Document:
     return document
 
 
+_RENAMED = {
+    "feedser": "conselier",
+    "concelier": "conselier",
+    "vexer": "excitor",
+    "excititor": "excitor",
+    "contentrefresh": "content-refresh",
+}
+
 COLLECTION = Collection(
     name=names.RUNS,
     tables=(Run,),
@@ -238,6 +246,7 @@ COLLECTION = Collection(
     tenant_expression=measures.tenant(),
     measures=(
         measures.states("state", "$state", {"canceled": "cancelled"}),
+        measures.free_words("cause", "$trigger", _RENAMED),
         *(measures.total(f"stats.{name}", "stats") for name in Stats.__struct_encode_fields__),
         measures.span("createdAt", "created_at"),
         measures.span("startedAt", "started_at"),
@@ -250,5 +259,6 @@ COLLECTION = Collection(
         ("trigger_id", "scheduled_at", "attempt"),
         ("trigger_id", "dedupe_key"),
     ),
+    reference_paths=frozenset({"scheduleId", "retryOf", "triggerId"}),
     known=known_paths(RunDocument) | OWN.keys,
 )

@@ -127,5 +127,6 @@ COLLECTION = Collection(
     attach=attach_extra,
     residue=residue_of,
     unique=(("tenant_id", "schedule_id"),),
+    reference_paths=frozenset({"scheduleId"}),
     known=known_paths(SummaryDocument),
 )

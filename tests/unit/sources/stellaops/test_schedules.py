@@ -143,6 +143,7 @@ def test_a_tenant_is_never_trimmed() -> None:
         ("name", ..., "missing-field", "name"),
         ("name", "n" * 2001, "too-long", "name"),
         ("tenantId", "é" * 251, "too-long", "tenantId"),
+        ("tenantId", "a\0b", "nul-in-tenant", "tenantId"),
         ("priority", 101, "out-of-range", "priority"),
         ("retryStrategy", "hope", "unknown-value", "retryStrategy"),
         ("status", "asleep", "unknown-value", "status"),
