@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
 from bson.raw_bson import RawBSONDocument
+from click.testing import CliRunner
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator.cli import cli
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.embedded.demo.contents import COLLECTIONS, plan_of
 from migrator.embedded.demo.plan import Size
@@ -250,3 +253,36 @@ def test_an_empty_target_fails_its_revision_check(postgres_dsn: str, mongo_serve
     revision = next(check for check in result.evidence.checks if check.id == "schema.revision")
     assert revision.outcome.status == "failed"
     assert revision.tallies[0].fix == "call migrator schema upgrade"
+
+
+def test_the_command_writes_a_report_that_belongs_to_its_result(
+    dsn: str, mongo_server: MongoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MIGRATOR_MONGO__URI", mongo_server.uri)
+    monkeypatch.setenv("MIGRATOR_MONGO__DATABASE", DATABASE)
+    monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", dsn)
+    monkeypatch.setenv("MIGRATOR_SOURCE__DEFAULT_TENANT", "t-default")
+    runner = CliRunner()
+    answer = runner.invoke(cli, ["verify", "--workers", "1", "--json"])
+    assert answer.exit_code == 8, answer.output
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert {file.name for file in folder.iterdir()} == {"result.json", "report.html", "report.md"}
+    assert answer.stdout_bytes == (folder / "result.json").read_bytes()
+    assert runner.invoke(cli, ["report", "check", str(folder / "result.json")]).exit_code == 0
+    everything = b"".join(file.read_bytes() for file in folder.iterdir())
+    assert dsn.encode() not in everything
+    assert mongo_server.uri.encode() not in everything
+
+
+def test_the_command_says_what_was_left_out(
+    dsn: str, mongo_server: MongoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MIGRATOR_MONGO__URI", mongo_server.uri)
+    monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", dsn)
+    answer = CliRunner().invoke(cli, ["verify", "--only", "schema", "--report-dir", "elsewhere"])
+    assert answer.exit_code == 4, answer.output
+    assert "No difference was found, but parity was left out on request." in answer.stdout
+    assert "report: elsewhere/" in answer.stdout
+    assert "verify: schema.catalogue: passed" in answer.stderr

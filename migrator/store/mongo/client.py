@@ -1,7 +1,7 @@
 """Reaching the source: a client, its database, and errors an operator can act on."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 import pymongo
@@ -33,7 +33,7 @@ def open_source(settings: Settings) -> Source:
     Raises ``ConfigurationError`` (URI or database name), ``UnreachableError`` (no server, wrong password).
     """
     uri = mongo_uri(settings)
-    with speaking_of("the source"):
+    with speaking_of("the source"), ExitStack() as on_error:
         try:
             client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
                 uri,
@@ -42,6 +42,7 @@ def open_source(settings: Settings) -> Source:
                 appname="migrator",
                 datetime_conversion="DATETIME_AUTO",
             )
+            on_error.callback(client.close)
             database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
         except (InvalidURI, ValueError) as error:
             raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(redact(str(error)))}") from None
@@ -51,11 +52,8 @@ def open_source(settings: Settings) -> Source:
             if "default database" in str(error).lower():
                 raise ConfigurationError("mongo.database is not set and mongo.uri names no database") from None
             raise ConfigurationError(f"mongo.uri: {_lower(redact(str(error)))}") from None
-        try:
-            client.admin.command("ping")
-        except BaseException:
-            client.close()
-            raise
+        client.admin.command("ping")
+        on_error.pop_all()
     return database
 
 

@@ -143,3 +143,8 @@ def test_folders_are_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot write reports"):
         make_folder(tmp_path / "file", "r")
+
+
+def test_every_check_stands_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
+    assert [one.id for one in every_check() if f"| `{one.id}` |" not in page] == []
