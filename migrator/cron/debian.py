@@ -12,7 +12,7 @@ from cronsim import CronSim, CronSimError
 from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
 from migrator.cron.errors import CronError
 from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.fields import ordered
+from migrator.cron.fields import ordered, split
 
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 _FIELDS = 5
@@ -21,11 +21,12 @@ _MONTH_DAY, _WEEKDAY = 3, 5  # places in a line of six fields
 
 def parse(text: str) -> Expression:
     """Parse a line; raises ``CronError``."""
+    split(text, (5, 6))
     try:
         line = CronSim(text, _ANY_INSTANT)
     except CronSimError as error:
-        named = str(error).removeprefix("Bad ").replace("-", " ")
-        raise CronError(f"{named.lower()}: expected what Debian's cron accepts") from None
+        field = str(error).removeprefix("Bad ").replace("-", " ")
+        raise CronError(f"{field}: expected what Debian's cron accepts") from None
     except ValueError:  # a number of more digits than int() reads
         raise CronError("cron line: expected short numbers") from None
     fixed = len(text.split()) == _FIELDS and not any(part.startswith("*") for part in line.parts[1:3])

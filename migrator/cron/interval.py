@@ -14,6 +14,7 @@ from migrator.cron.expression import Expression
 _FIRST_YEAR, _LAST_YEAR = 2026, 2037
 _START = 1_767_225_600  # 2026-01-01T00:00:00Z
 _DAY = 86400
+_ENOUGH_DAYS = 100  # 29 February is even for a while, until 2100
 _AROUND = 3  # fires looked at on either side of a change of the clock
 
 
@@ -44,7 +45,7 @@ def _wall_step(parsed: Expression) -> int | None:
         for day in parsed.days.of(year, month)
     ]
     between_days = {later - earlier for earlier, later in pairwise(days)}
-    if len(between_days) != 1:
+    if len(between_days) != 1 or len(days) < _ENOUGH_DAYS:
         return None
     span = between_days.pop() * _DAY
     if len(parsed.hours) * len(parsed.minutes) * len(parsed.seconds) == 1:

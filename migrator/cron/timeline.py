@@ -15,7 +15,8 @@ from zoneinfo import ZoneInfo
 from migrator.cron.zones import zone
 
 _PROBE = 3 * 86400
-FIRST_YEAR = 1
+_BEGINNING = int(datetime.min.replace(tzinfo=UTC).timestamp())
+FIRST_YEAR = 2
 LAST_YEAR = 9998
 
 
@@ -35,7 +36,7 @@ class Stretch(NamedTuple):
 
 def forward(name: str, instant: int, last_year: int) -> Iterator[Stretch]:
     """Yield the stretches from the one that holds ``instant`` up to the end of ``last_year`` (UTC)."""
-    for year in range(_year(instant), min(last_year, LAST_YEAR) + 1):
+    for year in range(max(_year(instant), FIRST_YEAR), min(last_year, LAST_YEAR) + 1):
         for stretch in stretches(name, year):
             if stretch.end > instant:
                 yield stretch
@@ -43,7 +44,7 @@ def forward(name: str, instant: int, last_year: int) -> Iterator[Stretch]:
 
 def backward(name: str, instant: int, first_year: int) -> Iterator[Stretch]:
     """Yield the stretches from the one that holds ``instant`` back to the start of ``first_year`` (UTC)."""
-    for year in range(_year(instant), max(first_year, FIRST_YEAR) - 1, -1):
+    for year in range(min(_year(instant), LAST_YEAR), max(first_year, FIRST_YEAR) - 1, -1):
         for stretch in reversed(stretches(name, year)):
             if stretch.start <= instant:
                 yield stretch
@@ -88,4 +89,4 @@ def _first_instant(year: int) -> int:
 
 
 def _year(instant: int) -> int:
-    return datetime.fromtimestamp(instant, UTC).year
+    return datetime.fromtimestamp(max(instant, _BEGINNING), UTC).year

@@ -1,0 +1,219 @@
+"""The three Python engines themselves as oracles, on random lines around changes of the clock."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from apscheduler.triggers.cron import CronTrigger
+from croniter import CroniterError, croniter
+from cronsim import CronSim, CronSimError
+
+from migrator.cron import CronError, next_fires, zone
+from tests.cron_lines import CHANGES, lines, starts
+
+FIRES = 10
+LINES = 60
+HALF_HOUR = "Australia/Lord_Howe"
+
+
+def by_cronsim(line: str, place: ZoneInfo, start: datetime) -> list[datetime]:
+    steps = CronSim(line, start.astimezone(place) if place.key != "UTC" else start)
+    return [next(steps).astimezone(UTC) for _ in range(FIRES)]
+
+
+def by_croniter(line: str, place: ZoneInfo, start: datetime) -> list[datetime]:
+    steps = croniter(line, start.astimezone(place))
+    return [steps.get_next(datetime).astimezone(UTC) for _ in range(FIRES)]
+
+
+def by_apscheduler(line: str, place: ZoneInfo, start: datetime) -> list[datetime]:
+    trigger = CronTrigger.from_crontab(line, timezone=place)
+    found: list[datetime] = []
+    previous = None
+    now = start + timedelta(microseconds=1)
+    while len(found) < FIRES:
+        previous = trigger.get_next_fire_time(previous, now.astimezone(place))
+        if previous is None:
+            break
+        found.append(previous.astimezone(UTC))
+        now = found[-1] + timedelta(milliseconds=1)  # a scheduler wakes a little late
+    return found
+
+
+def compare(dialect: str, oracle: Callable[[str, ZoneInfo, datetime], list[datetime]], zone_name: str) -> None:
+    chance = random.Random(zone_name)
+    place, _ = zone(zone_name)
+    for line in lines(seed=len(zone_name), count=LINES):
+        start = starts(zone_name, chance)
+        try:
+            expected: list[datetime] | None = oracle(line, place, start)
+        except (CronSimError, CroniterError, ValueError):
+            expected = None
+        try:
+            found: list[datetime] | None = next_fires(dialect, line, zone_name, start, FIRES)
+        except CronError:
+            found = None
+        # 30 February: refused by one engine when it is read, by another when it is asked
+        assert (found or None) == expected, (dialect, line, zone_name, start)
+
+
+@pytest.mark.parametrize("zone_name", CHANGES)
+def test_apscheduler_fires_as_apscheduler(zone_name: str) -> None:
+    compare("apscheduler", by_apscheduler, zone_name)
+
+
+@pytest.mark.parametrize("zone_name", [name for name in CHANGES if name != HALF_HOUR])
+def test_croniter_fires_as_croniter(zone_name: str) -> None:
+    compare("croniter", by_croniter, zone_name)
+
+
+# cronsim advances by whole hours in UTC: after a change by half an hour its lines with a star in minute or hour lose
+# part of an hour, and after a gap at midnight (São Paulo) the rest of it; Debian's cron, its model, does neither.
+@pytest.mark.parametrize("zone_name", [name for name in CHANGES if name not in (HALF_HOUR, "America/Sao_Paulo")])
+def test_debian_fires_as_cronsim(zone_name: str) -> None:
+    compare("debian", by_cronsim, zone_name)
+
+
+@pytest.mark.parametrize("zone_name", [HALF_HOUR, "America/Sao_Paulo"])
+def test_debian_lines_without_a_star_fire_as_cronsim_everywhere(zone_name: str) -> None:
+    chance = random.Random(5)
+    place, _ = zone(zone_name)
+    for line in lines(seed=11, count=4 * LINES):
+        minute, hour, *_ = line.split()
+        if "*" in minute + hour:
+            continue
+        start = starts(zone_name, chance)
+        assert next_fires("debian", line, zone_name, start, FIRES) == by_cronsim(line, place, start), (line, start)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ({"hour": 2, "minute": 30}, 5),
+        ({"day": "last fri", "hour": "4"}, 5),
+        ({"day": "2nd mon,last", "hour": "1-3"}, 8),
+        ({"week": "1-10", "day_of_week": "sun", "hour": 0}, 8),
+        ({"year": "2027-2028", "month": "feb", "day": 29}, 1),
+        ({"second": "*/20"}, 6),
+        ({"day_of_week": "mon-fri", "hour": 9, "minute": "0,30", "second": "15"}, 6),
+        ({"month": "*/5", "hour": "22-23"}, 6),
+        ({"year": 2020}, 1),
+    ],
+)
+def test_apscheduler_keywords_fire_as_apscheduler(arguments: dict[str, str | int], count: int) -> None:
+    from migrator.cron.apscheduler import keywords  # noqa: PLC0415 - only here
+
+    place, _ = zone("America/New_York")
+    trigger = CronTrigger(**arguments, timezone=place)
+    start = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    expected: list[datetime] = []
+    previous, now = None, start + timedelta(microseconds=1)
+    for _ in range(count):
+        previous = trigger.get_next_fire_time(previous, now.astimezone(place))
+        if previous is None:
+            break
+        expected.append(previous.astimezone(UTC))
+        now = expected[-1] + timedelta(milliseconds=1)
+    assert next_fires("apscheduler", keywords(arguments), "America/New_York", start, count) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "5-5 * * * *",
+        "* 22-2 * * *",
+        "0 0 * * 5-0/2",
+        "0 0 * * 6-2/3",
+        "59/15 * * * *",
+        "0 0 L * *",
+        "0 0 20-l * *",
+        "0 0 15w * *",
+        "0 0 w31 * 1",
+        "0 0 13 * 5#2",
+        "0 0 * * l5",
+        "0 0 * * mon-wed#1",
+        "0 0 * nov-feb/3 *",
+        "0 0 ? * ?",
+        "0 0 1-31 * mon",
+        "0 0 1-31 * */2",
+        "*/10 * * * * 30",
+        "0 12 * * * */20",
+        "0 0 1 1 * 0 2028-2030",
+        "0 0 29 2 1",
+        "@monthly",
+        "@WEEKLY",
+        "0 0 * * 7",
+        "0 0 * * sun-7",
+        "0 0 5,*,10 * 3",
+        "0 0 31 * 2#5",
+    ],
+)
+def test_croniter_syntax_is_read_as_croniter_reads_it(line: str) -> None:
+    start = datetime(2026, 1, 30, 12, 0, tzinfo=UTC)
+    steps = croniter(line, start)
+    expected = [steps.get_next(datetime) for _ in range(3 if line.count(" ") == 6 else 8)]
+    assert next_fires("croniter", line, "UTC", start, len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "60 * * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * * 8",
+        "*/0 * * * *",
+        "h * * * *",
+        "1-2-3 * * * *",
+        "-1 * * * *",
+        "* * * *",
+        "* * * * * * * *",
+        "? * * * *",
+        "* * * * 1#6",
+        "* * * * 1#2,3",
+        "* * 15w,3 * *",
+        "* * * foo *",
+        "mon * * * *",
+        "1,,2 * * * *",
+        "@noon",
+        "",
+    ],
+)
+def test_what_croniter_refuses_is_refused(line: str) -> None:
+    with pytest.raises((CroniterError, ValueError)):
+        croniter(line, datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(CronError):
+        next_fires("croniter", line, "UTC", datetime(2026, 1, 1, tzinfo=UTC), 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "* * * *",
+        "0 0 0 0 0",
+        "60 * * * *",
+        "* * * * 7",
+        "*/60 * * * *",
+        "5-1 * * * *",
+        "* * * foo *",
+        "* * 6th\xa0mon * *",
+        "* * * * sunday",
+        "a * * * *",
+        "1.5 * * * *",
+        "mon * * * *",
+    ],
+)
+def test_what_apscheduler_refuses_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        CronTrigger.from_crontab(line)
+    with pytest.raises(CronError):
+        next_fires("apscheduler", line, "UTC", datetime(2026, 1, 1, tzinfo=UTC), 1)
+
+
+@pytest.mark.parametrize("line", ["r * * * *", "0 r(1-5) * * *"])
+def test_random_fields_of_croniter_are_refused_since_no_two_runs_agree(line: str) -> None:
+    croniter(line, datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(CronError):
+        next_fires("croniter", line, "UTC", datetime(2026, 1, 1, tzinfo=UTC), 1)
