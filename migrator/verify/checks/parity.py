@@ -81,14 +81,12 @@ def losses_kept(context: Context) -> Found:
     """Whatever a column could not hold as it was is kept in the residue."""
     collections = compared(context)
     lost = [(one, line) for one in collections for line in one.losses if not line.kept]
-    matched = sum(one.matched for one in collections)
     return Found(
         outcome=judge(wrong=bool(lost), unsure=unsure(context)),
         counts={
             "documents without residue": sum(one.clean for one in collections),
             "documents with residue": sum(one.residue for one in collections),
             "lossy values kept": sum(line.count for one in collections for line in one.losses if line.kept),
-            **({"permille with residue": sum(one.residue for one in collections) * 1000 // matched} if matched else {}),
         },
         tallies=tuple(
             Tally(
