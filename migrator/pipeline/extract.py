@@ -5,9 +5,11 @@ type only, so a filter loses every document whose ``_id`` has another type than 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import bson
+from bson.max_key import MaxKey
+from pymongo.cursor import Cursor
 
 from migrator.sources.profile import Collection
 from migrator.store.mongo.client import Source
@@ -23,15 +25,26 @@ MAX_BATCH_DOCUMENTS = 2_000
 
 ID_INDEX = [("_id", 1)]
 
+AnyCursor = TypeVar("AnyCursor", bound=Cursor[Any])
+
 
 def batch_documents(average_bytes: float) -> int:
     """Return how many documents to ask for at a time."""
     return max(1, min(MAX_BATCH_DOCUMENTS, int(BATCH_BYTES / max(average_bytes, 1.0))))
 
 
-def bound(key: bytes | None) -> list[tuple[str, Any]] | None:
-    """Return an index bound from its stored form, the BSON document ``{"_id": value}``; none stays none."""
-    return None if key is None else [("_id", documents.decode(key)["_id"])]
+def bounded(cursor: AnyCursor, lower: bytes | None, upper: bytes | None) -> AnyCursor:
+    """Return a cursor that keeps to ``lower <= _id < upper``; none is no bound.
+
+    Bounds are stored as the BSON document ``{"_id": value}``. They go through the cursor's methods: its constructor
+    takes a list and sends it as an array, which the server refuses.
+    """
+    cursor.hint(ID_INDEX)
+    if lower is not None:
+        cursor.min([("_id", documents.decode(lower)["_id"])])
+    if upper is not None:
+        cursor.max([("_id", documents.decode(upper)["_id"])])
+    return cursor
 
 
 def key_of(value: object) -> bytes:
@@ -61,15 +74,12 @@ def raw_batches(
     batch_size: int,
 ) -> Iterator[bytes]:
     """Yield the documents with ``lower <= _id < upper`` in ``_id`` order, as batches of concatenated BSON."""
-    cursor = source[name].find_raw_batches(
-        condition,
-        hint=ID_INDEX,
-        min=bound(lower),
-        max=bound(upper),
-        batch_size=batch_size,
-    )
-    with cursor:
+    with bounded(source[name].find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
         yield from cursor
+    if lower is not None and upper is None:
+        # The server ends a range that names no end before MaxKey, which is a legal _id, and the last one.
+        with source[name].find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
+            yield from cursor
 
 
 def pieces(batch: bytes) -> Iterator[list[bytes]]:

@@ -11,7 +11,7 @@ import msgspec
 from migrator import __version__
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
-from migrator.pipeline.extract import ID_INDEX, bound, key_of
+from migrator.pipeline.extract import bounded, key_of
 from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
 from migrator.sources.profile import Collection, Context, Profile
@@ -176,7 +176,7 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
 
 
 def _key_after(source: Source, name: str, lower: bytes | None, steps: int) -> bytes | None:
-    cursor = source[name].find({}, {"_id": 1}, hint=ID_INDEX, min=bound(lower), skip=steps, limit=1)
+    cursor = bounded(source[name].find({}, {"_id": 1}, skip=steps, limit=1), lower, None)
     for document in cursor:
         return key_of(document["_id"])
     return None

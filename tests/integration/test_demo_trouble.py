@@ -9,7 +9,7 @@ import pytest
 from psycopg.rows import TupleRow
 from pymongo.database import Database
 
-from migrator.config import MongoSettings, PostgresSettings, Settings
+from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings
 from migrator.embedded.demo import Planted, insert, planted
 from migrator.embedded.mongo import MongoServer
 from migrator.parity.flow import compare
@@ -32,15 +32,20 @@ def trouble() -> tuple[Planted, ...]:
     return planted(SEED)
 
 
-@pytest.fixture
+@pytest.fixture(params=[20_000, 7], ids=["one chunk", "chunks that begin and end at ids of every type"])
 def settings(
-    trouble: tuple[Planted, ...], mongo_database: Database[Any], mongo_server: MongoServer, scheduler_dsn: str
+    request: pytest.FixtureRequest,
+    trouble: tuple[Planted, ...],
+    mongo_database: Database[Any],
+    mongo_server: MongoServer,
+    scheduler_dsn: str,
 ) -> Settings:
     for name in {item.collection for item in trouble}:
         insert(mongo_database[name], (item.raw for item in trouble if item.collection == name))
     return Settings(
         mongo=MongoSettings(uri=mongo_server.uri, database=mongo_database.name),
         postgres=PostgresSettings(dsn=scheduler_dsn),
+        copy=CopySettings(chunk_documents=request.param),
     )
 
 
@@ -58,6 +63,7 @@ def test_each_planted_document_ends_where_it_was_said_to(
     trouble: tuple[Planted, ...], settings: Settings, target: Target
 ) -> None:
     done = backfill(settings, Scope())
+    assert done.documents == len(trouble)
     assert done.quarantined == sum(item.outcome == "quarantined" for item in trouble)
     rows = target.execute("SELECT collection, source_id, reason FROM migration.quarantine WHERE state = 'open'")
     assert {row[:2]: row[2] for row in rows} == {key(i): i.reason for i in trouble if i.outcome == "quarantined"}

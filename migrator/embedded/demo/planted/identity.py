@@ -19,8 +19,7 @@ def ids(nursery: Nursery) -> Iterator[Planted]:
         run: dict[str, Any] = {**nursery.fresh("runs"), "_id": identifier, "id": identifier}
         if not isinstance(identifier, str):
             del run["id"]
-        # A document's null can only be told from an absent field by its residue.
-        yield loaded("id-type", "runs", run, residue=identifier is None)
+        yield loaded("id-type", "runs", run, residue=False)
     run = nursery.fresh("runs")
     run["id"] = f"run_{hexadecimal(nursery.plan.seed, 'another', 0)}"
     yield loaded("id-mismatch", "runs", run, "id-mismatch")
