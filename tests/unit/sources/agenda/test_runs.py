@@ -91,6 +91,14 @@ def test_an_older_failure_is_not_the_error_of_a_good_run() -> None:
     assert is_clean(trip)
 
 
+def test_a_failure_after_the_end_keeps_its_own_time() -> None:
+    trip = travel(created_4(**DONE | {"failedAt": NOON + 2 * SECOND, "failReason": "late"}))
+    assert trip.run is not None
+    assert trip.run.error == "late"
+    assert is_clean(trip)
+    assert trip.encoded["failedAt"] == NOON + 2 * SECOND
+
+
 def test_a_lock_is_a_lease_of_the_default_lifetime() -> None:
     run = travel(created_4(nextRunAt=None, lockedAt=NOON, lastRunAt=NOON + SECOND)).run
     assert run is not None

@@ -64,6 +64,20 @@ CLEAN = {
         {name: value for name, value in hokify().items() if name != "lastModifiedBy"}
         | {"disabled": True, "lastModifiedBy": "worker-1"},
     ),
+    "hokify, time of day, disabled": (
+        "hokify",
+        {
+            "_id": KEY,
+            "name": "mail",
+            "data": {},
+            "type": "normal",
+            "priority": 0,
+            "nextRunAt": NOON,
+            "repeatAt": "3:30pm",
+            "disabled": True,
+            "lastModifiedBy": "w",
+        },
+    ),
     "hokify, done": ("hokify", hokify_run()),
     "hokify, failed": (
         "hokify",
