@@ -16,6 +16,7 @@ from migrator.cron.zones import zone
 
 _PROBE = 3 * 86400
 _BEGINNING = int(datetime.min.replace(tzinfo=UTC).timestamp())
+_END = int(datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp())
 FIRST_YEAR = 2
 LAST_YEAR = 9998
 
@@ -89,4 +90,4 @@ def _first_instant(year: int) -> int:
 
 
 def _year(instant: int) -> int:
-    return datetime.fromtimestamp(max(instant, _BEGINNING), UTC).year
+    return datetime.fromtimestamp(min(max(instant, _BEGINNING), _END), UTC).year
