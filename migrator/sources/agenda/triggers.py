@@ -21,10 +21,10 @@ def trigger_of(
     job: Job, moments: Moments, origin: Origin, schedule_id: UUID, variant: str, notes: list[Note]
 ) -> Trigger | None:
     """Return the trigger, or None for a job that fires no more and for one whose expression cannot be evaluated."""
+    start, end = bound(job.start_date, "startDate"), bound(job.end_date, "endDate")
     cause = _cause(job, moments, variant, notes)
     if cause is None:
         return None
-    start, end = bound(job.start_date, "startDate"), bound(job.end_date, "endDate")
     empty_window = start is not None and end is not None and end <= start
     if empty_window:
         notes.append(Note("empty-window", "endDate"))
@@ -54,17 +54,22 @@ def _cause(job: Job, moments: Moments, variant: str, notes: list[Note]) -> dict[
         # The slot of a job that is locked has been taken: the run that took it is loaded beside it.
         due = None if moments.claimed else moments.next_run
         return {"kind": "one_time", "run_at": moments.next_run, "next_fire_at": due}
-    try:
-        zone = cron.zone(job.repeat_timezone)[0].key if job.repeat_timezone else None
-    except cron.CronError:
-        notes.append(Note("unknown-zone", "repeatTimezone"))
-        return None
+    zone, mapped = None, False
+    if job.repeat_timezone:
+        try:
+            found, mapped = cron.zone(job.repeat_timezone)
+        except cron.ZoneError:
+            notes.append(Note("unknown-zone", "repeatTimezone"))
+            return None
+        zone = found.key
+    if mapped:
+        notes.append(Note("mapped-zone", "repeatTimezone"))
     if job.repeat_interval:
         kind = _repeating(job.repeat_interval, variant, notes)
     else:
         kind = _cron(str(job.repeat_at), names.AT_DIALECT)
         if kind is None:
-            notes.append(Note("unusable-cron", "repeatAt"))
+            notes.append(Note("unevaluable-cron", "repeatAt"))
     return None if kind is None else {**kind, "timezone": zone, "next_fire_at": moments.next_run}
 
 
@@ -82,7 +87,7 @@ def _repeating(given: str | float, variant: str, notes: list[Note]) -> dict[str,
         if milliseconds is None:
             line = _cron(given, names.CRON_DIALECT)
             if line is None:
-                notes.append(Note("unusable-cron", "repeatInterval"))
+                notes.append(Note("unevaluable-cron", "repeatInterval"))
             return line
     else:
         milliseconds = interval_ms(float(given))

@@ -154,6 +154,7 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("bad-date", "lockedAt", created_4(lockedAt=datetime(9999, 12, 31, 23, 59))),  # noqa: DTZ001 - as decoded
     ("bad-date", "startDate", every_4(startDate=1e300)),
     ("bad-date", "endDate", every_4(endDate="2030-01-01")),
+    ("wrong-type", "endDate", created_4(nextRunAt=None, endDate=True)),
     ("wrong-type", "failReason", created_4(failReason={"a": 1})),
     ("wrong-type", "name", created_4(name=Code("mail"))),
     ("wrong-type", "repeatInterval", every_4(Code("5 minutes"))),

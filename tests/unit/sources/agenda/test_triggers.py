@@ -77,7 +77,7 @@ def test_an_interval_of_another_type_stays() -> None:
 def test_only_agenda_6_reads_digits_as_milliseconds(document: Document, milliseconds: int | None) -> None:
     trip = travel(document)
     assert (None if trip.trigger is None else trip.trigger.interval_ms) == milliseconds
-    assert ("unusable-cron" in trip.kinds) == (milliseconds is None)
+    assert ("unevaluable-cron" in trip.kinds) == (milliseconds is None)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_a_window_that_is_never_open_disables_the_trigger(end: datetime) -> None
 
 
 UNUSABLE: list[tuple[str, Document]] = [
-    ("unusable-cron", every_4("not a cron")),
-    ("unusable-cron", every_4("61 * * * *")),
-    ("unusable-cron", created_4(repeatAt="whenever")),
+    ("unevaluable-cron", every_4("not a cron")),
+    ("unevaluable-cron", every_4("61 * * * *")),
+    ("unevaluable-cron", created_4(repeatAt="whenever")),
     ("unusable-interval", every_4(-5)),
     ("unusable-interval", every_4(0.5)),
     ("unusable-interval", every_4(math.nan)),
@@ -193,6 +193,7 @@ def test_a_windows_zone_is_mapped_and_its_name_stays() -> None:
     assert trip.trigger is not None
     assert trip.trigger.timezone == "Europe/Berlin"
     assert trip.residue == b'{"repeatTimezone":"W. Europe Standard Time"}'
+    assert trip.kinds == {"mapped-zone"}
 
 
 @pytest.mark.parametrize("nothing", ["", 0, 0.0])
