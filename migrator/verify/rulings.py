@@ -19,7 +19,9 @@ RULINGS: Final[dict[str, Ruling]] = {
     "clamped-priority": Ruling("a priority outside 0 to 100", "moved to the nearest bound, the residue keeps it"),
     "decreasing-stats": Ruling("statistics that decrease", _KEPT),
     "duplicate-name": Ruling("a name that another schedule of the tenant has too", "loaded as it is; both keep it"),
-    "empty-window": Ruling("an end that is not after its start", "the trigger is disabled; the residue keeps the times"),
+    "empty-window": Ruling(
+        "an end that is not after its start", "the trigger is disabled; the residue keeps the times"
+    ),
     "finished-before-started": Ruling("a run that ends before it begins", "loaded as it is, without a duration"),
     "id-mismatch": Ruling("an id that differs from _id", "the row is found by _id; the residue keeps the id"),
     "mapped-zone": Ruling("a Windows name of a time zone", "mapped by the published table; the residue keeps it"),

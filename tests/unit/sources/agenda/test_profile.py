@@ -1,6 +1,7 @@
 """The profile as a whole: its collections, what the census knows, and the workers of the closing pass."""
 
 import pickle
+from pathlib import Path
 
 from migrator.records.worker import Worker
 from migrator.sources import load_profile
@@ -52,3 +53,12 @@ def test_the_closing_pass_asks_every_collection_for_names() -> None:
         ("agenda_logs", {"$group": {"_id": "$agendaName"}}),
     ]
     assert closing.make(["w"]) == derive_workers(["w"])
+
+
+def test_the_page_tells_where_every_field_goes() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "sources-agenda.md").read_text(encoding="utf-8")
+    for collection in PROFILE.collections:
+        assert f"`{collection.name}`" in page
+        for path in collection.known:
+            if "[" not in path and "*" not in path:
+                assert f"`{path}`" in page, path
