@@ -5,6 +5,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pytest
 from bson.binary import Binary
+from bson.code import Code
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 
@@ -48,6 +49,7 @@ GOLDEN_SOURCE_IDS: list[tuple[Any, str]] = [
     (Binary(bytes(16), 4), '{"_id": {"$binary": {"base64": "AAAAAAAAAAAAAAAAAAAAAA==", "subType": "04"}}}'),
     ({"b": 1, "a": None}, '{"_id": {"b": {"$numberInt": "1"}, "a": null}}'),
     ({"a": None, "b": 1}, '{"_id": {"a": null, "b": {"$numberInt": "1"}}}'),
+    (Code("x", {"$oid": None}), '{"_id": {"$code": "x", "$scope": {"$$oid": null}}}'),
     ({"$oid": "6b00"}, '{"_id": {"$$oid": "6b00"}}'),
     ({"$$oid": {"$ref": "c", "$id": 1}}, '{"_id": {"$$$oid": {"$$ref": "c", "$$id": {"$numberInt": "1"}}}}'),
 ]

@@ -1,13 +1,21 @@
 """The residue as a reader of the report meets it: small, typed, by path."""
 
+import struct
 from datetime import datetime
 from typing import Any
 
 import pytest
+from bson.binary import Binary
+from bson.code import Code
+from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
 from bson.objectid import ObjectId
+from bson.regex import Regex
 from bson.son import SON
+from bson.timestamp import Timestamp
 
 from migrator.values import paths, residue, typed
 from migrator.values.canonical import same
@@ -48,6 +56,12 @@ CASES: list[tuple[Any, Any, str, list[tuple[str, str]]]] = [
     ({"a.b": 1, "": 2, "+c": 3, "[0]": 4}, {}, '{"+a~1b":1,"+~3":2,"+~40]":4,"+~5c":3}', []),
     ({"_id": {"b": 1, "a": 2}}, {"_id": {"a": 2, "b": 1}}, '{"_id":{"$object":[["b",1],["a",2]]}}', [("_id", "value")]),
     ({"_id": ObjectId(b"x" * 12)}, {}, '{"+_id":{"$oid":"787878787878787878787878"}}', [("_id", "added")]),
+    (
+        {"_id": {"c": Code("x", {"b": 1, "a": 2})}},
+        {},
+        '{"+_id":{"$object":[["c",{"$code":["x",{"$object":[["b",1],["a",2]]}]}]]}}',
+        [("_id", "added")],
+    ),
     ({"n": {"_id": {"b": 1, "a": 2}}}, {"n": {"_id": {"a": 2, "b": 1}}}, "{}", []),
     (1, 2, '{"":1}', [("", "type")]),
     ({"_id": SON(b=1, a=2)}, 1, '{"":{"$object":[["_id",{"$object":[["b",1],["a",2]]}]]}}', [("", "value")]),
@@ -86,6 +100,37 @@ def test_applying_leaves_the_rebuilt_document_alone() -> None:
 def test_a_residue_of_other_rows_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="does not fit"):
         residue.apply({"l": [1], "s": "text"}, text)
+
+
+UNUSUAL_NAN = struct.unpack(">d", bytes.fromhex("fff8000000000123"))[0]
+UNUSUAL_DECIMAL = Decimal128.from_bid(bytes.fromhex("ff" * 12 + "ffffff6f"))
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (Int64(2**40), 2**40),
+        (-(2**31), -(2**31)),
+        (Int64(-(2**31)), {"$long": -(2**31)}),
+        (UNUSUAL_NAN, {"$nan": "fff8000000000123"}),
+        (Decimal128("1E+3"), {"$decimal": "1E+3"}),
+        (UNUSUAL_DECIMAL, {"$bid": "ff" * 12 + "ffffff6f"}),
+        (b"x", {"$binary": "eA=="}),
+        (Binary(b"x", 128), {"$binary": ["eA==", 128]}),
+        (Code("a\0"), {"$code": {"$text": ["a", ""]}}),
+        (Regex("a", "i"), {"$regex": ["a", 2]}),
+        (Timestamp(7, 2), {"$timestamp": [7, 2]}),
+        (DatetimeMS(8_640_000_000_000_000), {"$date": 8_640_000_000_000_000}),
+        (MinKey(), {"$minKey": True}),
+        (MaxKey(), {"$maxKey": True}),
+    ],
+    ids=repr,
+)
+def test_typed_forms(value: Any, form: object) -> None:  # noqa: ANN401 - any BSON value
+    assert typed.write(value) == form
+    back = typed.read(form)
+    assert type(back) is type(value)
+    assert same(back, value)
 
 
 @pytest.mark.parametrize("form", [{"$unknown": 1}, {"$": 1}])
