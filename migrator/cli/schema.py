@@ -1,5 +1,6 @@
 """``migrator schema upgrade|downgrade|current|check``."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +37,7 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
         return
     for change in done:
         click.echo(f"applied {change.revision} ({change.branch}): {change.title}")
-    click.echo(f"{len(done)} revisions applied" if done else "nothing to apply")
+    click.echo(f"{_counted(done, 'revision')} applied" if done else "nothing to apply")
     click.echo(NOTHING_COMPARED)
 
 
@@ -58,7 +59,7 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
         return
     for change in done:
         click.echo(f"undone {change.revision} ({change.branch}): {change.title}")
-    click.echo(f"{len(done)} revisions undone" if done else "nothing to undo")
+    click.echo(f"{_counted(done, 'revision')} undone" if done else "nothing to undo")
     click.echo(NOTHING_COMPARED)
 
 
@@ -101,8 +102,12 @@ def check(config: str | None, *, as_json: bool) -> None:
             click.echo(f"  expected: {one.expected or 'nothing'}")
             click.echo(f"  found:    {one.found or 'nothing'}")
         same = "the live catalogue equals the declared one"
-        click.echo(f"{len(found)} differences" if found else same if not behind else "not at the newest revision")
+        click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
     finish(DIFFERENT if found or behind else 0)
+
+
+def _counted(things: Sequence[object], word: str) -> str:
+    return f"{len(things)} {word}" + ("" if len(things) == 1 else "s")
 
 
 def _roles(settings: Settings) -> "Roles":
