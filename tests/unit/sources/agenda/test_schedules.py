@@ -46,7 +46,7 @@ def test_a_job_becomes_a_schedule() -> None:
         *[(0.5, 51, False), (0.0, 50, False), (Int64(5), 60, False), (None, 50, False), (-1e300, 0, False)],
     ],
 )
-def test_priority_is_clamped_and_its_original_stays(given: Any, stored: int, clean: bool) -> None:  # noqa: ANN401, FBT001
+def test_priority_is_clamped_and_its_original_stays(given: Any, stored: int, clean: bool) -> None:  # noqa: ANN401, FBT001 - parameters of pytest
     trip = travel(created_4(priority=given))
     assert trip.schedule is not None
     assert trip.schedule.priority == stored

@@ -50,7 +50,7 @@ def test_a_cron_line_keeps_its_text_dialect_and_zone(line: str, zone: str | None
         ],
     ],
 )
-def test_words_and_numbers_are_intervals(interval: Any, milliseconds: int) -> None:  # noqa: ANN401
+def test_words_and_numbers_are_intervals(interval: Any, milliseconds: int) -> None:  # noqa: ANN401 - text or number
     trip = travel(every_4(interval, repeatTimezone="America/New_York"))
     trigger = trip.trigger
     assert trigger is not None
