@@ -5,8 +5,23 @@ belongs to no single tenant (firing, claiming, workers, locks) stands in ``store
 time takes the session's ``now``: the database's clock, unless a test passed another one. Rows are records
 (``migrator.records``); a row written here has ``source`` and ``source_id`` null on PostgreSQL.
 
-A row of another tenant is as good as absent: it is not found, not listed, not changed. Rows of the global tenant ``*``
-are seen by all and written by nobody here. Lists are in the stated order, then by id.
+A row of another tenant is as good as absent: it is not found, not listed, not changed; an id that it has cannot be used
+again (``ConflictError``). Rows of the global tenant ``*`` are seen by all and written by nobody here: ``get`` finds
+them, lists hold the tenant's own rows only unless they say otherwise. Lists are in the stated order, then by id
+(ascending, whatever the direction); texts are ordered by code point, as in Python.
+
+What holds for every write (the rules themselves are ``store.rules`` and ``store.lives``, pure, shared by all backends):
+
+- A refused call (any ``StoreError`` or ``UsageError``) changes nothing, and the session may go on. Only where two
+  sessions write the same key at the same moment may a backend end the transaction: then it raises ``ConflictError``
+  when the session ends, and nothing of the session is kept.
+- ``UsageError``: a record of another tenant or of ``*``, a word that its column does not know, a limit below 1, a
+  negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse.
+- ``UnknownError``: a reference (schedule, trigger, run, job) to what this tenant cannot see. A schedule and a trigger
+  of ``*`` may be referred to by runs; all else refers to the tenant's own.
+- Times are cut to whole milliseconds. ``source`` and ``source_id`` are never written from a record: they and ``extra``
+  stay as they are stored. ``created_at`` stays too, once written; absent, it and ``updated_at`` become now on an insert
+  where the column may be null.
 
 One behavioural suite (``tests/contract``) runs unchanged against each implementation.
 """
@@ -50,6 +65,7 @@ class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Exclusive, as all bounds here."""
     created_before: datetime | None = None
     next_fire_after: datetime | None = None
+    """A schedule's next fire is the earliest ``next_fire_at`` of its enabled triggers."""
     next_fire_before: datetime | None = None
     name_contains: str | None = None
     """Regardless of case (ASCII letters and those that ``str.lower`` folds)."""
@@ -58,7 +74,7 @@ class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
     offset: int = 0
     sort_by: SortKey = "created_at"
-    """Schedules without a value come last in both directions."""
+    """Schedules without a value come last in both directions; a priority that is null counts as 50."""
     descending: bool = True
 
 
@@ -89,27 +105,39 @@ class Schedules(Protocol):
         """Return the schedule."""
 
     def by_name(self, name: str) -> Schedule | None:
-        """Return the schedule born here with this name."""
+        """Return the tenant's schedule born here with this name, else the global one."""
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
-        """Return the schedules that pass every filter."""
+        """Return the schedules that pass every filter; an unknown word raises ``UsageError``."""
 
     def count(self, query: ScheduleQuery) -> int:
         """Return how many pass, whatever ``limit`` and ``offset``."""
 
     def upsert(self, schedule: Schedule) -> Schedule:
-        """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken."""
+        """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken.
+
+        A deleted schedule's id stays taken. ``deleted_at`` and ``deleted_by`` are ``soft_delete``'s: given here,
+        ``UsageError``. The status is written as it is given: ``change_status`` is the guarded way.
+        """
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
-        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not."""
+        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not.
+
+        ``changes`` are columns; ``updated_at`` becomes now unless it is among them. Raises ``TransitionError`` for an
+        illegal pair (also when nothing is there), ``UsageError`` for a column that is none or may not change (id,
+        tenant, source, extra, creation, deletion).
+        """
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
-        """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""
+        """Mark deleted, its triggers disabled; false when there is none, or was deleted before.
+
+        Writes ``deleted_at``, ``deleted_by`` and the triggers' ``enabled``, nothing else. Runs stay as they are.
+        """
 
     def due(self, limit: int) -> Sequence[Schedule]:
         """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now.
 
-        In order of that fire.
+        In order of that fire; the tenant's own only; each once, by its earliest such trigger.
         """
 
 
@@ -125,11 +153,15 @@ class Triggers(Protocol):
     def of_event(self, event: str) -> Sequence[Trigger]:
         """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run.
 
-        In order of the schedule's priority, highest first.
+        In order of the schedule's priority, highest first (null is 50). A schedule may run when it is enabled, not
+        deleted, and its status is pending, scheduled or running.
         """
 
     def upsert(self, trigger: Trigger) -> Trigger:
-        """Insert, or replace all columns of the one with this id."""
+        """Insert, or replace all columns of the one with this id; it stays with its schedule (else ``UsageError``).
+
+        Exactly the columns of its kind must be set; an interval is above zero, ``end_at`` after ``start_at``.
+        """
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
@@ -147,23 +179,50 @@ class Runs(Protocol):
     def create(self, run: Run) -> Run:
         """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention.
 
-        Raises ``ConflictError`` when the slot or the dedupe key of its trigger is taken.
+        The counter is ``lastRunNumber`` in the counters of the schedule's summary, which the first run makes; the
+        number is one more than the counter or the highest number there is. A run without a schedule, or of a schedule
+        of ``*``, has none. ``attempt`` becomes 1 where trigger and slot are given and it is not.
+        Raises ``ConflictError`` when the id, the slot or the dedupe key of its trigger is taken.
         """
 
     def update(self, run: Run, expected: str) -> bool:
-        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
+        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine.
+
+        Raises ``TransitionError`` for an illegal pair (also when nothing is there). ``expected`` itself is legal while
+        the run is live: then only other columns change. started_at: what is stored, else what is given, else now once
+        running. finished_at: what is given, else now, once the state is terminal; else null. duration_ms follows from
+        the two. Of each number in stats the greater of stored and given is kept, and none is lost. run_number stays;
+        updated_at is now. See ``lives.advanced_run``.
+        """
 
     def pending(self, limit: int) -> Sequence[Run]:
         """Return planning and queued runs, oldest first."""
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
-        """Return the newest runs of a schedule, newest first."""
+        """Return the tenant's newest runs of a schedule, newest first."""
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
-        """Make a live run cancelled, whoever works on it; none when it is not live."""
+        """Make a live run cancelled, whoever works on it; none when it is not live.
+
+        finished_at and updated_at are now, duration_ms follows, ``error`` is the reason, the lease ends; worker and
+        fence stay.
+        """
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
         """Do the same to all live runs of a schedule; return how many."""
+
+    def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
+        """Return ended runs that retention may remove, oldest first: neither young nor among the newest.
+
+        Created before ``before``, and not one of the ``keep`` (at least 0) newest runs, live ones counted, of their
+        schedule. Runs without a schedule count as those of one schedule.
+        """
+
+    def remove(self, run_ids: Sequence[UUID]) -> int:
+        """Delete runs that ended, with their logs; live and unknown ones are passed over. Returns how many.
+
+        Snapshots, and retries of them, stay without the reference.
+        """
 
 
 class GraphJobs(Protocol):
@@ -175,14 +234,15 @@ class GraphJobs(Protocol):
     def try_replace(self, job: GraphJob, expected: str) -> bool:
         """Replace if the status is ``expected`` now (a word of ``states.GRAPH_JOB``) and the type is the same.
 
-        Writes an event with the new status in the same transaction. Raises ``TransitionError`` for an illegal pair.
+        Writes an event with the new status in the same transaction: its time is now, its payload the source's envelope
+        (``lives.graph_event``). Raises ``TransitionError`` for an illegal pair, the same status included.
         """
 
     def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
         """Return the job of this type."""
 
     def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
-        """Return jobs of this type, newest first."""
+        """Return jobs of this type, newest first; an unknown type or status raises ``UsageError``."""
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
         """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
@@ -201,16 +261,23 @@ class PolicyJobs(Protocol):
         """Return the job."""
 
     def by_run_id(self, run_id: str) -> PolicyJob | None:
-        """Return the job with this idempotency key."""
+        """Return the job with this idempotency key: of several sources, the one born here, else by source."""
 
     def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
         """Return jobs, highest rank first, then by queued time (none last)."""
 
     def try_replace(self, job: PolicyJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair."""
+        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair.
+
+        The run id stays. The same status is an illegal pair.
+        """
 
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
-        """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more."""
+        """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
+
+        In the order of ``list``; ``last_attempt_at`` and ``updated_at`` are now. Jobs that another session is taking
+        are passed over. A lease not above zero raises ``UsageError``.
+        """
 
 
 class ImpactSnapshots(Protocol):
@@ -223,14 +290,14 @@ class ImpactSnapshots(Protocol):
         """Return the snapshot."""
 
     def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
-        """Return a run's snapshots, newest first."""
+        """Return a run's snapshots, newest first (without a time last)."""
 
 
 class ExecutionLogs(Protocol):
     """Log lines of the session's tenant."""
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
-        """Append."""
+        """Append all or none; raises ``ConflictError`` for an id that exists."""
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
         """Return a run's lines in time order."""
@@ -240,17 +307,20 @@ class RunSummaries(Protocol):
     """Run summaries of the session's tenant."""
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
-        """Return a schedule's summary."""
+        """Return a schedule's summary; the first run with a number makes one that holds the counter only."""
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
-        """Compute it from the runs, and store it."""
+        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back.
+
+        Raises ``UnknownError`` for a schedule that the tenant cannot see, and has no runs of.
+        """
 
 
 class Audit(Protocol):
     """The tenant's audit trail; append only."""
 
     def append(self, entry: AuditEntry) -> None:
-        """Append."""
+        """Append; raises ``ConflictError`` for an id that exists."""
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
         """Return entries, newest first."""
@@ -263,13 +333,17 @@ class Handlers(Protocol):
         """Return the tenant's handler, else the global one."""
 
     def upsert(self, handler: Handler) -> Handler:
-        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change."""
+        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change.
+
+        The id of the first stays. A system handler given again as it stands is no change. A tenant's handler hides the
+        global one of its name from that tenant.
+        """
 
     def list(self) -> Sequence[Handler]:
-        """Return them by name."""
+        """Return them by name, a name once."""
 
     def delete(self, name: str) -> bool:
-        """Remove; raises ``ConflictError`` for a system handler."""
+        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
 
 
 class Session(Protocol):

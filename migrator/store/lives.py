@@ -1,0 +1,182 @@
+"""How rows change over their life, as pure functions that every backend calls: runs, graph events, summaries."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from migrator import states
+from migrator.errors import TransitionError
+from migrator.records.graph_job import GraphJob
+from migrator.records.graph_job_event import GraphJobEvent
+from migrator.records.residue import RESIDUE_KEY
+from migrator.records.run import Run
+from migrator.records.run_summary import RunSummary
+from migrator.store.rules import transition
+from migrator.values import jsonb
+from migrator.values.identity import row_id
+from migrator.values.times import format_iso
+
+LAST_NUMBER = "lastRunNumber"
+"""Member of a summary's counters: the highest run number ever given."""
+
+TOTALS: Mapping[str, str] = {
+    "deltas": "totalDeltas",
+    "newCriticals": "totalNewCriticals",
+    "newHigh": "totalNewHigh",
+    "newMedium": "totalNewMedium",
+    "newLow": "totalNewLow",
+}
+"""Member of a run's stats to the member of a summary's counters that adds it up (whole numbers only)."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def may_update(expected: str, state: str) -> None:
+    """Raise ``TransitionError`` unless a run that is ``expected`` may be written as ``state``."""
+    if expected != state:
+        transition("run", expected, state)
+    elif states.is_terminal(states.RUN, state):
+        raise TransitionError(f"a run that is {state} does not change any more")
+
+
+def advanced_run(stored: Run, run: Run, now: datetime) -> Run:
+    """Return what ``Runs.update`` writes over ``stored``."""
+    ended = states.is_terminal(states.RUN, run.state)
+    started = stored.started_at or run.started_at or (now if run.state == "running" else None)
+    finished = (run.finished_at or now) if ended else None
+    return msgspec.structs.replace(
+        run,
+        source=stored.source,
+        source_id=stored.source_id,
+        extra=stored.extra,
+        created_at=stored.created_at,
+        run_number=stored.run_number,
+        started_at=started,
+        finished_at=finished,
+        duration_ms=duration_ms(started, finished),
+        stats=grown(stored.stats, run.stats),
+        updated_at=now,
+    )
+
+
+def cancelled_run(stored: Run, reason: str, now: datetime) -> Run:
+    """Return what ``Runs.cancel`` makes of a live run."""
+    return msgspec.structs.replace(
+        stored,
+        state="cancelled",
+        finished_at=now,
+        duration_ms=duration_ms(stored.started_at, now),
+        error=reason,
+        lease_expires_at=None,
+        updated_at=now,
+    )
+
+
+def duration_ms(started: datetime | None, finished: datetime | None) -> int | None:
+    """Return whole milliseconds from start to end, not below 0; null where one of them is."""
+    if started is None or finished is None:
+        return None
+    return max((finished - started) // _MILLISECOND, 0)
+
+
+def grown(stored: bytes | None, given: bytes | None) -> bytes | None:
+    """Return a run's stats: of each number the greater, and no member lost; the rest as given."""
+    if stored is None or given is None or stored == given:
+        return stored if given is None else given
+    before, after = jsonb.decode(stored), jsonb.decode(given)
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return given
+    merged = dict(before)
+    for name, value in after.items():
+        known = before.get(name)
+        merged[name] = max(known, value) if _number(known) and _number(value) else value
+    return jsonb.encode(merged)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def graph_event(job: GraphJob, now: datetime) -> GraphJobEvent:
+    """Return the event of a status change: the source's envelope around the job; its id is given by the backend."""
+    kinds = {code: kind for kind, code in states.GRAPH_JOB_TYPES.items()}
+    words = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
+    body: Any = jsonb.decode(job.payload)
+    if isinstance(body, dict):
+        body = {name: value for name, value in body.items() if name not in {"_id", RESIDUE_KEY}}
+    prefix = "gbj" if job.type == states.GRAPH_JOB_TYPES["build"] else "goj"
+    payload = {
+        "kind": f"scheduler.graph.job.{words[job.status]}",
+        "tenant": job.tenant_id,
+        "ts": format_iso(now),
+        "payload": {
+            "jobType": kinds[job.type],
+            "job": {"id": f"{prefix}_{job.id.hex}"} | body if isinstance(body, dict) else body,
+            "status": words[job.status],
+            "occurredAt": format_iso(now),
+        },
+    }
+    return GraphJobEvent(
+        id=0, job_id=job.id, tenant_id=job.tenant_id, status=job.status, payload=jsonb.encode(payload), created_at=now
+    )
+
+
+def summary_id(tenant: str, schedule_id: UUID) -> UUID:
+    """Return the id of a summary born here: that of the document ``<tenant>:sch_<hex>``."""
+    return row_id("run_summaries", tenant, "run_summaries", f"{tenant}:sch_{schedule_id.hex}")
+
+
+def summary(
+    identity: UUID,
+    tenant: str,
+    schedule_id: UUID,
+    *,
+    counts: Mapping[str, int],
+    totals: Mapping[str, int],
+    newest: Sequence[Run],
+    last_number: int,
+    now: datetime,
+) -> RunSummary:
+    """Return a schedule's summary.
+
+    ``counts`` are runs by state, ``totals`` sums by member of stats (see ``TOTALS``), both without zeros if you like;
+    ``newest`` are the newest runs, newest first; ``last_number`` the highest run number ever, 0 for none.
+    """
+    entries = [_entry(run) for run in newest]
+    counters: dict[str, int] = {"total": sum(counts.values())}
+    counters |= {state: counts.get(state, 0) for state in states.RUN}
+    counters |= {total: totals.get(member, 0) for member, total in TOTALS.items()}
+    counters[LAST_NUMBER] = last_number
+    return RunSummary(
+        id=identity,
+        tenant_id=tenant,
+        schedule_id=schedule_id,
+        updated_at=now,
+        last_run=jsonb.encode(entries[0]) if entries else None,
+        recent=jsonb.encode(entries),
+        counters=jsonb.encode(counters),
+    )
+
+
+def whole(value: object) -> int:
+    """Return a member of stats as it counts in ``TOTALS``: a whole number as it is, anything else as 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _entry(run: Run) -> dict[str, object]:
+    stats: Any = jsonb.decode(run.stats) if run.stats is not None else {}
+    deltas = stats.get("deltas") if isinstance(stats, dict) else None
+    entry: dict[str, object | None] = {
+        "runId": run.source_id or f"run_{run.id.hex}",
+        "trigger": run.cause,
+        "state": run.state,
+        "createdAt": format_iso(run.created_at),
+        "startedAt": None if run.started_at is None else format_iso(run.started_at),
+        "finishedAt": None if run.finished_at is None else format_iso(run.finished_at),
+        "error": run.error,
+        "deltas": whole(deltas) if deltas is not None else None,
+    }
+    return {name: value for name, value in entry.items() if value is not None}
