@@ -1,0 +1,117 @@
+"""Running the copy in tests: settings for a pair of databases, the command line, and what stands in the target."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from pymongo.database import Database
+
+from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.records import ALL
+
+TENANT = "tenant-default"
+
+
+def settings_for(
+    database: Database[Any], dsn: str, *, profile: str = "stellaops", workers: int = 1, chunk: int = 20_000
+) -> Settings:
+    """Return settings for copying one database into another."""
+    return Settings(
+        source=SourceSettings(profile=profile, default_tenant=TENANT),
+        mongo=MongoSettings(uri=uri_of(database), database=database.name),
+        postgres=PostgresSettings(dsn=dsn),
+        copy=CopySettings(workers=workers, chunk_documents=chunk),
+    )
+
+
+def uri_of(database: Database[Any]) -> str:
+    """Return a URI of the server that a database is on."""
+    host, port = database.client.address or ("", 0)
+    name = database.client.admin.command("hello")["setName"]
+    return f"mongodb://{host}:{port}/?replicaSet={name}"
+
+
+def write_config(folder: Path, settings: Settings) -> Path:
+    """Write the settings as a configuration file."""
+    lines = []
+    for section in ("source", "mongo", "postgres", "copy", "report"):
+        lines.append(f"[{section}]")
+        values = getattr(settings, section)
+        for key in values.__struct_fields__:
+            value = getattr(values, key)
+            if value is not None and value != {}:
+                lines.append(f"{key} = {json.dumps(value)}")
+    path = folder / "config.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def start(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
+    """Start ``migrator`` in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "migrator", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+        start_new_session=True,
+        cwd=cwd,
+    )
+
+
+def run(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> tuple[int, str, str]:
+    """Run ``migrator`` to its end; return exit status, standard output, standard error."""
+    process = start(*arguments, environment=environment, cwd=cwd)
+    try:
+        out, err = process.communicate(timeout=300)
+    finally:
+        kill(process)
+    return process.returncode, out, err
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a process and all it started, at once."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+def contents(dsn: str) -> dict[str, tuple[int, str]]:
+    """Return, for each table of the target, its number of rows and a digest of all of them in order of their id."""
+    found = {}
+    with psycopg.connect(dsn) as connection:
+        for record in ALL:
+            digest = hashlib.sha256()
+            rows = 0
+            with connection.cursor().copy(
+                f"COPY (SELECT * FROM scheduler.{record.table} ORDER BY id) TO STDOUT"  # type: ignore[arg-type]
+            ) as copy:
+                for row in copy:
+                    digest.update(row)
+                    rows += 1
+            found[record.table] = (rows, digest.hexdigest())
+    return found
+
+
+def quarantine(dsn: str) -> list[tuple[Any, ...]]:
+    """Return what is set aside, in a stable order."""
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(
+            "SELECT collection, source_id, reason, path, raw FROM migration.quarantine WHERE state = 'open'"
+            " ORDER BY collection, source_key"
+        ).fetchall()
+
+
+def number(dsn: str, statement: str) -> Any:  # noqa: ANN401 - what the query returns
+    """Return the first value of a query."""
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute(statement).fetchone()  # type: ignore[arg-type]
+        return row[0] if row else None

@@ -1,0 +1,102 @@
+"""A copy that was killed and called again ends as one that was never disturbed."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from migrator import signals
+from migrator.embedded.demo.seed import seed
+from migrator.embedded.mongo import MongoServer
+from tests.conftest import Clusters
+from tests.copying import contents, kill, number, quarantine, run, settings_for, start, write_config
+
+FOLDER = Path(__file__).parent
+POINTS = [getattr(signals, name) for name in dir(signals) if name.startswith(("AFTER_", "BEFORE_"))]
+IN_CHUNKS = [signals.AFTER_CHUNK_BEGUN, signals.AFTER_LOAD_BEFORE_COMMIT, signals.AFTER_COMMIT]
+KILLS = 20
+CHUNK = 400
+QUARANTINE = 8
+
+
+class Undisturbed:
+    """The demo's data, and what a copy without any fault makes of it."""
+
+    def __init__(self, database: Database[Any], dsn: str, folder: Path) -> None:
+        self.database = database
+        config = write_config(folder, settings_for(database, dsn, workers=2, chunk=CHUNK))
+        status, _, said = run("backfill", "--config", str(config))
+        assert status == QUARANTINE, said
+        self.contents = contents(dsn)
+        self.quarantine = quarantine(dsn)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(mongo_server: MongoServer, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    database: Database[Any] = MongoClient(mongo_server.uri)["kill_and_resume"]
+    seed(database, "small")
+    return Undisturbed(database, clusters.get(18).scheduler(), tmp_path_factory.mktemp("undisturbed"))
+
+
+def killed_at(config: Path, point: str, count: int, tally: Path) -> bool:
+    """Run a backfill that is killed at the n-th passing of a point; tell whether it was."""
+    tally.unlink(missing_ok=True)
+    process = start(
+        "backfill",
+        "--config",
+        str(config),
+        environment={
+            "MIGRATOR_SIGNALS": "listener:passed",
+            "PYTHONPATH": str(FOLDER),
+            "KILL_AT": point,
+            "KILL_COUNT": str(count),
+            "KILL_TALLY": str(tally),
+        },
+    )
+    try:
+        process.communicate(timeout=300)
+    finally:
+        kill(process)
+    return process.returncode < 0
+
+
+def finish(config: Path) -> None:
+    status, _, said = run("backfill", "--config", str(config))
+    assert status == QUARANTINE, said
+
+
+def assert_as_undisturbed(dsn: str, undisturbed: Undisturbed) -> None:
+    assert contents(dsn) == undisturbed.contents
+    assert quarantine(dsn) == undisturbed.quarantine
+    assert number(dsn, "SELECT count(*) FROM migration.deferred_ddl WHERE restored_at IS NULL") == 0
+    assert number(dsn, "SELECT count(*) FROM migration.pending_links") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_once_at_every_point(
+    point: str, undisturbed: Undisturbed, new_scheduler_dsn: Callable[[], str], tmp_path: Path
+) -> None:
+    dsn = new_scheduler_dsn()
+    config = write_config(tmp_path, settings_for(undisturbed.database, dsn, workers=2, chunk=CHUNK))
+    assert killed_at(config, point, 1, tmp_path / "tally"), f"{point} was never passed"
+    finish(config)
+    assert_as_undisturbed(dsn, undisturbed)
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_at_random(
+    undisturbed: Undisturbed, new_scheduler_dsn: Callable[[], str], tmp_path: Path
+) -> None:
+    """0-O6: resume after a kill at random points."""
+    dsn = new_scheduler_dsn()
+    config = write_config(tmp_path, settings_for(undisturbed.database, dsn, workers=2, chunk=CHUNK))
+    dice = random.Random(20_261_120)
+    for _ in range(KILLS):
+        assert killed_at(config, dice.choice(IN_CHUNKS), dice.randint(1, 3), tmp_path / "tally")
+    finish(config)
+    assert_as_undisturbed(dsn, undisturbed)

@@ -1,0 +1,293 @@
+"""The copy on real servers: what it writes, what it refuses, and that a second call writes nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import bson
+import psycopg
+import pytest
+from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
+from bson.datetime_ms import DatetimeMS
+from msgspec.structs import replace
+from pymongo.database import Database
+
+from migrator.embedded.demo.seed import seed
+from migrator.errors import RefusedError, UsageError
+from migrator.parity.flow import compare
+from migrator.pipeline import backfill as flow
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.quarantine import entries, retry
+from tests.copying import contents, number, quarantine, settings_for
+from tests.stellaops_documents import fresh
+
+EVERYTHING = Scope()
+
+
+def run_of(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - any BSON value
+    run = {**fresh("runs"), "scheduleId": None, "retryOf": None, **changes}
+    return {name: value for name, value in run.items() if value is not None or name == "_id"}
+
+
+@pytest.fixture
+def small(mongo_database: Database[Any]) -> Database[Any]:
+    seed(mongo_database, "small")
+    return mongo_database
+
+
+def test_a_second_copy_writes_nothing(small: Database[Any], scheduler_dsn: str) -> None:
+    """0-O6: re-run writes 0 rows, also in tables with serial ids."""
+    settings = settings_for(small, scheduler_dsn, workers=2, chunk=3_000)
+    first = backfill(settings, EVERYTHING)
+    before = contents(scheduler_dsn)
+    assert first.written == sum(rows for rows, _ in before.values()) > 20_000
+    second = backfill(settings, EVERYTHING)
+    assert (second.written, second.documents) == (0, first.documents)
+    assert contents(scheduler_dsn) == before
+    assert second.quarantined == first.quarantined
+
+
+def test_two_copies_are_identical_whatever_the_workers(
+    small: Database[Any], new_scheduler_dsn: Callable[[], str]
+) -> None:
+    """0-X3: the result does not depend on worker order."""
+    one, other = new_scheduler_dsn(), new_scheduler_dsn()
+    backfill(settings_for(small, one, workers=1, chunk=50_000), EVERYTHING)
+    backfill(settings_for(small, other, workers=3, chunk=37), EVERYTHING)
+    assert contents(one) == contents(other)
+    assert quarantine(one) == quarantine(other)
+
+
+def test_every_postgres(small: Database[Any], any_scheduler_dsn: str) -> None:
+    settings = settings_for(small, any_scheduler_dsn)
+    done = backfill(settings, EVERYTHING)
+    outcome = compare(settings, EVERYTHING)
+    assert all(one.balanced and not (one.differing or one.missing or one.extra) for one in outcome.collections)
+    assert sum(one.documents for one in outcome.collections) == done.documents
+    assert not any(figure.differing_total for figure in outcome.aggregates)
+
+
+def test_a_dry_run_writes_nothing(small: Database[Any], scheduler_dsn: str) -> None:
+    before = contents(scheduler_dsn)
+    done = backfill(settings_for(small, scheduler_dsn), EVERYTHING, dry_run=True)
+    assert done.rows > 20_000
+    assert (done.written, done.quarantined > 0) == (0, True)
+    assert contents(scheduler_dsn) == before
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.plans") == 0
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.quarantine") == 0
+
+
+def test_changed_documents_are_brought_up_to_date(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn)
+    mongo_database["runs"].insert_many([run_of(_id=f"run_{n:032x}", id=f"run_{n:032x}") for n in range(50)])
+    backfill(settings, EVERYTHING)
+    # 1 and 1.0 are equal to jsonb's own comparison; the copy must see the difference all the same
+    mongo_database["runs"].update_one({"_id": f"run_{7:032x}"}, {"$set": {"deltas": [], "note": 1}})
+    backfill(settings, EVERYTHING)
+    mongo_database["runs"].update_one({"_id": f"run_{7:032x}"}, {"$set": {"note": 1.0}})
+    again = backfill(settings, EVERYTHING)
+    assert again.written == 1
+    outcome = compare(settings, EVERYTHING)
+    assert [one.matched for one in outcome.collections] == [50]
+
+
+EVERY_ID = [
+    None,
+    float("nan"),
+    1,
+    2.5,
+    Int64(2**40),
+    Decimal128("1E+10"),
+    "text",
+    "",
+    "{",
+    {"a": 1, "b": [1]},
+    {"b": 1, "a": 1},
+    Binary(b"\x00\x01", 0),
+    Binary(bytes(range(16)), 4),
+    ObjectId("65a000000000000000000001"),
+    True,
+    DatetimeMS(253_402_300_800_000),
+    Timestamp(1, 2),
+    MinKey(),
+    MaxKey(),
+]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_ids_of_every_type_are_read(chunk: int, mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    """Paging by ``$gt`` would read 2 of them (facts, mongo-schedulers §0.1)."""
+    settings = settings_for(mongo_database, scheduler_dsn, chunk=chunk)
+    mongo_database["runs"].insert_many([run_of(_id=key) for key in EVERY_ID])
+    done = backfill(settings, EVERYTHING)
+    assert (done.documents, done.written, done.quarantined) == (len(EVERY_ID), len(EVERY_ID), 0)
+    outcome = compare(settings, EVERYTHING)
+    assert [one.matched for one in outcome.collections] == [len(EVERY_ID)]
+
+
+def test_a_document_of_sixteen_megabytes(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn)
+    limit = 16 * 1024 * 1024
+    document = run_of(_id="run_" + "0" * 32, id="run_" + "0" * 32)
+    document["blob"] = "x" * (limit - len(bson.encode(document)) - 20)
+    mongo_database["runs"].insert_one(document)
+    assert backfill(settings, EVERYTHING).written == 1
+    outcome = compare(settings, EVERYTHING)
+    assert outcome.collections[0].matched == 1
+
+
+def test_two_ids_that_meet_the_first_in_id_order_wins(
+    mongo_database: Database[Any], new_scheduler_dsn: Callable[[], str]
+) -> None:
+    """Whatever the load order: here the later chunk is loaded first in one of the copies."""
+    shared = "0123456789abcdef0123456789abcdef"
+    first, second, third = f"aaa_{shared}", f"run_{shared}", f"zzz_{shared}"
+    mongo_database["runs"].insert_many([run_of(_id=key, id=key) for key in (third, first, second)])
+    found = []
+    for backwards in (False, True):
+        dsn = new_scheduler_dsn()
+        settings = settings_for(mongo_database, dsn, chunk=1)
+        if backwards:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(flow, "_cut", _backwards(flow._cut))
+                backfill(settings, EVERYTHING)
+        else:
+            backfill(settings, EVERYTHING)
+        found.append((number(dsn, "SELECT source_id FROM scheduler.runs"), [row[1] for row in quarantine(dsn)]))
+        assert backfill(settings, EVERYTHING).written == 0
+        assert sum(one.quarantined for one in compare(settings, EVERYTHING).collections) == 2
+    assert found[0][0] == found[1][0] == first
+    assert sorted(found[0][1]) == sorted(found[1][1]) == [second, third]
+
+
+def _backwards(cut: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *arguments: list(reversed(cut(*arguments)))
+
+
+def test_retry_of_points_forward_and_to_nothing(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn, chunk=1)
+    early, late, lost = "run_" + "1" * 32, "run_" + "2" * 32, "run_" + "3" * 32
+    mongo_database["runs"].insert_many(
+        [run_of(_id=early, id=early, retryOf=late), run_of(_id=late, id=late, retryOf=lost)]
+    )
+    done = backfill(settings, EVERYTHING)
+    assert done.orphans == 1
+    with psycopg.connect(scheduler_dsn) as connection:
+        rows = connection.execute("SELECT source_id, retry_of, extra FROM scheduler.runs ORDER BY source_id").fetchall()
+    assert rows[0][1].hex == "2" * 32
+    assert rows[0][2] == {}
+    assert rows[1][1:] == (None, {"+retryOf": lost})
+    assert compare(settings, EVERYTHING).collections[0].matched == 2
+    # the missing run turns up: the next copy fills the reference and empties the residue
+    mongo_database["runs"].insert_one(run_of(_id=lost, id=lost))
+    backfill(settings, EVERYTHING)
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE retry_of IS NOT NULL AND extra = '{}'") == 2
+    assert compare(settings, EVERYTHING).collections[0].matched == 3
+
+
+def test_quarantine_is_retried_after_the_source_was_mended(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn)
+    mongo_database["runs"].insert_many(
+        [run_of(_id="bad", state="exploded"), run_of(_id="gone", state="exploded"), run_of(_id="still", state="odd")]
+    )
+    assert backfill(settings, EVERYTHING).quarantined == 3
+    assert {(one.source_id, one.reason, one.path) for one in entries(settings)} == {
+        (key, "unknown-value", "state") for key in ("bad", "gone", "still")
+    }
+    mongo_database["runs"].update_one({"_id": "bad"}, {"$set": {"state": "completed"}})
+    mongo_database["runs"].delete_one({"_id": "gone"})
+    done = retry(settings)
+    assert (done.loaded, done.gone, done.rejected) == (1, 1, 1)
+    assert [one.source_id for one in entries(settings)] == ["still"]
+    outcome = compare(settings, EVERYTHING).collections[0]
+    assert (outcome.matched, outcome.quarantined, outcome.missing) == (1, 1, 0)
+
+
+def test_a_copy_after_the_source_was_mended_releases_the_document(
+    mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn)
+    mongo_database["runs"].insert_one(run_of(_id="bad", state="exploded"))
+    backfill(settings, EVERYTHING)
+    mongo_database["runs"].update_one({"_id": "bad"}, {"$set": {"state": "completed"}})
+    again = backfill(settings, EVERYTHING)
+    assert (again.written, again.quarantined) == (1, 0)
+
+
+def test_foreign_rows_are_refused(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    mongo_database["runs"].insert_one(run_of())
+    with psycopg.connect(scheduler_dsn) as connection:
+        connection.execute(
+            "INSERT INTO scheduler.runs (id, tenant_id, state, created_at)"
+            " VALUES (gen_random_uuid(), 't', 'queued', now())"
+        )
+    with pytest.raises(RefusedError, match=r"scheduler\.runs holds rows that did not come from profile stellaops"):
+        backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
+
+
+def test_an_unfinished_copy_is_not_resumed_under_other_settings(
+    mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn, chunk=1)
+    mongo_database["runs"].insert_many([run_of(_id=f"r{n}") for n in range(3)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "_run_level", lambda *_: False)
+        assert not backfill(settings, EVERYTHING).complete
+    other = replace(settings, source=replace(settings.source, default_tenant="other"))
+    with pytest.raises(RefusedError, match="configuration digest"):
+        backfill(other, EVERYTHING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("migrator.pipeline.plan.__version__", "99")
+        with pytest.raises(RefusedError, match="tool version"):
+            backfill(settings, EVERYTHING)
+    resumed = backfill(settings, EVERYTHING)
+    assert (resumed.resumed, resumed.written) == (True, 3)
+
+
+def test_restart_forgets_the_ledger_and_keeps_the_rows(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(mongo_database, scheduler_dsn)
+    mongo_database["runs"].insert_many([run_of(_id=f"r{n}") for n in range(3)])
+    backfill(settings, EVERYTHING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "_run_level", lambda *_: False)
+        backfill(settings, EVERYTHING)
+    other = replace(settings, source=replace(settings.source, carry_expired_locks=True))
+    again = backfill(other, EVERYTHING, restart=True)
+    assert (again.resumed, again.written) == (False, 0)
+
+
+def test_one_backfill_at_a_time(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    mongo_database["runs"].insert_one(run_of())
+    with psycopg.connect(scheduler_dsn, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", (flow.LOCK_KEY,))
+        with pytest.raises(RefusedError, match="another backfill"):
+            backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
+    assert backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING).written == 1
+
+
+def test_only_needs_its_parents(small: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(small, scheduler_dsn)
+    with pytest.raises(RefusedError, match="--only runs needs schedules loaded first"):
+        backfill(settings, Scope(only=("runs",)))
+    with pytest.raises(UsageError, match="unknown collection nonsense"):
+        backfill(settings, Scope(only=("nonsense",)))
+    backfill(settings, Scope(only=("schedules",)))
+    assert backfill(settings, Scope(only=("runs",))).written > 10_000
+    outcome = compare(settings, EVERYTHING)
+    compared = {one.collection for one in outcome.collections if not one.unverified}
+    assert compared == {"schedules", "runs"}
+
+
+def test_one_tenant_alone(small: Database[Any], scheduler_dsn: str) -> None:
+    settings = settings_for(small, scheduler_dsn)
+    tenant = small["runs"].find_one({"tenantId": {"$type": "string"}})["tenantId"]  # type: ignore[index]
+    backfill(settings, Scope(tenants=(tenant,)))
+    with psycopg.connect(scheduler_dsn) as connection:
+        tenants = connection.execute("SELECT DISTINCT tenant_id FROM scheduler.runs").fetchall()
+    assert tenants == [(tenant,)]
+
+
+def test_a_database_without_the_profiles_collections(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    mongo_database["something"].insert_one({})
+    with pytest.raises(RefusedError, match="no collection of profile stellaops; it has: something"):
+        backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
