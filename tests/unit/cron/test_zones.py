@@ -12,7 +12,6 @@ import tzdata  # type: ignore[import-untyped]  # the package ships no types
 from migrator.cron import ZoneError, database_version, next_fire, previous_fire, timeline, zone
 from migrator.cron.windows_zones import IANA_BY_WINDOWS
 
-WEEK = 7 * 86400
 ALL = resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
 
 
@@ -95,14 +94,14 @@ def test_zones_come_from_the_pinned_package() -> None:
 
 
 def test_no_zone_changes_twice_within_the_probes() -> None:
-    """The timeline looks every three days; since 1970 no two changes lie closer than six."""
+    """The timeline would not see a change and the change back between two of its looks."""
     closest = min(
         later[0] - earlier[0]
         for name in ALL
         for changes in [recorded(name)]
         for earlier, later in itertools.pairwise(changes)
     )
-    assert closest > WEEK - 86400
+    assert closest > timeline._PROBE
 
 
 @pytest.mark.parametrize(
@@ -119,6 +118,8 @@ def test_no_zone_changes_twice_within_the_probes() -> None:
         "Australia/Lord_Howe",
         "Asia/Tehran",
         "America/Noronha",
+        "America/Boa_Vista",
+        "America/Recife",
         "UTC",
     ],
 )
