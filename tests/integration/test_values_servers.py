@@ -18,7 +18,7 @@ from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
@@ -87,6 +87,7 @@ def stored_text(connection: Connection, rows: list[tuple[bytes, bytes]]) -> list
 def test_any_document_is_rebuilt_from_what_is_stored(mongo_database: Database[Document], postgres: Connection) -> None:
     @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])  # other tests run beside
     @given(st.lists(documents(), min_size=1, max_size=8))
+    @example([{"a": {"$id": 1, "$ref": "c"}, "b": [{"$ref": "c", "$id": 1, "x": "\0"}]}])
     def law(bodies: list[Document]) -> None:
         raws = [document.encode({"_id": number, "body": body}) for number, body in enumerate(bodies)]
         back = stored_raw(mongo_database, raws)
@@ -163,6 +164,7 @@ def test_every_legal_id_is_found_again_by_its_source_id(mongo_database: Database
     found = [document.decode(raw) for raw in stored_raw(mongo_database, raws)]
     texts = {identity.source_id(each["_id"]): each["n"] for each in found}
     assert len(texts) == len(IDENTIFIERS)
+    assert not any("\0" in text for text in texts)
     collection = mongo_database.t.with_options(codec_options=document.OPTIONS)
     for text, number in texts.items():
         again = collection.find_one({"_id": {"$eq": identity.parse_source_id(text)}})
