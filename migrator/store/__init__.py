@@ -1,1 +1,39 @@
 """What an application uses to reach its scheduler's data, on either backend."""
+
+from typing import TYPE_CHECKING
+
+from migrator.config import Settings
+from migrator.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from migrator.store.ports import Store
+
+
+def open_store(settings: Settings) -> "Store":
+    """Open the store that ``[persistence] scheduler`` names, with shadow reads where ``shadow`` asks for them.
+
+    The other backend's driver is not even imported, unless shadow reads need it. Raises ``ConfigurationError``,
+    ``UnreachableError`` or ``RefusedError`` where the backend cannot be used; never for the shadow's sake.
+    """
+    chosen, shadow = settings.persistence.scheduler, settings.persistence.shadow
+    if shadow not in ("off", "read"):
+        raise ConfigurationError(f"persistence.shadow is {shadow!r}; known: off, read")
+    store = _open(settings, chosen)
+    if shadow == "off":
+        return store
+    from migrator.store.dual import ShadowedStore  # noqa: PLC0415 - rarely asked for
+
+    other = "mongo" if chosen == "postgres" else "postgres"
+    return ShadowedStore(store, lambda: _open(settings, other))
+
+
+def _open(settings: Settings, backend: str) -> "Store":
+    if backend == "postgres":
+        from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - the backend not chosen stays out
+
+        return PostgresStore(settings)
+    if backend == "mongo":
+        from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - as above
+
+        return MongoStore(settings)
+    raise ConfigurationError(f"persistence.scheduler is {backend!r}; known: mongo, postgres")

@@ -349,28 +349,63 @@ class Handlers(Protocol):
 class Session(Protocol):
     """One transaction of one tenant: all of it or nothing."""
 
-    tenant: str
-    now: datetime
-    """The time of this transaction (aware, UTC, whole milliseconds)."""
-    schedules: Schedules
-    triggers: Triggers
-    runs: Runs
-    graph_jobs: GraphJobs
-    policy_jobs: PolicyJobs
-    impact_snapshots: ImpactSnapshots
-    execution_logs: ExecutionLogs
-    run_summaries: RunSummaries
-    audit: Audit
-    handlers: Handlers
+    @property
+    def tenant(self) -> str:
+        """The tenant."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of this transaction (aware, UTC, whole milliseconds)."""
+
+    @property
+    def schedules(self) -> Schedules: ...  # noqa: D102 - named after its type, as all below
+
+    @property
+    def triggers(self) -> Triggers: ...  # noqa: D102
+
+    @property
+    def runs(self) -> Runs: ...  # noqa: D102
+
+    @property
+    def graph_jobs(self) -> GraphJobs: ...  # noqa: D102
+
+    @property
+    def policy_jobs(self) -> PolicyJobs: ...  # noqa: D102
+
+    @property
+    def impact_snapshots(self) -> ImpactSnapshots: ...  # noqa: D102
+
+    @property
+    def execution_logs(self) -> ExecutionLogs: ...  # noqa: D102
+
+    @property
+    def run_summaries(self) -> RunSummaries: ...  # noqa: D102
+
+    @property
+    def audit(self) -> Audit: ...  # noqa: D102
+
+    @property
+    def handlers(self) -> Handlers: ...  # noqa: D102
 
 
 class Store(Protocol):
     """A scheduler's data on one backend."""
 
-    backend: Backend
-    queue: Queue
-    workers: Workers
-    locks: Locks
+    @property
+    def backend(self) -> Backend:
+        """Which one."""
+
+    @property
+    def queue(self) -> Queue:
+        """Firing and claiming."""
+
+    @property
+    def workers(self) -> Workers:
+        """Worker and scheduler processes."""
+
+    @property
+    def locks(self) -> Locks:
+        """Mutual exclusion between processes."""
 
     def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
         """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""

@@ -123,6 +123,20 @@ def _check(record: Record) -> None:
         raise UsageError("runs.duration_ms is negative")
 
 
+def precise(record: R, stored: R) -> R:
+    """Return the record with the stored microseconds wherever it holds the stored instant cut to milliseconds.
+
+    A migrated row that is read, edited and written back keeps what the source wrote.
+    """
+    changes: dict[str, Any] = {}
+    for name, column in _columns(type(record)):
+        if column == "timestamptz":
+            before, given = getattr(stored, name), getattr(record, name)
+            if before is not None and given is not None and before != given and milliseconds(before) == given:
+                changes[name] = before
+    return msgspec.structs.replace(record, **changes) if changes else record
+
+
 def own(tenant: str, mine: str) -> None:
     """Let a session write its own tenant's rows only, and no session those of ``*``."""
     if mine == GLOBAL:

@@ -1,0 +1,35 @@
+"""The audit trail in PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from psycopg import sql
+
+from migrator.records.audit import AuditEntry
+from migrator.store import rules
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.repository import Repository
+
+
+class PostgresAudit(Repository[AuditEntry]):
+    """``ports.Audit``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        super().__init__(AuditEntry, connection, tenant, now)
+
+    def append(self, entry: AuditEntry) -> None:
+        """Append; raises ``ConflictError`` for an id that exists."""
+        self._insert(msgspec.structs.replace(rules.written(entry, self._tenant), source=None, source_id=None))
+
+    def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
+        """Return entries, newest first."""
+        rules.page(limit)
+        condition = self._table.select + sql.SQL("WHERE tenant_id = %(tenant)s")
+        if schedule_id is not None:
+            condition += sql.SQL(" AND schedule_id = %(schedule)s")
+        if action is not None:
+            condition += sql.SQL(" AND action = %(action)s")
+        query = condition + sql.SQL(" ORDER BY occurred_at DESC, id LIMIT %(limit)s")
+        return self._many(query, {"tenant": self._tenant, "schedule": schedule_id, "action": action, "limit": limit})

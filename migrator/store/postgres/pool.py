@@ -1,0 +1,200 @@
+"""The store's connections: a bounded pool, and transactions in one role, bound to one tenant.
+
+A transaction is told its role and tenant with ``set_config(…, true)``, which end with it, so that nothing of it is
+left on the connection, also behind a pooler in transaction mode.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.adapt import Buffer, Loader
+from psycopg.pq import Format
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from migrator import records
+from migrator.config import Settings, postgres_dsn
+from migrator.errors import RefusedError, UnreachableError, UsageError
+from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.postgres.rows import SCHEMA
+from migrator.store.rules import milliseconds
+from migrator.values.jsonb import canonicalise
+
+WHAT = "the target"
+
+_BEGIN = (
+    "SELECT set_config('role', %s, true), set_config('app.tenant_id', %s, true), set_config('timezone', 'UTC', true),"
+    " date_trunc('milliseconds', clock_timestamp())"
+)
+_POWERS = "SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+_UNGUARDED = (
+    "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s)"
+    " AND relkind = 'r' AND NOT row_security_active(oid) ORDER BY relname"
+)
+
+
+class Pooled(psycopg.Connection[tuple[Any, ...]]):
+    """A connection of the pool."""
+
+    bound_to: str = ""
+    """The role that was found to be bound by row-level security."""
+
+
+class _JsonText(Loader):
+    """Reads jsonb as records hold it."""
+
+    format = Format.TEXT
+
+    def load(self, data: Buffer) -> bytes:
+        return canonicalise(bytes(data))
+
+
+class _JsonBinary(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> bytes:
+        return canonicalise(bytes(data[1:]))
+
+
+class Pool:
+    """At most ``size`` connections; who finds none free waits for as long as a connection may take, then is told so."""
+
+    def __init__(self, settings: Settings, *, size: int = 10) -> None:
+        """Try the target once, so that a wrong setting is told at once; raises as ``open_target`` does."""
+        self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
+        self._size, self._timeout = size, float(settings.postgres.timeout_s)
+        open_target(settings, role=self.service).close()
+        self._pool = ConnectionPool(
+            postgres_dsn(settings),
+            connection_class=Pooled,
+            kwargs={
+                "connect_timeout": settings.postgres.timeout_s,
+                "application_name": "migrator",
+                "options": "-c timezone=UTC",
+            },
+            min_size=0,
+            max_size=size,
+            timeout=self._timeout,
+            # Longer, and a waiting caller would sit out the growing pauses of an attempt that began before the server
+            # came back.
+            reconnect_timeout=self._timeout,
+            configure=_configure,
+            open=True,
+        )
+
+    @contextmanager
+    def transaction(
+        self, *, tenant: str | None, now: datetime | None = None
+    ) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], datetime]]:
+        """Open a transaction of a tenant in the service role; with none, across tenants in the dispatcher role.
+
+        Yields the connection and the time of the transaction: ``now`` or the database's clock, in whole milliseconds.
+        Commits at the end, or, after an error, rolls all of it back. Errors of the driver become the tool's.
+        """
+        if tenant is not None and (not tenant or "\0" in tenant):
+            raise UsageError("a session needs a tenant")
+        if now is not None and now.tzinfo is None:
+            raise UsageError("the time of a session names no time zone")
+        with speaking_of(WHAT):
+            connection, clock = self._begin(tenant)
+            try:
+                yield connection, clock if now is None else milliseconds(now)
+                connection.commit()
+            except BaseException:
+                # A connection that broke is closed already, and the pool throws it away.
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise
+            finally:
+                self._pool.putconn(connection)
+
+    def now(self) -> datetime:
+        """Return the database's clock in whole milliseconds."""
+        with self.transaction(tenant=None) as (_, clock):
+            return clock
+
+    def ping(self) -> timedelta:
+        """Return how long the server takes to answer; raises ``UnreachableError``."""
+        with speaking_of(WHAT):
+            connection = self._lend()
+            try:
+                begun = monotonic()
+                connection.execute("SELECT 1")
+                connection.rollback()
+                return timedelta(seconds=monotonic() - begun)
+            finally:
+                self._pool.putconn(connection)
+
+    def close(self) -> None:
+        """Close every connection; sessions that are open end with an error."""
+        self._pool.close()
+
+    def _lend(self) -> Pooled:
+        try:
+            return self._pool.getconn()
+        except PoolTimeout as error:
+            raise UnreachableError(
+                f"{WHAT}: no connection within {self._timeout:g} s: all {self._size} of this process are in use, or "
+                "the server does not answer"
+            ) from error
+
+    def _begin(self, tenant: str | None) -> tuple[Pooled, datetime]:
+        role = self.dispatcher if tenant is None else self.service
+        for _ in range(self._size):
+            connection = self._lend()
+            try:
+                return connection, self._set(connection, role, tenant)
+            except psycopg.OperationalError:
+                # It broke while it lay in the pool (the server was restarted, say): nothing was done yet, so another
+                # one may try.
+                if not connection.broken:
+                    self._give_up(connection)
+                    raise
+                self._pool.putconn(connection)
+            except BaseException:
+                self._give_up(connection)
+                raise
+        raise UnreachableError(f"{WHAT} ends every connection as it is used")
+
+    def _set(self, connection: Pooled, role: str, tenant: str | None) -> datetime:
+        try:
+            row = connection.execute(_BEGIN, (role, tenant or "")).fetchone()
+        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            raise RefusedError(f"{WHAT} has no role {role}: call migrator schema upgrade first") from None
+        except errors.InsufficientPrivilege:
+            raise RefusedError(f"{WHAT}'s user is not a member of {role}: grant {role} to it") from None
+        if tenant is not None and connection.bound_to != role:
+            _require_bound(connection, role)
+            connection.bound_to = role
+        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+        clock: datetime = row[3]
+        return clock
+
+    def _give_up(self, connection: Pooled) -> None:
+        with suppress(psycopg.Error):
+            connection.rollback()
+        self._pool.putconn(connection)
+
+
+def _configure(connection: Pooled) -> None:
+    connection.adapters.register_loader("jsonb", _JsonText)
+    connection.adapters.register_loader("jsonb", _JsonBinary)
+
+
+def _require_bound(connection: Pooled, role: str) -> None:
+    """Refuse a role that row-level security does not bind: nothing would keep the tenants apart."""
+    powers = connection.execute(_POWERS).fetchone() or (True, True)
+    for has, power in zip(powers, ("is a superuser", "has BYPASSRLS"), strict=True):
+        if has:
+            raise RefusedError(f"the role {role} {power}, so nothing keeps the tenants apart; use one that is bound")
+    tables = [record.table for record in records.ALL]
+    unguarded = [name for (name,) in connection.execute(_UNGUARDED, (SCHEMA, tables))]
+    if unguarded:
+        raise RefusedError(
+            f"row-level security does not bind the role {role} on {', '.join(unguarded)}: it owns them (or is a member "
+            "of their owner), or it is switched off there; call migrator schema upgrade, and use another role"
+        )

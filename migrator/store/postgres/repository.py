@@ -1,0 +1,111 @@
+"""What the repositories have in common: reading records, and refusing a write without ending the transaction."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Generic, LiteralString, TypeAlias, TypeVar
+from uuid import UUID
+
+import psycopg
+from psycopg import errors, sql
+
+from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.records.base import Record
+from migrator.store.postgres.connection import Connection, first_line
+from migrator.store.postgres.mapping import Table, table
+from migrator.store.postgres.rows import table_name
+from migrator.store.rules import GLOBAL
+
+R = TypeVar("R", bound=Record)
+
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+Query: TypeAlias = sql.SQL | sql.Composed
+
+_TAKEN = {
+    "uq_schedules_name": "the name of a schedule is taken",
+    "uq_runs_number": "the run number is taken",
+    "uq_runs_slot": "the slot of the trigger is taken: it ran, or is to run, already",
+    "uq_runs_dedupe": "the trigger ran for this dedupe key already",
+    "uq_policy_jobs_run": "the run id of a policy job is taken",
+    "uq_handlers_name": "the name of a handler is taken",
+}
+"""Constraint to what the caller did."""
+
+
+class Repository(Generic[R]):
+    """The rows of one table, in one session."""
+
+    def __init__(self, record: type[R], connection: Connection, tenant: str, now: datetime) -> None:
+        self._connection, self._tenant, self._now = connection, tenant, now
+        self._table: Table[R] = table(record)
+
+    def _many(self, query: Query, parameters: Parameters) -> list[R]:
+        with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
+            return cursor.execute(query, parameters).fetchall()
+
+    def _one(self, query: Query, parameters: Parameters) -> R | None:
+        with self._connection.cursor(row_factory=self._table.factory, binary=True) as cursor:
+            return cursor.execute(query, parameters).fetchone()
+
+    def _value(self, query: LiteralString | Query, parameters: Parameters) -> Any:  # noqa: ANN401 - any type of column
+        """Return the first column of the first row; null and no row look the same."""
+        row = self._connection.execute(query, parameters).fetchone()
+        return None if row is None else row[0]
+
+    def _visible(self, identity: UUID) -> R | None:
+        """Return the row with this id, of the tenant or of ``*``."""
+        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id IN (%s, %s)")
+        return self._one(query, (identity, self._tenant, GLOBAL))
+
+    def _held(self, identity: UUID) -> R | None:
+        """Return the tenant's own row with this id, locked until the transaction ends."""
+        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id = %s FOR UPDATE")
+        return self._one(query, (identity, self._tenant))
+
+    def _insert(self, record: R) -> R:
+        with self.refusing():
+            written = self._one(self._table.insert, self._table.values(record))
+        assert written is not None  # noqa: S101 - INSERT … RETURNING without a row has raised
+        return written
+
+    def _replace(self, record: R) -> R | None:
+        with self.refusing():
+            return self._one(self._table.replace, self._table.changes(record))
+
+    def _require(self, name: str, identity: UUID | None, *, shared: bool = False) -> str | None:
+        """Return whose row a reference leads to; raises ``UnknownError`` where the tenant cannot see it.
+
+        Foreign keys look past row-level security, so this is what keeps references inside a tenant. ``shared``: also
+        rows of ``*``.
+        """
+        if identity is None:
+            return None
+        query = sql.SQL("SELECT tenant_id FROM {} WHERE id = %s AND tenant_id = ANY(%s)").format(table_name(name))
+        if name == "schedules":
+            query += sql.SQL(" AND deleted_at IS NULL")
+        tenants = [self._tenant, GLOBAL] if shared else [self._tenant]
+        owner: str | None = self._value(query, (identity, tenants))
+        if owner is None:
+            raise UnknownError(f"a reference to {name} leads nowhere")
+        return owner
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Undo what is inside when the database refuses it, and no more; say it in the store's errors."""
+        try:
+            with self._connection.transaction():
+                yield
+        except psycopg.IntegrityError as error:
+            raise refusal(error) from error
+        except psycopg.DataError as error:
+            raise UsageError(f"a value does not fit its column: {first_line(error)}") from error
+
+
+def refusal(error: psycopg.IntegrityError) -> Exception:
+    """Return the store's error for a constraint that does not hold."""
+    name = error.diag.constraint_name or ""
+    if isinstance(error, errors.UniqueViolation):
+        return ConflictError(_TAKEN.get(name, f"the id is taken ({name})"))
+    if isinstance(error, errors.ForeignKeyViolation):
+        return UnknownError(f"a reference leads nowhere, or is still in use ({name})")
+    return UsageError(f"a value that its table refuses ({name or error.diag.column_name})")

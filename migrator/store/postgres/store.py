@@ -1,0 +1,89 @@
+"""A scheduler's data in PostgreSQL: sessions, and what crosses tenants."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Literal
+
+from migrator.config import Settings
+from migrator.store.postgres.audit import PostgresAudit
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.execution_logs import PostgresExecutionLogs
+from migrator.store.postgres.graph_jobs import PostgresGraphJobs
+from migrator.store.postgres.handlers import PostgresHandlers
+from migrator.store.postgres.impact_snapshots import PostgresImpactSnapshots
+from migrator.store.postgres.policy_jobs import PostgresPolicyJobs
+from migrator.store.postgres.pool import Pool
+from migrator.store.postgres.run_summaries import PostgresRunSummaries
+from migrator.store.postgres.runs import PostgresRuns
+from migrator.store.postgres.schedules import PostgresSchedules
+from migrator.store.postgres.triggers import PostgresTriggers
+from migrator.store.work import Locks, Queue, Workers
+
+
+class PostgresSession:
+    """One transaction of one tenant (``ports.Session``)."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        self.connection, self.tenant, self.now = connection, tenant, now
+        self.schedules = PostgresSchedules(connection, tenant, now)
+        self.triggers = PostgresTriggers(connection, tenant, now)
+        self.runs = PostgresRuns(connection, tenant, now)
+        self.graph_jobs = PostgresGraphJobs(connection, tenant, now)
+        self.policy_jobs = PostgresPolicyJobs(connection, tenant, now)
+        self.impact_snapshots = PostgresImpactSnapshots(connection, tenant, now)
+        self.execution_logs = PostgresExecutionLogs(connection, tenant, now)
+        self.run_summaries = PostgresRunSummaries(connection, tenant, now)
+        self.audit = PostgresAudit(connection, tenant, now)
+        self.handlers = PostgresHandlers(connection, tenant, now)
+
+
+class PostgresStore:
+    """``ports.Store`` over a pool of at most ``pool_size`` connections; locks that are held have their own besides."""
+
+    backend: Literal["postgres"] = "postgres"
+
+    def __init__(self, settings: Settings, *, pool_size: int = 10) -> None:
+        """Connect once, to fail early; raises as ``connection.open_target`` does."""
+        self.settings = settings
+        self.pool = Pool(settings, size=pool_size)
+
+    @contextmanager
+    def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
+        """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
+        with self.pool.transaction(tenant=tenant, now=now) as (connection, clock):
+            yield PostgresSession(connection, tenant, clock)
+
+    @cached_property
+    def queue(self) -> Queue:
+        """Firing and claiming."""
+        from migrator.store.postgres.queue import PostgresQueue  # noqa: PLC0415 - needed by schedulers only
+
+        return PostgresQueue(self)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Worker and scheduler processes."""
+        from migrator.store.postgres.workers import PostgresWorkers  # noqa: PLC0415 - as above
+
+        return PostgresWorkers(self)
+
+    @cached_property
+    def locks(self) -> Locks:
+        """Mutual exclusion."""
+        from migrator.store.postgres.locks import PostgresLocks  # noqa: PLC0415 - as above
+
+        return PostgresLocks(self)
+
+    def now(self) -> datetime:
+        """Return the database's clock (aware, UTC, whole milliseconds)."""
+        return self.pool.now()
+
+    def ping(self) -> timedelta:
+        """Return how long the server takes to answer; raises ``UnreachableError``."""
+        return self.pool.ping()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.pool.close()
