@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,7 +15,7 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.closing import close_links, settle_duplicates
 from migrator.pipeline.copy import copy_chunk
 from migrator.pipeline.derived import write_derived
-from migrator.pipeline.executors import executor, workers
+from migrator.pipeline.executors import executor, submit, workers
 from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions
@@ -184,7 +183,7 @@ def run_chunks(
 
 def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkDone], progress: Progress) -> bool:
     """Run chunks that do not depend on each other; on Ctrl-C finish those that run, and return False."""
-    futures = [pool.submit(copy_chunk, job) for job in jobs]
+    futures = submit(pool, copy_chunk, jobs)
     try:
         for future in as_completed(futures):
             _count(future.result(), done, progress)
@@ -194,12 +193,6 @@ def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkDone], 
         for future in running:
             _count_if_done(future, done, progress)
         return False
-    except BrokenProcessPool as error:
-        raise UnreachableError("a worker process was killed (out of memory?); call backfill again to go on") from error
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
     return True
 
 

@@ -16,7 +16,7 @@ from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
 from migrator.pipeline.copy import collector_paused
 from migrator.pipeline.decoding import is_clean, outcomes
-from migrator.pipeline.executors import executor
+from migrator.pipeline.executors import executor, submit
 from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.model import ChunkJob
 from migrator.pipeline.plan import Found, Scope
@@ -110,7 +110,7 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["Part"]
         raise UsageError("no collection of the source is in this scope")
     progress = Progress("inspect", sum(job.chunk.estimated for job in jobs))
     with executor(settings.copy) as pool:
-        for future in as_completed([pool.submit(census_chunk, job) for job in jobs]):
+        for future in as_completed(submit(pool, census_chunk, jobs)):
             part = future.result()
             parts.setdefault(part.collection, []).append(part)
             progress.add(part.documents, 0, part.bytes, sum(part.quarantine.values()))

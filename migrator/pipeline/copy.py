@@ -18,7 +18,7 @@ from migrator.pipeline.decoding import Link, Outcome, aside, count_notes, is_cle
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
 from migrator.pipeline.load import Loadable, copy_rows, expected_of, merge_rows
 from migrator.pipeline.model import ChunkDone, ChunkJob, Mode, SetAside
-from migrator.pipeline.references import Lookup, Unlooked
+from migrator.pipeline.references import FirstLoad, Lookup, Unlooked
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.sources.profile import Collection
 from migrator.store.postgres.connection import Connection
@@ -63,7 +63,7 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
             return ChunkDone(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
         signals.passed(signals.AFTER_CHUNK_BEGUN)
-        lookup = Unlooked() if job.dry_run else sessions.resolver
+        lookup = _lookup(job, sessions, collection, mode)
         tally, digest = _Tally(), hashlib.blake2b(digest_size=32)
         known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         for batch in raw_batches(
@@ -98,6 +98,12 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
             signals.passed(signals.AFTER_LOAD_BEFORE_COMMIT)
     signals.passed(signals.AFTER_COMMIT)
     return done
+
+
+def _lookup(job: ChunkJob, sessions: Sessions, collection: Collection, mode: Mode) -> Lookup:
+    if job.dry_run:
+        return Unlooked()
+    return FirstLoad(sessions.resolver, collection) if mode == "direct" else sessions.resolver
 
 
 def _decoded(
@@ -170,6 +176,8 @@ def collector_paused() -> Iterator[None]:
     """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again."""
     was_on = gc.isenabled()
     gc.disable()
+    if not gc.get_freeze_count():
+        gc.freeze()  # modules and the like live as long as the process: no need to walk them after every chunk
     try:
         yield
     finally:

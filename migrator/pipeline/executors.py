@@ -4,15 +4,20 @@ import ctypes
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from migrator.config import CopySettings
-from migrator.errors import ConfigurationError
+from migrator.errors import ConfigurationError, UnreachableError
 
 PR_SET_PDEATHSIG = 1
+LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
+
+Job = TypeVar("Job")
+Done = TypeVar("Done")
 
 
 def workers(settings: CopySettings) -> int:
@@ -22,7 +27,11 @@ def workers(settings: CopySettings) -> int:
 
 @contextmanager
 def executor(settings: CopySettings) -> Iterator[Executor]:
-    """Yield the executor of the configuration; its processes end with the block."""
+    """Yield the executor of the configuration; its processes end with the block.
+
+    A block that ends in an error starts nothing more and waits for what runs. Raises ``UnreachableError`` when a worker
+    was killed.
+    """
     if settings.executor == "dask":
         with _dask(settings) as cluster:
             yield cluster
@@ -30,27 +39,32 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     # spawn: MongoDB's driver has threads, which a forked process would not have
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers(settings), context, _start_worker, (os.getpid(),)) as pool:
-        yield pool
+        try:
+            yield pool
+        except BrokenProcessPool as error:
+            raise UnreachableError(LOST_WORKER) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
+    """Hand every job to the executor; return the futures in the order of the jobs.
+
+    Worker processes are born here, with Ctrl-C blocked: it goes to the whole process group, and is the parent's to
+    handle, also while a worker is still importing.
+    """
+    with _interruption_blocked():
+        return {pool.submit(function, job): job for job in jobs}
 
 
 @contextmanager
-def _dask(settings: CopySettings) -> Iterator[Executor]:
+def _interruption_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        import distributed  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ConfigurationError("copy.executor is dask: install the extra, pip install 'migrator[dask]'") from None
-    # distributed has no type information
-    open_client: Any = distributed.Client
-    open_cluster: Any = distributed.LocalCluster
-    if settings.dask_scheduler is not None:
-        with open_client(settings.dask_scheduler) as client:
-            yield client.get_executor(retries=0)
-        return
-    with (
-        open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None) as cluster,
-        open_client(cluster) as client,
-    ):
-        yield client.get_executor(retries=0)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_worker(parent: int) -> None:
@@ -59,3 +73,28 @@ def _start_worker(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+@contextmanager
+def _dask(settings: CopySettings) -> Iterator[Executor]:
+    """Yield a Dask cluster as an executor: the one whose address is configured, or one of this machine's processes."""
+    try:
+        import distributed  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigurationError("copy.executor is dask: install the extra, pip install 'migrator[dask]'") from None
+    # distributed has no type information
+    open_client: Any = distributed.Client
+    open_cluster: Any = distributed.LocalCluster
+    address: Any = settings.dask_scheduler
+    with _interruption_blocked():
+        cluster = None if address else open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None)
+    try:
+        with open_client(address or cluster) as client:
+            yield client.get_executor(retries=0, pure=False)
+    except distributed.KilledWorker as error:
+        raise UnreachableError(LOST_WORKER) from error
+    except OSError as error:
+        raise UnreachableError(f"no Dask scheduler answers at {address}: {type(error).__name__}") from error
+    finally:
+        if cluster is not None:
+            cluster.close()

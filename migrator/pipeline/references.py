@@ -59,6 +59,26 @@ class Unlooked:
         return Resolved(prepared.rows, prepared.notes, ())
 
 
+class FirstLoad:
+    """Resolves as ``resolver`` does, but takes a reference into the table that is being loaded as pending.
+
+    Looking it up would find what happens to be loaded already, and cost a query for each piece of documents.
+    """
+
+    def __init__(self, resolver: "Resolver", collection: Collection) -> None:
+        elsewhere = tuple(one for one in collection.references if one.target is not one.record)
+        self._elsewhere = msgspec.structs.replace(collection, references=elsewhere)
+        self._resolver = resolver
+
+    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:  # noqa: ARG002 - the protocol's
+        """Look up the references into other tables."""
+        self._resolver.learn(self._elsewhere, prepared)
+
+    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+        """Return the rows; references into their own table are null, with a pending link."""
+        return self._resolver.resolve(collection, prepared)
+
+
 class Resolver:
     """Knows which referenced rows are stored; asks the target once per piece, for what it has not seen."""
 

@@ -29,7 +29,7 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
                 autocommit=True,
                 connect_timeout=settings.postgres.timeout_s,
                 application_name="migrator",
-                options="-c timezone=UTC",
+                options="-c timezone=UTC -c plan_cache_mode=force_custom_plan",
             )
         except psycopg.ProgrammingError as error:
             raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {first_line(error)}") from None
