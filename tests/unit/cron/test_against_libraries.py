@@ -47,16 +47,23 @@ def compare(dialect: str, oracle: Callable[[str, ZoneInfo, datetime], list[datet
     place, _ = zone(zone_name)
     for line in lines(seed=len(zone_name), count=LINES):
         start = starts(zone_name, chance)
+        if (
+            dialect == "debian" and start.astimezone(place).fold
+        ):  # cronsim begun in a repeated hour answers with the first passing
+            continue
         try:
             expected: list[datetime] | None = oracle(line, place, start)
         except (CronSimError, CroniterError, ValueError):
             expected = None
-        try:
-            found: list[datetime] | None = next_fires(dialect, line, zone_name, start, FIRES)
-        except CronError:
-            found = None
         # 30 February: refused by one engine when it is read, by another when it is asked
-        assert (found or None) == expected, (dialect, line, zone_name, start)
+        assert (fires_or_none(dialect, line, zone_name, start) or None) == expected, (dialect, line, zone_name, start)
+
+
+def fires_or_none(dialect: str, line: str, zone_name: str, start: datetime) -> list[datetime] | None:
+    try:
+        return next_fires(dialect, line, zone_name, start, FIRES)
+    except CronError:
+        return None
 
 
 @pytest.mark.parametrize("zone_name", CHANGES)
@@ -69,23 +76,30 @@ def test_croniter_fires_as_croniter(zone_name: str) -> None:
     compare("croniter", by_croniter, zone_name)
 
 
-# cronsim advances by whole hours in UTC: after a change by half an hour its lines with a star in minute or hour lose
-# part of an hour, and after a gap at midnight (São Paulo) the rest of it; Debian's cron, its model, does neither.
-@pytest.mark.parametrize("zone_name", [name for name in CHANGES if name not in (HALF_HOUR, "America/Sao_Paulo")])
+# cronsim advances by whole hours in UTC and builds midnights that do not exist: after a change by half an hour, and
+# after a gap at midnight, its lines with a star in minute or hour lose or shift fires. Debian's cron does neither.
+STUMBLES = (HALF_HOUR, "America/Sao_Paulo", "America/Santiago", "Asia/Amman", "Pacific/Apia")
+
+
+@pytest.mark.parametrize("zone_name", [name for name in CHANGES if name not in STUMBLES])
 def test_debian_fires_as_cronsim(zone_name: str) -> None:
     compare("debian", by_cronsim, zone_name)
 
 
-@pytest.mark.parametrize("zone_name", [HALF_HOUR, "America/Sao_Paulo"])
+@pytest.mark.parametrize("zone_name", STUMBLES)
 def test_debian_lines_without_a_star_fire_as_cronsim_everywhere(zone_name: str) -> None:
     chance = random.Random(5)
     place, _ = zone(zone_name)
     for line in lines(seed=11, count=4 * LINES):
         minute, hour, *_ = line.split()
-        if "*" in minute + hour:
-            continue
         start = starts(zone_name, chance)
-        assert next_fires("debian", line, zone_name, start, FIRES) == by_cronsim(line, place, start), (line, start)
+        if "*" in minute + hour or start.astimezone(place).fold:
+            continue
+        try:
+            expected: list[datetime] | None = by_cronsim(line, place, start)
+        except CronSimError:
+            expected = None
+        assert fires_or_none("debian", line, zone_name, start) == expected, (line, start)
 
 
 @pytest.mark.parametrize(
