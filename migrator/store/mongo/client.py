@@ -1,5 +1,6 @@
 """Reaching the source: a client, its database, and errors an operator can act on."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
@@ -35,17 +36,21 @@ def open_source(settings: Settings) -> Source:
     uri = mongo_uri(settings)
     with speaking_of("the source"), ExitStack() as on_error:
         try:
-            client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
-                uri,
-                serverSelectionTimeoutMS=settings.mongo.timeout_ms,
-                connectTimeoutMS=settings.mongo.timeout_ms,
-                appname="migrator",
-                datetime_conversion="DATETIME_AUTO",
-            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)  # the driver only warns of an unknown or illegal option
+                client: pymongo.MongoClient[dict[str, Any]] = pymongo.MongoClient(
+                    uri,
+                    serverSelectionTimeoutMS=settings.mongo.timeout_ms,
+                    connectTimeoutMS=settings.mongo.timeout_ms,
+                    appname="migrator",
+                    datetime_conversion="DATETIME_AUTO",
+                )
             on_error.callback(client.close)
             database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
         except (InvalidURI, ValueError) as error:
             raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(redact(str(error)))}") from None
+        except UserWarning as error:
+            raise ConfigurationError(f"mongo.uri: {_lower(redact(str(error)))}") from None
         except InvalidName as error:
             raise ConfigurationError(f"mongo.database is no legal name: {_lower(str(error))}") from None
         except MongoConfigurationError as error:

@@ -1,0 +1,262 @@
+"""The settings: what the example says, what the environment overrides, what is refused, and what is never shown."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from migrator import config, telemetry
+from migrator.config import Settings, known_keys, load_settings, mongo_uri, postgres_dsn
+from migrator.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "config.example.toml"
+SECRET = "correct-horse"
+
+
+def example() -> dict[str, dict[str, tuple[bool, str]]]:
+    """Return section → key → whether it is active, and its value as written."""
+    found: dict[str, dict[str, tuple[bool, str]]] = {}
+    section = ""
+    for line in EXAMPLE.read_text().splitlines():
+        if head := re.fullmatch(r"\[(\w+)\]", line):
+            section = head[1]
+            found[section] = {}
+        elif key := re.fullmatch(r"(# )?(\w+) = (.+)", line):
+            assert key[2] not in found[section], f"{section}.{key[2]} is shown twice"
+            found[section][key[2]] = (key[1] is None, key[3])
+    return found
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    return {
+        section: {key: getattr(getattr(Settings(), section), key) for key in keys}
+        for section, keys in known_keys().items()
+    }
+
+
+def written(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    return str(path)
+
+
+# The example
+
+
+def test_every_key_is_in_the_example_and_every_key_of_the_example_exists() -> None:
+    assert {section: tuple(keys) for section, keys in example().items()} == known_keys()
+
+
+def test_the_example_is_the_defaults() -> None:
+    assert load_settings(str(EXAMPLE), {}) == Settings()
+    active = {(section, key) for section, keys in example().items() for key, (on, _) in keys.items() if on}
+    assert active == {
+        (section, key) for section, keys in defaults().items() for key, value in keys.items() if value is not None
+    }
+
+
+def test_every_value_of_the_example_is_legal(tmp_path: Path) -> None:
+    for section, keys in example().items():
+        for key, (_, value) in keys.items():
+            found = load_settings(written(tmp_path, f"[{section}]\n{key} = {value}\n"), {})
+            assert getattr(getattr(found, section), key) == tomllib.loads(f"v = {value}")["v"]
+
+
+def test_every_key_of_the_example_has_a_comment() -> None:
+    blocks = [block.splitlines() for block in EXAMPLE.read_text().split("\n\n")]
+    silent = []
+    for block in blocks:
+        keys = [line for line in block if re.match(r"(# )?\w+ = ", line)]
+        if keys and not (block[0].startswith("# ") and block[0] not in keys):
+            silent.append(keys)
+    assert silent == []
+
+
+def test_every_key_is_read_somewhere() -> None:
+    """A documented key that nothing reads would be a promise."""
+    read = {
+        node.attr
+        for path in (ROOT / "migrator").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+    }
+    assert {f"{section}.{key}" for section, keys in known_keys().items() for key in keys if key not in read} == set()
+
+
+# The environment
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("MIGRATOR_MONGO__URI", "mongodb://elsewhere", "mongodb://elsewhere"),
+        ("MIGRATOR_MONGO__TIMEOUT_MS", "250", 250),
+        ("MIGRATOR_SOURCE__CARRY_EXPIRED_LOCKS", "true", True),
+        ("MIGRATOR_SOURCE__DEFAULT_TENANT", "007", "007"),
+        ("MIGRATOR_SOURCE__COLLECTIONS", '{agendaJobs = "jobs"}', {"agendaJobs": "jobs"}),
+        ("MIGRATOR_EMBEDDED__POSTGRES_VERSION", "16", 16),
+        ("MIGRATOR_PERSISTENCE__SCHEDULER", "postgres", "postgres"),
+    ],
+)
+def test_the_environment_overrides_the_file(name: str, text: str, expected: object, tmp_path: Path) -> None:
+    section, _, key = name.removeprefix(config.PREFIX).lower().partition("__")
+    file = written(tmp_path, '[mongo]\nuri = "mongodb://file"\ntimeout_ms = 9\n')
+    assert getattr(getattr(load_settings(file, {name: text}), section), key) == expected
+
+
+def test_the_rest_of_the_environment_is_not_looked_at(tmp_path: Path) -> None:
+    environment = {"MIGRATOR_TRACEBACK": "1", "MIGRATOR_MONGO_URI": "mongodb://other", "MONGO__URI": "mongodb://other"}
+    assert load_settings(written(tmp_path, ""), environment) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("MIGRATOR_MONGODB__URI", "x", "unknown section [mongodb] in the environment; did you mean mongo?"),
+        ("MIGRATOR_MONGO__URL", "x", "unknown key mongo.url in the environment; did you mean uri?"),
+        ("MIGRATOR_COPY__WORKERS", "many", "setting at copy.workers: expected `int`, got `str`"),
+        ("MIGRATOR_COPY__EXECUTOR", "cloud", "setting at copy.executor: invalid enum value 'cloud'"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_name(name: str, text: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(written(tmp_path, ""), {name: text})
+    assert str(caught.value).startswith(sentence)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[mong]\nuri = 'x'\n", "unknown section [mong] in {file}; did you mean mongo?"),
+        ("[copy]\nworker = 2\n", "unknown key copy.worker in {file}; did you mean workers?"),
+        (
+            "[report]\nzzz = 2\n",
+            "unknown key report.zzz in {file}; known: directory, max_differences",
+        ),
+        ("mongo = 3\n", "mongo in {file} must be a section, not a value"),
+        ("[copy\n", "{file} is not TOML: "),
+        (
+            "[copy]\nworkers = 257\n",
+            "setting at copy.workers: expected `int` <= 256; looked in {file} and MIGRATOR_*",
+        ),
+        ("[embedded]\npostgres_version = 17\n", "setting at embedded.postgres_version: invalid enum value 17"),
+        ("[postgres]\nservice_role = 'a b'\n", "setting at postgres.service_role: expected `str` matching regex"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(text: str, sentence: str, tmp_path: Path) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file, {})
+    assert str(caught.value).startswith(sentence.format(file=file))
+    assert not str(caught.value).endswith(".")
+
+
+def test_a_file_that_is_named_must_exist_and_the_usual_one_need_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(None, {}) == Settings()
+    with pytest.raises(ConfigurationError, match=r"^no configuration file absent\.toml; config\.example\.toml shows"):
+        load_settings("absent.toml", {})
+    (tmp_path / "config.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match=r"^cannot read config\.toml: UnicodeDecodeError$"):
+        load_settings(None, {})
+
+
+def test_the_usual_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "[copy]\nworkers = 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_settings(None, {}).copy.workers == 3
+
+
+# References to secrets
+
+SIDES = {"mongo.uri": mongo_uri, "postgres.dsn": postgres_dsn}
+
+
+def settings_with(name: str, **values: str) -> Settings:
+    section, _, key = name.partition(".")
+    return msgspec.convert({section: {key + suffix: value for suffix, value in values.items()}}, Settings)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_secret_may_stand_in_the_file_in_a_variable_or_in_a_file_of_its_own(name: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(f" {SECRET}\n")
+    resolve = SIDES[name]
+    assert resolve(settings_with(name, **{"": SECRET}), {}) == SECRET
+    assert resolve(settings_with(name, _env="NAMED"), {"NAMED": SECRET}) == SECRET
+    assert resolve(settings_with(name, _file=str(tmp_path / "secret")), {}) == SECRET
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_secret_that_cannot_be_found_says_where_was_looked(name: str) -> None:
+    section, _, key = name.partition(".")
+    resolve = SIDES[name]
+    cases = {
+        f"{name}_env names the environment variable NAMED, which is not set": {"_env": "NAMED"},
+        f"{name}_file cannot be read: absent: FileNotFoundError": {"_file": "absent"},
+        f"{name} is not set; looked in [{section}] of the configuration file and in "
+        f"MIGRATOR_{section.upper()}__{key.upper()}, {name}_env, {name}_file": {},
+        f"{name} is given more than once; keep one of {name}, {name}_env, {name}_file": {"": "a", "_env": "b"},
+    }
+    for sentence, values in cases.items():
+        with pytest.raises(ConfigurationError) as caught:
+            resolve(settings_with(name, **values), {})
+        assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"cannot connect to mongodb://anna:{SECRET}@db:27017/x?replicaSet=r",
+        f"mongodb+srv://anna:{SECRET}@db/x",
+        f"postgresql://anna:{SECRET}@db/x and postgres://anna:{SECRET}@db/x",
+        f"host=db user=anna password={SECRET} dbname=x",
+        f"host=db password = '{SECRET} and more' dbname=x",
+        f"sslpassword={SECRET}",
+        f"PASSWORD: {SECRET}",
+    ],
+)
+def test_credentials_are_taken_out_of_what_is_said(text: str) -> None:
+    said = telemetry.redact(text)
+    assert SECRET not in said
+    assert "and more" not in said
+    assert "***" in said
+
+
+def test_what_is_no_credential_stays() -> None:
+    text = "the source cannot be reached: db:27017 (mongodb://db:27017/x?replicaSet=rs0)"
+    assert telemetry.redact(text) == text
+
+
+@pytest.mark.parametrize(
+    ("command", "sections"),
+    [
+        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:9/x"\ntimeout_ms = 100'}),
+        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:port/x"'}),
+        ("inspect", {"mongo": f'uri = "mongodb://anna:{SECRET}@127.0.0.1:9/x?nonsense=1"\ntimeout_ms = 100'}),
+        ("status", {"postgres": f'dsn = "postgresql://anna:{SECRET}@127.0.0.1:9/x"'}),
+        ("status", {"postgres": f'dsn = "host=127.0.0.1 port=9 password={SECRET}"'}),
+        ("status", {"postgres": f'dsn = "host=127.0.0.1 port=9 passwort={SECRET}"'}),
+    ],
+)
+def test_no_command_echoes_a_secret(command: str, sections: dict[str, str], tmp_path: Path) -> None:
+    file = written(tmp_path, "".join(f"[{name}]\n{text}\n" for name, text in sections.items()))
+    done = subprocess.run(
+        [sys.executable, "-m", "migrator", command, "--config", file], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (2, 16), done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("migrator: ")
+    assert len(done.stderr.splitlines()) == 1, "one line, and no warning of a library"
+    assert SECRET not in done.stderr
