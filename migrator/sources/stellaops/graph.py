@@ -104,7 +104,7 @@ def decode_job(document: Document, context: Context) -> Decoded:
         tenant_id=tenant,
         type=names.GRAPH_TYPES[kind],
         status=names.GRAPH_STATUSES[found.status],
-        payload=_payload(document),
+        payload=jsonb.encode(document),
         created_at=created,
         updated_at=completed or started or created,
         correlation_id=text(found.correlation_id, "correlationId"),
@@ -127,12 +127,6 @@ def _kind(found: Job, source_id: str) -> str:
     raise unknown_value("", ("a build job", "an overlay job"))
 
 
-def _payload(document: Document) -> bytes:
-    if RESIDUE_KEY in document:
-        document = {key: value for key, value in document.items() if key != RESIDUE_KEY}
-    return jsonb.encode(document)
-
-
 def decode_event(document: Document, context: Context) -> Decoded:
     """Return the row of an event; it refers to the job inside it."""
     found = read(document, EventDocument)
@@ -147,7 +141,7 @@ def decode_event(document: Document, context: Context) -> Decoded:
         job_id=ids.graph_job_id(tenant, job),
         tenant_id=tenant,
         status=names.GRAPH_STATUSES[found.payload.status],
-        payload=_payload(document),
+        payload=jsonb.encode(document),
         created_at=required(found.ts, "ts"),
     )
     return Decoded((row,), tuple(notes))

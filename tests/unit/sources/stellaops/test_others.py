@@ -30,6 +30,16 @@ def test_a_snapshot_of_an_old_scope_has_one_spelling() -> None:
     assert trip.notes == (Note("alias", "selector.scope"),)
 
 
+@pytest.mark.parametrize("text", ["run:2025:a", "7", "{}"])
+def test_a_snapshot_refers_to_the_run_of_that_id_in_its_tenant(text: str) -> None:
+    run = travel("runs", fresh("runs", _id=text)).row
+    trip = travel("impact_snapshots", fresh("impact_snapshots", runId=text))
+    assert trip.row.run_id == run.id
+    assert trip.fields == {"runId"}
+    other = travel("impact_snapshots", fresh("impact_snapshots", runId=text, tenantId="tenant-b"))
+    assert other.row.run_id != run.id
+
+
 def test_images_keep_unknown_members() -> None:
     trip = travel("impact_snapshots", fresh("impact_snapshots", images__0__layers=[1, 2]))
     assert jsonb.decode(trip.row.images)[0]["layers"] == [1, 2]
@@ -145,13 +155,20 @@ def test_the_kinds_of_triggers(made: dict[str, object]) -> None:
         _of_kind("event", eventName="e", timezone="UTC"),
         _of_kind("event", eventName="e", nextFireAt=LONG_AGO),
         _of_kind("one_time", runAt=LONG_AGO, cronDialect="cronos"),
+        _of_kind("interval", anchor="completion"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_a_trigger_has_exactly_the_fields_of_its_kind(made: dict[str, object]) -> None:
     with pytest.raises(Rejected) as caught:
         travel("triggers", made)
     assert (caught.value.reason, caught.value.path) == ("wrong-kind", "kind")
+
+
+def test_an_interval_of_nothing_is_refused() -> None:
+    with pytest.raises(Rejected) as caught:
+        travel("triggers", _of_kind("interval", intervalMs=0, anchor="completion"))
+    assert (caught.value.reason, caught.value.path) == ("out-of-range", "intervalMs")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +178,7 @@ def test_a_trigger_has_exactly_the_fields_of_its_kind(made: dict[str, object]) -
         ("triggers", "scheduleId", ..., "missing-field", "scheduleId"),
         ("triggers", "endAt", datetime(2025, 1, 1), "out-of-range", "endAt"),  # noqa: DTZ001 - as BSON gives it
         ("triggers", "fireCount", "3", "wrong-type", "fireCount"),
+        ("triggers", "fireCount", True, "wrong-type", "fireCount"),
         ("triggers", "fireCount", 1 << 62, None, ""),
         ("triggers", "enabled", 1, "wrong-type", "enabled"),
         ("workers", "queues", ["a", 1], "wrong-type", "queues[]"),

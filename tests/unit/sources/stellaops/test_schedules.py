@@ -37,6 +37,12 @@ def test_a_disabled_schedule_is_paused_and_so_is_its_trigger() -> None:
     assert (schedule.enabled, schedule.status, trigger.enabled) == (False, "paused", False)  # type: ignore[attr-defined] # records
 
 
+@pytest.mark.parametrize("silent", [None, ...])
+def test_a_schedule_that_does_not_say_is_enabled(silent: object) -> None:
+    trip = travel("schedules", fresh("schedules", enabled=silent))
+    assert (trip.row.enabled, trip.row.status, trip.fields) == (True, "scheduled", {"enabled"})
+
+
 def test_with_a_triggers_collection_no_trigger_is_made() -> None:
     trip = travel("schedules", fresh("schedules"), msgspec.structs.replace(CONTEXT, has_triggers=True))
     assert len(trip.rows) == 1
