@@ -78,6 +78,8 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     chunk_documents: Annotated[int, Meta(ge=1, le=1_000_000)] = 20_000
     chunk_bytes: Annotated[int, Meta(ge=1_024)] = 16_777_216
     """A chunk holds about so many bytes of documents; the smaller of the two bounds counts."""
+    patience_s: Positive = 300
+    """How long a server that goes away during the copy is waited for."""
 
 
 class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -49,6 +49,14 @@ def bytes_text(count: float) -> str:
     raise AssertionError
 
 
+def waiting(reason: str, *, stream: TextIO | None = None) -> None:
+    """Say why nothing moves; over a line that rewrites itself, if there is one."""
+    stream = sys.stderr if stream is None else stream
+    erased = "\r\x1b[K" if stream.isatty() else ""
+    stream.write(f"{erased}waiting: {redact(reason)}\n")  # in one piece: several processes share the stream
+    stream.flush()
+
+
 class Progress:
     """Counts what is done and says so: one line that rewrites itself on a terminal, else a plain line now and then."""
 
@@ -75,7 +83,7 @@ class Progress:
 
     def waiting(self, reason: str) -> None:
         """Say why nothing moves."""
-        self._write(f"{self._verb}: waiting: {redact(reason)}", final=True)
+        waiting(reason, stream=self._stream)
 
     def line(self, now: float | None = None) -> str:
         """Return the line as it would be written at ``now`` (``time.monotonic``)."""

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from concurrent.futures import as_completed
-from concurrent.futures.process import BrokenProcessPool
 
 import msgspec
 
 from migrator.config import Settings
-from migrator.errors import RefusedError, UnreachableError
+from migrator.errors import RefusedError
 from migrator.parity.aggregates import aggregates
 from migrator.parity.compare import compare_chunk
 from migrator.parity.derived import compare_derived
@@ -15,7 +14,7 @@ from migrator.parity.extra import extra_rows
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import executor
+from migrator.pipeline.executors import executor, submit
 from migrator.pipeline.model import ChunkJob, Plan
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions
@@ -107,20 +106,12 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list[Collect
         return parts
     progress = Progress("parity", sum(job.chunk.estimated for job in jobs))
     with executor(settings.copy) as pool:
-        futures = [pool.submit(compare_chunk, job) for job in jobs]
-        sizes = {future: job.chunk for future, job in zip(futures, jobs, strict=True)}
-        try:
-            for future in as_completed(futures):
-                part = future.result()
-                parts.setdefault(part.collection, []).append(part)
-                size = part.documents * sizes[future].average_bytes
-                progress.add(part.documents, part.rows, size, part.quarantined)
-        except BrokenProcessPool as error:
-            raise UnreachableError("a worker process was killed (out of memory?); call parity again") from error
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
+        futures = submit(pool, compare_chunk, jobs)
+        for future in as_completed(futures):
+            part = future.result()
+            parts.setdefault(part.collection, []).append(part)
+            size = part.documents * futures[future].chunk.average_bytes
+            progress.add(part.documents, part.rows, size, part.quarantined)
     progress.close()
     return parts
 

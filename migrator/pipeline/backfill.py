@@ -6,10 +6,11 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import msgspec
+import psycopg
 
 from migrator import signals
 from migrator.config import Settings
-from migrator.errors import RefusedError, UnreachableError
+from migrator.errors import RefusedError
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.closing import close_links, settle_duplicates
@@ -18,7 +19,8 @@ from migrator.pipeline.derived import write_derived
 from migrator.pipeline.executors import executor, submit, workers
 from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
 from migrator.pipeline.plan import Found, Scope
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.references import ORPHAN
+from migrator.pipeline.sessions import Sessions, waited_out
 from migrator.sources.profile import Profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
@@ -44,6 +46,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     """Documents in quarantine now, in the scope of the plan."""
     skipped: int
     orphans: int
+    """References to nothing that the plan's chunks have met so far, in this call or an earlier one."""
     unknown_collections: tuple[str, ...]
     by_collection: dict[str, ChunkDone]
 
@@ -64,7 +67,7 @@ def backfill(
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions):
             return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
     finally:
         sessions.close()
@@ -107,17 +110,18 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     ]
     done, interrupted = run_chunks(settings, profile, jobs, progress)
     progress.close()
-    orphans = 0
     if not dry_run and not interrupted:
-        orphans = _close(sessions, plan)
+        waited_out(settings, lambda: _close(sessions, plan))
     return _result(
-        target, plan, done, resumed=resumed, complete=not interrupted, orphans=orphans, unknown=unknown, dry_run=dry_run
+        sessions.target, plan, done, resumed=resumed, complete=not interrupted, unknown=unknown, dry_run=dry_run
     )
 
 
-def _close(sessions: Sessions, plan: Plan) -> int:
+def _close(sessions: Sessions, plan: Plan) -> None:
+    """Run the closing passes; each of them may have been done before."""
+    _stay_alone(sessions)
     target = sessions.target
-    orphans = sum(close_links(target, plan).values())
+    close_links(target, plan)
     settle_duplicates(sessions, plan, plans.plan_context(plan))
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
@@ -125,7 +129,6 @@ def _close(sessions: Sessions, plan: Plan) -> int:
     ledger.set_plan_state(target, plan.id, "complete")
     for table in sorted({record.table for one in sessions.profile.collections for record in one.tables}):
         target.execute(f"ANALYZE scheduler.{table}")
-    return orphans
 
 
 def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:
@@ -227,7 +230,6 @@ def _result(
     *,
     resumed: bool,
     complete: bool,
-    orphans: int,
     unknown: tuple[str, ...],
     dry_run: bool,
 ) -> Backfill:
@@ -236,12 +238,10 @@ def _result(
         sofar = by_collection.get(one.collection)
         by_collection[one.collection] = one if sofar is None else _add(sofar, one)
     if dry_run:
-        quarantined = sum(one.quarantined for one in done)
+        quarantined, orphans = sum(one.quarantined for one in done), 0
     else:
-        row = target.execute(
-            "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open'", (plan.profile,)
-        ).fetchone()
-        quarantined = row[0] if row else 0
+        quarantined = ledger.quarantined(target, plan.profile)
+        orphans = ledger.noted(target, plan.id, "finding", ORPHAN)
     return Backfill(
         plan=plan,
         resumed=resumed,
@@ -277,13 +277,27 @@ def _add(one: ChunkDone, other: ChunkDone) -> ChunkDone:
 
 
 @contextmanager
-def alone(target: Connection) -> Iterator[None]:
+def alone(sessions: Sessions) -> Iterator[None]:
     """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
-    row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
-    if row != (True,):
-        raise RefusedError("another backfill is writing to this target; wait for it, or end it")
+    _lock(sessions.target)
     try:
         yield
     finally:
-        if not target.closed:
-            target.execute("SELECT pg_advisory_unlock(%s)", (LOCK_KEY,))
+        with suppress(psycopg.OperationalError):  # the connection is gone, and the lock with it
+            sessions.target.execute("SELECT pg_advisory_unlock(%s)", (LOCK_KEY,))
+
+
+def _lock(target: Connection) -> None:
+    row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
+    if row != (True,):
+        raise RefusedError("another backfill is writing to this target; wait for it, or end it")
+
+
+def _stay_alone(sessions: Sessions) -> None:
+    """Connect anew and take the lock again if the target went away meanwhile, as it may while the workers wait."""
+    try:
+        sessions.target.execute("SELECT")
+    except psycopg.OperationalError:
+        sessions.target.close()
+        sessions.open_target()
+        _lock(sessions.target)

@@ -15,7 +15,7 @@ from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
 from migrator.pipeline.copy import collector_paused
-from migrator.pipeline.decoding import is_clean, outcomes
+from migrator.pipeline.decoding import outcomes
 from migrator.pipeline.executors import executor, submit
 from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.model import ChunkJob
@@ -160,10 +160,10 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> Part:
                     part.skipped[outcome.skipped] += 1
                 elif outcome.rejected is not None:
                     part.quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
-                else:
-                    part.clean += is_clean(collection, outcome)
-                for group, kind, path in outcome.notes:
-                    (part.findings if group == "finding" else part.residue)[kind, path] += 1
+                if outcome.loadable is not None:
+                    part.clean += outcome.loadable.clean
+                    for group, kind, path in outcome.loadable.notes:
+                        (part.findings if group == "finding" else part.residue)[kind, path] += 1
                 if outcome.prepared is not None:
                     _walk(outcome.prepared.document, "", collection.known, part.types)
     return part

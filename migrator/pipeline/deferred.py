@@ -56,6 +56,7 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
                 (plan, table, kind, name, definition),
             )
             target.execute(_drop(kind, table, name))
+    signals.passed(signals.AFTER_DEFERRED_DROPPED)
     return len(constraints) + len(indexes)
 
 

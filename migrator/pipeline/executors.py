@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from migrator.config import CopySettings
@@ -85,16 +85,17 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
     # distributed has no type information
     open_client: Any = distributed.Client
     open_cluster: Any = distributed.LocalCluster
-    address: Any = settings.dask_scheduler
-    with _interruption_blocked():
-        cluster = None if address else open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None)
-    try:
-        with open_client(address or cluster) as client:
-            yield client.get_executor(retries=0, pure=False)
-    except distributed.KilledWorker as error:
-        raise UnreachableError(LOST_WORKER) from error
-    except OSError as error:
-        raise UnreachableError(f"no Dask scheduler answers at {address}: {type(error).__name__}") from error
-    finally:
-        if cluster is not None:
-            cluster.close()
+    with ExitStack() as stack:
+        place: Any = settings.dask_scheduler
+        if place is None:
+            with _interruption_blocked():
+                cluster = open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None)
+            place = stack.enter_context(cluster)
+        try:
+            client = stack.enter_context(open_client(place))
+        except OSError as error:
+            raise UnreachableError(f"no Dask scheduler answers at {place}: {type(error).__name__}") from error
+        try:
+            yield client.get_executor(retries=0, pure=False)  # two equal jobs are two jobs
+        except distributed.KilledWorker as error:
+            raise UnreachableError(LOST_WORKER) from error

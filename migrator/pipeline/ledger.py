@@ -218,6 +218,24 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
     return {row[0] for row in rows}
 
 
+def quarantined(connection: Connection, profile: str) -> int:
+    """Return how many documents are set aside now."""
+    row = connection.execute(
+        "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open'", (profile,)
+    ).fetchone()
+    return row[0] if row else 0
+
+
+def noted(connection: Connection, plan: UUID, group: str, kind: str) -> int:
+    """Return how many documents of a plan had a note of a class and kind, over all paths."""
+    row = connection.execute(
+        "SELECT coalesce(sum(documents), 0)::bigint FROM migration.notes WHERE plan_id = %s AND class = %s"
+        " AND kind = %s",
+        (plan, group, kind),
+    ).fetchone()
+    return row[0] if row else 0
+
+
 def release(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
     """Mark documents that are loaded now as no longer set aside."""
     connection.execute(

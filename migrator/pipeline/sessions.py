@@ -1,27 +1,30 @@
-"""A worker's connections: opened once per process, thrown away when they break, and the waiting in between."""
+"""A process's connections: opened once, thrown away when they break, and the waiting in between."""
 
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import psycopg
 import stamina
-from pymongo.errors import AutoReconnect, PyMongoError
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from migrator.config import Settings
-from migrator.errors import UnreachableError
+from migrator.errors import MigratorError, UnreachableError
 from migrator.pipeline.references import Resolver
 from migrator.sources import load_profile
 from migrator.store.mongo.client import Source, open_source
 from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, open_target, translate
-from migrator.telemetry import logger
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.telemetry import waiting
 
 Result = TypeVar("Result")
 
-ATTEMPTS = 6
+FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
 TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
 """Connection lost, serialization, deadlock, too many connections, shut down, starting up: another try may pass."""
+TRANSIENT_CODES = (43, 175, 237)
+"""MongoDB's cursor not found, query plan killed, cursor killed: a new cursor may pass."""
 
 
 class SourceSessions:
@@ -46,7 +49,15 @@ class Sessions(SourceSessions):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.target: Connection = open_target(settings, autocommit=True)
+        try:
+            self.open_target()
+        except BaseException:
+            self.source.client.close()
+            raise
+
+    def open_target(self) -> None:
+        """Connect to the target, and forget what was known of its rows."""
+        self.target: Connection = open_target(self.settings, autocommit=True)
         self.resolver = Resolver(self.target)
 
     def close(self) -> None:
@@ -62,37 +73,63 @@ _kept: list[SourceSessions] = []
 
 
 def retrying(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
-    """Run ``work`` with this process's connections to both sides, as ``_retrying`` says."""
-    return _retrying(settings, Sessions, work)
+    """Run ``work`` with this process's connections to both sides, as ``waited_out`` says."""
+    with speaking_of("the target"), speaking_of_source("the source"):
+        return waited_out(settings, lambda: _with_sessions(settings, Sessions, work))
 
 
 def retrying_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
-    """Run ``work`` with this process's connection to the source, as ``_retrying`` says."""
-    return _retrying(settings, SourceSessions, work)
+    """Run ``work`` with this process's connection to the source, as ``waited_out`` says."""
+    with speaking_of_source("the source"):
+        return waited_out(settings, lambda: _with_sessions(settings, SourceSessions, work))
 
 
-def _retrying(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:
-    """Run ``work`` with this process's connections; on a transient failure, wait, connect anew and run it again.
+def waited_out(settings: Settings, work: Callable[[], Result]) -> Result:
+    """Run ``work``; on a transient failure say why, wait, and run it again, for ``copy.patience_s`` from the first one.
 
-    ``work`` must be a whole transaction. Raises ``UnreachableError`` when the attempts are used up or another attempt
-    cannot help.
+    ``work`` must be a whole transaction, and connect anew by itself. The last failure is raised as it is.
     """
-    try:
-        for attempt in stamina.retry_context(
-            on=is_transient, attempts=ATTEMPTS, timeout=None, wait_initial=0.2, wait_max=LONGEST_WAIT_S
-        ):
-            with attempt:
-                if attempt.num > 1:
-                    logger().warning("chunk.retried", attempt=attempt.num)
-                return _with_sessions(settings, kind, work)
-    except psycopg.errors.UniqueViolation:
-        raise
-    except psycopg.Error as error:
-        raise translate("the target", error) from error
-    except PyMongoError:
-        with speaking_of_source("the source"):
-            raise
+    stamina.instrumentation.set_on_retry_hooks([_say])
+    for attempt in stamina.retry_context(
+        on=_Patience(settings.copy.patience_s),
+        attempts=None,
+        timeout=None,
+        wait_initial=FIRST_WAIT_S,
+        wait_max=LONGEST_WAIT_S,
+    ):
+        with attempt:
+            return work()
     raise AssertionError("retry_context ends with a result or an error")
+
+
+class _Patience:
+    """Tells whether to try again: after a transient failure, for so many seconds from the first one."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def __call__(self, error: Exception) -> bool:
+        if not is_transient(error):
+            return False
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._seconds
+        return now < self._until
+
+
+def _say(details: stamina.instrumentation.RetryDetails) -> None:
+    """Say why nothing moves; in place of stamina's own line, which would go to standard output."""
+    waiting(f"{reason_of(details.caused_by)}; trying again in {details.wait_for:.1f} s")
+
+
+def reason_of(error: Exception) -> str:
+    """Return one of the drivers' errors, or of the tool's, as a sentence without credentials."""
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            raise error
+    except MigratorError as translated:
+        return str(translated)
 
 
 def is_transient(error: Exception) -> bool:
@@ -102,6 +139,8 @@ def is_transient(error: Exception) -> bool:
         if state is None:
             return isinstance(error, psycopg.OperationalError)
         return state.startswith(TRANSIENT_SQLSTATES)
+    if isinstance(error, OperationFailure) and error.code in TRANSIENT_CODES:
+        return True
     if isinstance(error, PyMongoError):
         return isinstance(error, AutoReconnect) or error.has_error_label("RetryableWriteError")
     return isinstance(error, UnreachableError) and is_transient_cause(error.__cause__)
