@@ -22,7 +22,7 @@ from migrator.parity.model import (
 )
 from migrator.pipeline import ledger
 from migrator.pipeline.copy import collector_paused
-from migrator.pipeline.decoding import Outcome, is_clean, outcomes, source_id_of
+from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
 from migrator.pipeline.load import Loadable
 from migrator.pipeline.model import ChunkJob
@@ -163,10 +163,10 @@ def _judge(
             equal = False
             _explain(row, found, source_id_of(outcome.raw), tally)
     # A document without residue was shown to encode to its own bytes while its rows were made (transform.settle).
-    if outcome.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
+    if loadable.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
         equal = False
         tally.differ(_not_rebuilt(collection, outcome))
-    for note in outcome.notes:
+    for note in loadable.notes:
         tally.notes[note] += 1
         if note[0] == "finding":
             _keep(tally.note_keys.setdefault(note[1:], []), source_id_of(outcome.raw))
@@ -176,7 +176,7 @@ def _judge(
         tally.differing += 1
     else:
         tally.matched += 1
-        if is_clean(collection, outcome):
+        if loadable.clean:
             tally.clean += 1
         else:
             tally.residue += 1

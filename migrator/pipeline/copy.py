@@ -5,7 +5,7 @@ import hashlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -14,13 +14,13 @@ import psycopg
 
 from migrator import signals
 from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Link, Outcome, aside, count_notes, is_clean, outcomes
+from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
-from migrator.pipeline.load import Loadable, copy_rows, expected_of, merge_rows
+from migrator.pipeline.load import Appended, Link, Loadable, merge_rows
 from migrator.pipeline.model import ChunkDone, ChunkJob, Mode, SetAside
 from migrator.pipeline.references import FirstLoad, Lookup, Unlooked
 from migrator.pipeline.sessions import Sessions, retrying
-from migrator.sources.profile import Collection
+from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.connection import Connection
 
 
@@ -36,7 +36,23 @@ class _Tally(msgspec.Struct):
     notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     aside: list[SetAside] = msgspec.field(default_factory=list)
     links: list[Link] = msgspec.field(default_factory=list)
+    known_aside: set[str] = msgspec.field(default_factory=set)
+    """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
+
+    def loaded(self, document: Loadable) -> None:
+        """Count a document that is stored."""
+        for row in document.rows:
+            self.rows[row.record.table] += 1
+        self.clean += document.clean
+        if document.notes:
+            self.notes.update(document.notes)
+        if document.links:
+            self.links.extend(document.links)
+        if self.known_aside:
+            key = source_id_of(document.raw)
+            if key in self.known_aside:
+                self.loaded_again.append(key)
 
 
 def copy_chunk(job: ChunkJob) -> ChunkDone:
@@ -65,7 +81,8 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
         signals.passed(signals.AFTER_CHUNK_BEGUN)
         lookup = _lookup(job, sessions, collection, mode)
         tally, digest = _Tally(), hashlib.blake2b(digest_size=32)
-        known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
+        tally.known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
+        store = _nothing if job.dry_run else _append if mode == "direct" else _merge
         for batch in raw_batches(
             sessions.source,
             sessions.name_of(chunk.collection),
@@ -75,13 +92,8 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
             batch_size=batch_documents(chunk.average_bytes),
         ):
             tally.bytes += len(batch)
-            loadable = list(_decoded(job, collection, lookup, batch, tally, known_aside))
-            for document in loadable:
-                for row in document.rows:
-                    digest.update(row.head)
-                    digest.update(row.tail)
-            if not job.dry_run:
-                _store(target, mode, loadable, tally)
+            digest.update(batch)
+            store(target, _decoded(collection, job.context, lookup, batch, tally), tally)
         done = ChunkDone(
             collection=chunk.collection,
             ordinal=chunk.ordinal,
@@ -107,63 +119,52 @@ def _lookup(job: ChunkJob, sessions: Sessions, collection: Collection, mode: Mod
 
 
 def _decoded(
-    job: ChunkJob,
-    collection: Collection,
-    resolver: Lookup,
-    batch: bytes,
-    tally: _Tally,
-    known_aside: set[str],
+    collection: Collection, context: Context, lookup: Lookup, batch: bytes, tally: _Tally
 ) -> Iterator[Loadable]:
-    for piece in outcomes(collection, job.context, resolver, batch):
+    """Yield the documents that have rows, and count the others."""
+    for piece in outcomes(collection, context, lookup, batch):
         tally.documents += len(piece)
         for outcome in piece:
             if outcome.loadable is not None:
                 yield outcome.loadable
-                _tally_loaded(collection, outcome, outcome.loadable, tally, known_aside)
             elif outcome.rejected is not None:
-                why = outcome.rejected
-                tally.aside.append(aside(outcome, why.reason, why.path, why.expected))
+                tally.aside.append(aside(outcome.raw, outcome.rejected))
             else:
                 tally.skipped[outcome.skipped] += 1
 
 
-def _tally_loaded(
-    collection: Collection, outcome: Outcome, loadable: Loadable, tally: _Tally, known_aside: set[str]
-) -> None:
-    for row in loadable.rows:
-        tally.rows[row.record.table] += 1
-    tally.clean += is_clean(collection, outcome)
-    if outcome.notes:
-        count_notes(tally.notes, outcome)
-    tally.links.extend(outcome.links)
-    if known_aside:
-        identity = aside(outcome, "", "", "").source_id
-        if identity in known_aside:
-            tally.loaded_again.append(identity)
+def _nothing(_target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
+    """Only count: a dry run."""
+    for document in documents:
+        tally.loaded(document)
 
 
-def _store(target: Connection, mode: Mode, loadable: list[Loadable], tally: _Tally) -> None:
-    if not loadable:
-        return
-    if mode == "direct":
-        tally.written.update(copy_rows(target, loadable))
-        return
-    written, losers = merge_rows(target, loadable)
+def _append(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
+    """Store the rows of an empty range."""
+    rows = Appended()
+    for document in documents:
+        rows.add(document)
+        tally.loaded(document)
+    tally.written.update(rows.write(target))
+
+
+def _merge(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
+    """Store the rows that are new or different."""
+    batch = list(documents)
+    written, losers = merge_rows(target, batch)
     tally.written.update(written)
-    for loser in losers:
-        lost = aside(Outcome(loser.document.raw, loadable=loser.document), loser.reason, "", expected_of(loser))
-        tally.aside.append(lost)
-        for row in loser.document.rows:
-            tally.rows[row.record.table] -= 1
+    tally.aside.extend(map(lost, losers))
+    out = {id(loser.document) for loser in losers}
+    for document in batch:
+        if id(document) not in out:
+            tally.loaded(document)
 
 
 def _record(job: ChunkJob, target: Connection, tally: _Tally, done: ChunkDone, digest: bytes, began: datetime) -> None:
     plan, name = job.plan, job.chunk.collection
     ledger.set_aside(target, plan, name, tally.aside)
-    lost = {one.source_id for one in tally.aside}
-    again = [one for one in tally.loaded_again if one not in lost]
-    if again:
-        ledger.release(target, plan.profile, name, again)
+    if tally.loaded_again:
+        ledger.release(target, plan.profile, name, tally.loaded_again)
     if tally.links:
         ledger.store_links(target, name, tally.links)
     tally.notes.update({("skip", reason, ""): count for reason, count in tally.skipped.items()})

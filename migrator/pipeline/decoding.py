@@ -3,15 +3,12 @@
 The copy and the comparison both go through here, so that what is written and what is expected cannot drift apart.
 """
 
-from collections import Counter
 from collections.abc import Iterator
-from typing import TypeAlias
-from uuid import UUID
 
 import msgspec
 
 from migrator.pipeline.extract import pieces
-from migrator.pipeline.load import Loadable
+from migrator.pipeline.load import Link, Loadable, Loser, expected_of
 from migrator.pipeline.model import SetAside
 from migrator.pipeline.references import Lookup, Resolved
 from migrator.pipeline.transform import Prepared, prepare, render
@@ -20,21 +17,13 @@ from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.values import identity, residue
 from migrator.values.rawid import raw_id
 
-Link: TypeAlias = tuple[str, UUID, str, str, UUID, bytes]
-"""Table, row, column, target table, target row, and the residue that the row has once the column is filled."""
-
 
 class Outcome(msgspec.Struct):
     """One document of a batch: rows to store, or why there are none."""
 
     raw: bytes
-    source_id: str = ""
-    loadable: Loadable | None = None
     prepared: Prepared | None = None
-    residue: bytes = EMPTY
-    links: tuple[Link, ...] = ()
-    notes: tuple[tuple[str, str, str], ...] = ()
-    """(class, kind, path) of everything to count about it."""
+    loadable: Loadable | None = None
     rejected: Rejected | None = None
     skipped: str = ""
 
@@ -69,15 +58,16 @@ def _finish(collection: Collection, resolver: Lookup, outcome: Outcome, prepared
     except Rejected as reason:
         outcome.rejected = reason
         return
-    outcome.loadable = Loadable(outcome.raw, rows)
-    outcome.residue = left
+    outcome.loadable = loadable = Loadable(outcome.raw, rows, left)
     notes = prepared.notes if resolved is None else resolved.notes
     if notes:
-        outcome.notes = tuple(("finding", note.kind, note.path) for note in notes)
+        loadable.notes = tuple(("finding", note.kind, note.path) for note in notes)
     if left != EMPTY:
-        outcome.notes += tuple({("residue", entry.kind, entry.field): None for entry in residue.entries(left)})
+        kept = {("residue", entry.kind, entry.field): None for entry in residue.entries(left)}
+        loadable.notes += tuple(kept)
+        loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
     if resolved is not None and resolved.links:
-        outcome.links = tuple(_links(collection, prepared, resolved))
+        loadable.links = tuple(_links(collection, prepared, resolved))
 
 
 def _links(collection: Collection, prepared: Prepared, resolved: Resolved) -> Iterator[Link]:
@@ -97,32 +87,24 @@ def _links(collection: Collection, prepared: Prepared, resolved: Resolved) -> It
         )
 
 
-def is_clean(collection: Collection, outcome: Outcome) -> bool:
-    """Tell whether the columns carry all of a document; the kept text of a reference does not count against it."""
-    return outcome.residue == EMPTY or all(
-        path in collection.reference_paths for group, _, path in outcome.notes if group == "residue"
-    )
+def aside(raw: bytes, why: Rejected) -> SetAside:
+    """Return a document that cannot become rows as it goes into quarantine."""
+    return SetAside(source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw)
 
 
-def aside(outcome: Outcome, reason: str, path: str, expected: str) -> SetAside:
-    """Return a document as it goes into quarantine."""
-    rows = outcome.loadable.rows if outcome.loadable else []
+def lost(loser: Loser) -> SetAside:
+    """Return a document that lost a key to another one as it goes into quarantine."""
+    document = loser.document
     return SetAside(
-        source_id=source_id_of(outcome.raw),
-        reason=reason,
-        path=path,
-        expected=expected,
-        raw=outcome.raw,
-        tenant=rows[0].record.tenant_id if rows else None,  # type: ignore[attr-defined] # as above
+        source_id=source_id_of(document.raw),
+        reason=loser.reason,
+        path="",
+        expected=expected_of(loser),
+        raw=document.raw,
+        tenant=document.rows[0].record.tenant_id,  # type: ignore[attr-defined] # as above
     )
 
 
 def source_id_of(raw: bytes) -> str:
     """Return the source id of a raw document, also of one that cannot be decoded as a whole."""
     return identity.source_id(raw_id(raw))
-
-
-def count_notes(notes: Counter[tuple[str, str, str]], outcome: Outcome) -> None:
-    """Add a document's notes to a chunk's."""
-    for note in outcome.notes:
-        notes[note] += 1

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
+from uuid import UUID
 
 import msgspec
 import psycopg
 
 from migrator.pipeline.transform import Row
+from migrator.records.base import EMPTY
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_id, table_name, upsert
 from migrator.values.rowbytes import codec
@@ -16,11 +18,21 @@ DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
 
 
+Link: TypeAlias = tuple[str, UUID, str, str, UUID, bytes]
+"""Table, row, column, target table, target row, and the residue that the row has once the column is filled."""
+
+
 class Loadable(msgspec.Struct):
-    """The rendered rows of one document."""
+    """The rendered rows of one document, and what is to be said about it when they are stored."""
 
     raw: bytes
     rows: list[Row]
+    residue: bytes = EMPTY
+    clean: bool = True
+    """The columns carry all of it; the kept text of a reference does not count against it."""
+    notes: tuple[tuple[str, str, str], ...] = ()
+    """(class, kind, path) of everything to count."""
+    links: tuple[Link, ...] = ()
 
 
 class Loser(msgspec.Struct):
@@ -36,17 +48,33 @@ def expected_of(loser: Loser) -> str:
     return "an id of its own" if loser.reason == DUPLICATE_ID else f"a key of its own ({loser.constraint})"
 
 
-def copy_rows(connection: Connection, batch: Sequence[Loadable]) -> Counter[str]:
-    """Append the rows of a batch, and return how many by table.
+class Appended:
+    """Rows on their way straight into their tables; holds bytes alone, so that decoded documents can go at once."""
 
-    Raises ``psycopg.errors.UniqueViolation`` when one is stored already.
-    """
-    counts: Counter[str] = Counter()
-    for record in _tables(batch):
-        rows = [row.head + row.tail for document in batch for row in document.rows if type(row.record) is record]
-        copy_in(connection, table_name(record.table), codec(record), rows)
-        counts[record.table] += len(rows)
-    return counts
+    def __init__(self) -> None:
+        self._parts: dict[type[Any], list[bytes]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, document: Loadable) -> None:
+        """Take the rows of one document; it lists its owner before what depends on it."""
+        for row in document.rows:
+            record = type(row.record)
+            parts = self._parts.get(record)
+            if parts is None:
+                parts = self._parts[record] = []
+            parts.append(row.head)
+            parts.append(row.tail)
+            self._counts[record.table] += 1
+
+    def write(self, connection: Connection) -> Counter[str]:
+        """Append everything, and return the rows by table.
+
+        Raises ``psycopg.errors.UniqueViolation`` when one is stored already.
+        """
+        for record, parts in self._parts.items():
+            copy_in(connection, table_name(record.table), codec(record), parts)
+        counts, self._parts, self._counts = self._counts, {}, Counter()
+        return counts
 
 
 def merge_rows(connection: Connection, batch: Sequence[Loadable]) -> tuple[Counter[str], list[Loser]]:

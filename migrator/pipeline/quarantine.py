@@ -14,8 +14,8 @@ from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.closing import close_links, settle_duplicates
-from migrator.pipeline.decoding import Outcome, aside, outcomes, source_id_of
-from migrator.pipeline.load import expected_of, merge_rows
+from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
+from migrator.pipeline.load import Loadable, merge_rows
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.sessions import Sessions
 from migrator.store.mongo.client import speaking_of as speaking_of_source
@@ -109,30 +109,27 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
     collection, target = sessions.profile.by_name()[name], sessions.target
     current = dict(_current(sessions, name, source_ids))
     gone = [one for one in source_ids if one not in current]
-    loadable: dict[str, Outcome] = {}
+    loadable: dict[str, Loadable] = {}
     still: list[SetAside] = []
     batch = b"".join(current.values())
     for piece in outcomes(collection, plans.plan_context(plan), sessions.resolver, batch):
         for outcome in piece:
             key = source_id_of(outcome.raw)
             if outcome.loadable is not None:
-                loadable[key] = outcome
+                loadable[key] = outcome.loadable
             elif outcome.rejected is not None:
-                why = outcome.rejected
-                still.append(aside(outcome, why.reason, why.path, why.expected))
+                still.append(aside(outcome.raw, outcome.rejected))
             else:
                 gone.append(key)
     with target.transaction():
-        documents_to_load = [outcome.loadable for outcome in loadable.values() if outcome.loadable is not None]
-        _, losers = merge_rows(target, documents_to_load)
-        for loser in losers:
-            lost = aside(Outcome(loser.document.raw, loadable=loser.document), loser.reason, "", expected_of(loser))
-            loadable.pop(lost.source_id, None)
-            still.append(lost)
+        _, losers = merge_rows(target, list(loadable.values()))
+        for loser in map(lost, losers):
+            loadable.pop(loser.source_id, None)
+            still.append(loser)
         ledger.set_aside(target, plan, name, still)
         ledger.release(target, plan.profile, name, loadable)
         _supersede(target, plan, name, gone)
-        ledger.store_links(target, name, [link for outcome in loadable.values() for link in outcome.links])
+        ledger.store_links(target, name, [link for document in loadable.values() for link in document.links])
     return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))
 
 

@@ -9,7 +9,7 @@ int32 length (-1 for null) and the bytes that the type's ``send`` function gives
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from struct import Struct
 from typing import Annotated, Any, get_args, get_origin
@@ -38,15 +38,27 @@ class NulInTextError(ValueError):
     """A text holds U+0000, which PostgreSQL cannot store."""
 
 
+_few: dict[str, bytes] = {}
+"""Short texts that were rendered before: tenants, states and the like come again with every row."""
+_FEW = 4096
+_SHORT = 24
+
+
 def _text(value: str) -> bytes:
+    known = _few.get(value)
+    if known is not None:
+        return known
     if "\0" in value:
         raise NulInTextError
     encoded = value.encode()
-    return _length(len(encoded)) + encoded
+    cell = _length(len(encoded)) + encoded
+    if len(value) <= _SHORT and len(_few) < _FEW:
+        _few[value] = cell
+    return cell
 
 
 def _uuid(value: UUID) -> bytes:
-    return b"\0\0\0\x10" + value.bytes
+    return b"\0\0\0\x10" + value.int.to_bytes(16, "big")
 
 
 def _flag(value: bool) -> bytes:  # noqa: FBT001 - the packer of one value
@@ -83,6 +95,31 @@ PACKERS: dict[str, Callable[[Any], bytes]] = {
 }
 
 
+def _read_texts(cell: bytes) -> tuple[str, ...]:
+    if _unpack_length(cell, 0)[0] == 0:
+        return ()
+    texts, position = [], 20
+    for _ in range(_unpack_length(cell, 12)[0]):
+        length: int = _unpack_length(cell, position)[0]
+        texts.append(cell[position + 4 : position + 4 + length].decode())
+        position += 4 + length
+    return tuple(texts)
+
+
+READERS: dict[str, Callable[[bytes], Any]] = {
+    "uuid": lambda cell: UUID(bytes=cell),
+    "text": lambda cell: cell.decode(),
+    "text[]": _read_texts,
+    "bool": lambda cell: cell == b"\x01",
+    "int2": lambda cell: int.from_bytes(cell, "big", signed=True),
+    "int4": lambda cell: int.from_bytes(cell, "big", signed=True),
+    "int8": lambda cell: int.from_bytes(cell, "big", signed=True),
+    "timestamptz": lambda cell: EPOCH + timedelta(microseconds=int.from_bytes(cell, "big", signed=True)),
+    "jsonb": lambda cell: jsonb.encode(jsonb.decode(cell[1:])),
+}
+"""Column type to what reads a cell back; slow, for explanations and tests. jsonb comes back as the text of a record."""
+
+
 def column_types(record: type[msgspec.Struct]) -> dict[str, str]:
     """Return column → PostgreSQL type, in the record's order, read from its annotations."""
     return {
@@ -111,7 +148,7 @@ class RowCodec:
     """Renders the rows of one record type and compares them with stored ones."""
 
     def __init__(self, record: type[msgspec.Struct]) -> None:
-        types = column_types(record)
+        types = self.types = column_types(record)
         self.plain = tuple(name for name, kind in types.items() if kind != "jsonb")
         self.json = tuple(name for name, kind in types.items() if kind == "jsonb")
         self.columns = self.plain + self.json
@@ -164,6 +201,12 @@ class RowCodec:
             cells[name] = None if length < 0 else row[position : position + length]
             position += max(length, 0)
         return cells
+
+    def read(self, row: bytes) -> dict[str, Any]:
+        """Return column → value of a rendered or stored row, as a record would hold it."""
+        return {
+            name: None if cell is None else READERS[self.types[name]](cell) for name, cell in self.cells(row).items()
+        }
 
     def differing(self, expected: tuple[bytes, bytes], stored: bytes) -> tuple[str, ...]:
         """Return the names of the columns that differ between an expected and a stored row."""
