@@ -8,14 +8,14 @@ from migrator import __version__
 
 COMMANDS = {
     "backfill": "Copy the source into PostgreSQL; resumes by itself.",
-    "demo": "Move a whole scheduler on embedded servers, and report.",
-    "inspect": "Census of the source: counts, field paths, types, what would be set aside.",
-    "parity": "Compare every document with what can be rebuilt from PostgreSQL.",
+    "demo": "Move a whole scheduler between two servers of its own, and leave a report.",
+    "inspect": "Take a census of the source: counts, field paths, types, what would be set aside.",
+    "parity": "Compare every document with its rows, and the rows with the document.",
     "plan": "Show the chunks, estimates and risks; writes nothing.",
     "quarantine": "List, show or retry the documents that were set aside.",
     "report": "Render a stored result again, or check that a report belongs to it.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
-    "status": "Where the copy stands.",
+    "status": "Show where the copy stands.",
     "verify": "Run every check and write the report.",
 }
 

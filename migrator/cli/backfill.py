@@ -11,11 +11,13 @@ INTERRUPTED = 4
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Read and transform everything, write nothing.")
 @click.option("--only", multiple=True, metavar="COLLECTION", help="Copy this collection alone; repeatable.")
-@click.option("--tenant", multiple=True, help="Copy this tenant alone; repeatable.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes (default: one per processor).")
-@click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run.")
-@click.option("--restart", is_flag=True, help="Forget the ledger of an unfinished copy; keeps the rows.")
-@click.option("--no-position", is_flag=True, help="The source is no replica set, and nothing writes to it meanwhile.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Copy this tenant alone; repeatable.")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
+@click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
+@click.option("--restart", is_flag=True, help="Forget the ledger of an unfinished copy, keep the rows.")
+@click.option("--no-position", is_flag=True, help="For a source that is no replica set, and that nothing writes to.")
 @common
 def command(
     config: str | None,

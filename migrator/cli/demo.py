@@ -9,7 +9,9 @@ SIZES = click.Choice(["small", "medium", "large"])
 
 @click.group("demo", invoke_without_command=True)
 @click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
-@click.option("--seed", "number", type=int, help="Another seed gives other data; the same one the same bytes.")
+@click.option(
+    "--seed", "number", type=int, metavar="N", help="Another seed gives other data; the same one the same bytes."
+)
 @click.option("--keep", is_flag=True, help="Leave the servers running afterwards, until Ctrl-C.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
 @common
@@ -37,10 +39,14 @@ def command(
 
 
 @command.command("seed")
-@click.option("--mongo-uri", required=True, help="The server to write to.")
-@click.option("--database", help="Its database (default: the one in the URI, else stellaops_scheduler).")
+@click.option("--mongo-uri", required=True, metavar="URI", help="The server to write to.")
+@click.option(
+    "--database", metavar="NAME", help="Its database (default: the one in the URI, else stellaops_scheduler)."
+)
 @click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
-@click.option("--seed", "number", type=int, help="Another seed gives other data; the same one the same bytes.")
+@click.option(
+    "--seed", "number", type=int, metavar="N", help="Another seed gives other data; the same one the same bytes."
+)
 @click.option("--drop", is_flag=True, help="Drop the database first; without it one that holds anything is refused.")
 @click.option("--clean", is_flag=True, help="Plant no trouble.")
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")

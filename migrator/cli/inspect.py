@@ -12,7 +12,7 @@ QUARANTINE = 8
 @click.option("--fields", is_flag=True, help="List every field path with its types, not only the unknown ones.")
 @common
 def command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json: bool) -> None:
-    """Census of the source: sizes, field paths with their BSON types, what no column carries, what would be set aside.
+    """Take a census of the source: counts, field paths, types, what no column carries, what would be set aside.
 
     Reads every document; needs no target and writes nothing.
     """

@@ -11,8 +11,10 @@ QUARANTINE = 8
 
 @click.command()
 @click.option("--only", multiple=True, metavar="COLLECTION", help="Compare this collection alone; repeatable.")
-@click.option("--tenant", multiple=True, help="Compare this tenant alone; repeatable.")
-@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes (default: one per processor).")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Compare this tenant alone; repeatable.")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
 @common
 def command(
     config: str | None, only: tuple[str, ...], tenant: tuple[str, ...], workers: int | None, *, as_json: bool

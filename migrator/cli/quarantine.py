@@ -9,8 +9,8 @@ from migrator.cli.options import common, finish, print_json, settings_of
 QUARANTINE = 8
 
 narrowed = (
-    click.option("--collection", help="Of this collection alone."),
-    click.option("--reason", help="With this reason alone."),
+    click.option("--collection", metavar="COLLECTION", help="Of this collection alone."),
+    click.option("--reason", metavar="REASON", help="With this reason alone."),
 )
 
 

@@ -14,7 +14,7 @@ def command() -> None:
     """Render a stored result again, or check that a report belongs to it."""
 
 
-@command.command("render")
+@command.command("render", short_help="Write report.html and report.md from a result.")
 @RESULT
 @click.option("--report-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -31,7 +31,7 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
             click.echo(path)
 
 
-@command.command("check")
+@command.command("check", short_help="Prove that a report belongs to its result, and that the evidence is whole.")
 @RESULT
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[REPORT]...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")

@@ -20,7 +20,7 @@ def command() -> None:
     """Upgrade, downgrade, show or check the target's schema."""
 
 
-@command.command()
+@command.command(short_help="Bring both schemas to their newest revision.")
 @common
 def upgrade(config: str | None, *, as_json: bool) -> None:
     """Bring both schemas to their newest revision, making roles and schemas where they are missing.
@@ -41,7 +41,7 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     click.echo(NOTHING_COMPARED)
 
 
-@command.command()
+@command.command(short_help="Undo every revision after REVISION.")
 @click.argument("revision", default="base")
 @click.option("--discard-rows", is_flag=True, help="Go on although rows are lost.")
 @common

@@ -6,11 +6,13 @@ from migrator.cli.options import common, finish, settings_of
 
 
 @click.command("verify")
-@click.option("--only", multiple=True, metavar="AREA", help="Only this area; may be repeated. The rest is unverified.")
-@click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; may be repeated. It is unverified.")
-@click.option("--fail-on", multiple=True, metavar="AREA", help="Count warnings of this area as failures.")
+@click.option("--only", multiple=True, metavar="AREA", help="Only this area; repeatable. The rest is unverified.")
+@click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; repeatable. It is unverified.")
+@click.option("--fail-on", multiple=True, metavar="AREA", help="Count warnings of this area as failures; repeatable.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
-@click.option("--workers", type=click.IntRange(1, 256), help="Worker processes (default: one per processor).")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
 @common
 def command(
     only: tuple[str, ...],

@@ -1,0 +1,167 @@
+"""The pages that are made from the code, byte for byte; ``UPDATE_GOLDEN=1`` writes them anew, to be reviewed."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from migrator import states
+from migrator.cli import cli
+from migrator.records import ALL
+from migrator.states import MACHINES, Machine
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+WIDTH = 100
+NOTICE = "<!-- Made from the code: UPDATE_GOLDEN=1 pytest tests/golden/docs writes this page. -->"
+
+ABOUT = {
+    "schedule": "`schedules.status`. Scheduled or paused to pending is a forced run. One that is completed can be"
+    " scheduled\nagain, one that failed begins anew.",
+    "run": "`runs.state`. A retry is a new run, queued, that names the old one in `retry_of`.",
+    "graph job": "`graph_jobs.status`, a number; the events in `graph_job_events` have the same numbers.",
+    "policy job": "`policy_jobs.status`. Two shapes of document share the table: work items (pending, dispatching,"
+    " submitted) and status\ndocuments (queued, running, succeeded). Dispatching to pending is a lost lease.",
+}
+LISTS = {
+    "`schedules.mode`": states.SCHEDULE_MODES,
+    "`handlers.handler_type`, `schedules.handler_type`": states.HANDLER_TYPES,
+    "`schedules.retry_strategy`": states.RETRY_STRATEGIES,
+    "`schedules.on_exhausted`": states.EXHAUSTED_POLICIES,
+    "`triggers.kind`": states.TRIGGER_KINDS,
+    "`triggers.anchor`": states.TRIGGER_ANCHORS,
+    "`triggers.misfire_policy`": states.MISFIRE_POLICIES,
+    "`policy_jobs.mode`": states.POLICY_MODES,
+    "`policy_jobs.priority`": states.POLICY_PRIORITIES,
+    "`workers.kind`": states.WORKER_KINDS,
+    "`workers.status`": states.WORKER_STATUSES,
+    "`execution_logs.level`": states.LOG_LEVELS,
+}
+
+
+def states_page() -> str:
+    """Return docs/states.md."""
+    lines = [
+        NOTICE,
+        "# States",
+        "",
+        "Four state machines, and the closed lists of words. The CHECK constraints of the schema and this page come",
+        "from the same place, `migrator/states.py`. No state follows itself; a state that nothing follows is final.",
+        "",
+        "The copy takes a document in any of its states and moves none along an edge. A word that is no state, and no",
+        "alias of one, puts the document into quarantine, `unknown-value`. The edges bind what writes afterwards.",
+    ]
+    for name, machine in MACHINES.items():
+        lines += ["", f"## {name.capitalize()}", "", ABOUT[name], "", *_graph(machine), "", *_table(name, machine)]
+    lines += ["", "## Closed lists", "", "| column | words |", "|---|---|"]
+    lines += [f"| {column} | {_words(words)} |" for column, words in LISTS.items()]
+    lines += [
+        "",
+        "`runs.cause` is open text. Another word than these is loaded as it is, and counted:",
+        _words(states.RUN_CAUSES) + ".",
+        "",
+        "`graph_jobs.type` is a number: " + _codes(states.GRAPH_JOB_TYPES) + ".",
+        "",
+        "Words for `schedules.priority`: " + _codes(states.PRIORITY_WORDS) + ".",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _graph(machine: Machine) -> Iterator[str]:
+    yield "```mermaid"
+    yield "stateDiagram-v2"
+    for state in machine:
+        for follower in machine:  # in the order of a life, not of a set
+            if follower in machine[state]:
+                yield f"    {state} --> {follower}"
+        if not machine[state]:
+            yield f"    {state} --> [*]"
+    yield "```"
+
+
+def _table(name: str, machine: Machine) -> Iterator[str]:
+    coded = name == "graph job"
+    yield "| state | may become |" if not coded else "| state | number | may become |"
+    yield "|---|---|" if not coded else "|---|--:|---|"
+    for state in machine:
+        followers = _words(one for one in machine if one in machine[state]) or "final"
+        number = f" {states.GRAPH_JOB_CODES[state]} |" if coded else ""
+        yield f"| `{state}` |{number} {followers} |"
+
+
+def _words(words: object) -> str:
+    assert hasattr(words, "__iter__")
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _codes(codes: object) -> str:
+    assert hasattr(codes, "items")
+    return ", ".join(f"{number} `{word}`" for word, number in codes.items())
+
+
+def cli_page() -> str:
+    """Return docs/cli.md."""
+    lines = [
+        NOTICE,
+        "# Command line",
+        "",
+        "What every command says of itself with `--help`. Results go to standard output, progress and logs to standard",
+        "error; `--json` makes the result one JSON document. What the [exit status](exit-status.md) means.",
+    ]
+    for words, text in _helps(cli, ("migrator",), None):
+        level = "#" * min(len(words) + 1, 4)
+        lines += ["", f"{level} {' '.join(words)}", "", "```text", text, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _helps(
+    command: click.Command, words: tuple[str, ...], parent: click.Context | None
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    context = click.Context(
+        command,
+        info_name=words[-1],
+        parent=parent,
+        terminal_width=WIDTH,
+        **({} if parent else command.context_settings),
+    )
+    context.max_content_width = WIDTH
+    yield words, re.sub(r" +$", "", command.get_help(context), flags=re.MULTILINE)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _helps(inner, (*words, name), context)
+
+
+PAGES: dict[str, Callable[[], str]] = {"states.md": states_page, "cli.md": cli_page}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_what_the_code_says(name: str) -> None:
+    page = DOCS / name
+    text = PAGES[name]()
+    if os.environ.get("UPDATE_GOLDEN"):
+        page.write_text(text)
+    assert page.read_text() == text, f"docs/{name} is not current; UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_every_closed_list_is_on_the_page() -> None:
+    page = states_page()
+    listed = {name for name, value in vars(states).items() if name.isupper() and isinstance(value, tuple)}
+    assert len(listed) == len(LISTS) + 1, "one more for the open list of causes"
+    for name in listed:
+        for word in getattr(states, name):
+            assert f"`{word}`" in page, name
+
+
+def test_no_sentence_of_the_command_line_is_cut_off() -> None:
+    assert [line for line in cli_page().splitlines() if re.search(r"\w\.\.\.$", line)] == []
+
+
+def test_every_named_column_exists() -> None:
+    tables = {record.table: set(record.__struct_fields__) for record in ALL}
+    named = re.findall(r"`([a-z_]+)\.([a-z_]+)`", states_page())
+    assert len(named) > len(LISTS)
+    assert [f"{table}.{column}" for table, column in named if column not in tables[table]] == []
