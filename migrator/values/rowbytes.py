@@ -8,9 +8,8 @@ Layout (https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"):
 int32 length (-1 for null) and the bytes that the type's ``send`` function gives.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
 from struct import Struct
 from typing import Annotated, Any, get_args, get_origin
 from uuid import UUID
@@ -144,6 +143,24 @@ def _type_name(annotation: Any) -> str:  # noqa: ANN401 - an annotation may be a
     return named[0]
 
 
+def _renderer(
+    types: Mapping[str, str], plain: Sequence[str], json: Sequence[str]
+) -> Callable[[Any], tuple[bytes, bytes]]:
+    """Return a function that renders a row: one expression over its columns, half the time of a loop over them."""
+
+    def cell(name: str) -> str:
+        return f"NULL if (v := r.{name}) is None else {types[name].replace('[]', '_array')}(v)"
+
+    source = (
+        f"lambda r: (join((COUNT, {', '.join(map(cell, plain))})), "
+        f"join(({''.join(cell(name) + ', ' for name in json)})))"
+    )
+    names = {kind.replace("[]", "_array"): pack for kind, pack in PACKERS.items()}
+    values = {**names, "NULL": NULL, "COUNT": _fields(len(types)), "join": b"".join}
+    made: Callable[[Any], tuple[bytes, bytes]] = eval(source, values)  # noqa: S307 - made of column names alone
+    return made
+
+
 class RowCodec:
     """Renders the rows of one record type and compares them with stored ones."""
 
@@ -153,20 +170,11 @@ class RowCodec:
         self.json = tuple(name for name, kind in types.items() if kind == "jsonb")
         self.columns = self.plain + self.json
         """Column names in the order of the rendered row."""
-        self._values = attrgetter(*self.columns)
-        self._packers = tuple(PACKERS[types[name]] for name in self.columns)
-        self._count = _fields(len(self.columns))
-        self._split = len(self.plain)
-
-    def render(self, row: msgspec.Struct) -> tuple[bytes, bytes]:
-        """Return the row's bytes as (field count and plain columns, jsonb columns).
+        self.render = _renderer(types, self.plain, self.json)
+        """Row → its bytes as (field count and plain columns, jsonb columns).
 
         Raises ``NulInTextError`` where a text column holds U+0000.
         """
-        cells = [
-            NULL if value is None else pack(value) for pack, value in zip(self._packers, self._values(row), strict=True)
-        ]
-        return self._count + b"".join(cells[: self._split]), b"".join(cells[self._split :])
 
     def equal(self, expected: tuple[bytes, bytes], stored: bytes) -> bool:
         """Tell whether a stored row, as binary COPY gives it, is the expected one; jsonb by its canonical text."""
