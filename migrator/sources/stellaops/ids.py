@@ -4,7 +4,7 @@ from functools import lru_cache
 from uuid import UUID
 
 from migrator.sources.profile import Context, Note, Rejected
-from migrator.sources.shapes import LONGEST_TENANT, indexed
+from migrator.sources.shapes import LONGEST_TENANT, indexed, plain
 from migrator.sources.stellaops import names
 from migrator.values import identity
 
@@ -19,9 +19,9 @@ def tenant_of(
 
     Raises ``Rejected`` where there is none at all.
     """
-    if value and value.strip(_BLANK):
+    if value and _is_said(plain(value, path)):
         return _usable(value, path)
-    if selector and selector.strip(_BLANK):
+    if selector and _is_said(plain(selector, path)):
         notes.append(Note("tenant-from-selector", path))
         return _usable(selector, path)
     if context.default_tenant:
@@ -30,6 +30,12 @@ def tenant_of(
     raise Rejected("no-tenant", path, "a tenant, or the setting default_tenant")
 
 
+@lru_cache(maxsize=4_096)
+def _is_said(text: str) -> bool:
+    return bool(text.strip(_BLANK))
+
+
+@lru_cache(maxsize=4_096)
 def _usable(tenant: str, path: str) -> str:
     """Return the tenant; NUL in it is refused: no session could be of a tenant whose stored name is another."""
     if "\0" in tenant:
@@ -62,8 +68,8 @@ def version_of(value: str | None, known: str, notes: list[Note]) -> str | None:
 
 def keys_of(source_id: str | None) -> tuple[object, str | None]:
     """Return the ``_id``, and the ``id`` that the source writes beside it where that is a text."""
-    key = identity.parse_source_id(str(source_id))
-    return key, key if isinstance(key, str) else None
+    key = identity.parse_source_id(source_id or "")
+    return key, key if type(key) is str else None
 
 
 @lru_cache(maxsize=16_384)

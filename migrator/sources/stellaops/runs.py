@@ -139,7 +139,8 @@ def decode(document: Document, context: Context) -> Decoded:
     if found.stats is not None and stats is not None and b":-" in stats:
         _note_negative(found.stats, notes)
     started, finished = found.started_at, found.finished_at
-    schedule, retried = text(found.schedule_id, "scheduleId"), text(found.retry_of, "retryOf")
+    schedule = text(found.schedule_id, "scheduleId")
+    retried = None if found.retry_of is None else text(found.retry_of, "retryOf")
     row = Run(
         id=identity.row_id("runs", tenant, names.RUNS, source_id),
         tenant_id=tenant,
@@ -156,7 +157,7 @@ def decode(document: Document, context: Context) -> Decoded:
         stats=stats,
         reason=None if found.reason is None else jsonb.encode(document["reason"]),
         deltas=None if found.deltas is None else jsonb.encode(document["deltas"]),
-        error=text(found.error, "error"),
+        error=None if found.error is None else text(found.error, "error"),
         schema_version=ids.version_of(found.schema_version, names.RUN_VERSION, notes),
     )
     if not OWN.keys.isdisjoint(document):
@@ -167,10 +168,10 @@ def decode(document: Document, context: Context) -> Decoded:
 
 
 def _cause(word: str, notes: list[Note]) -> str:
-    cause = names.RUN_CAUSES.get(plain(word, "trigger"))
+    cause = names.RUN_CAUSES.get(word) if type(word) is str else None
     if cause is None:
         notes.append(Note("unknown-cause", "trigger"))
-        return word
+        return plain(word, "trigger")
     if cause != word:
         notes.append(Note("alias", "trigger"))
     return cause
@@ -217,7 +218,7 @@ def encode(rows: Rows) -> Document:
             None if row.finished_at is None else format_iso(row.finished_at),
             row.error,
             None if row.deltas is None else _deltas(row.deltas),
-            ids.run_text(row.retry_of),
+            None if row.retry_of is None else ids.run_text(row.retry_of),
         ),
     )
     document.update(OWN.encode(row))
