@@ -1,7 +1,9 @@
 """Entry point: run the command line, and turn every error of the tool into one line and its exit status."""
 
 import os
+import signal
 import sys
+from types import FrameType
 
 import click
 
@@ -13,7 +15,11 @@ INTERRUPTED = 4
 
 
 def main() -> None:
-    """Run ``migrator`` and exit with its status; ``MIGRATOR_TRACEBACK=1`` shows where an error came from."""
+    """Run ``migrator`` and exit with its status; ``MIGRATOR_TRACEBACK=1`` shows where an error came from.
+
+    SIGTERM stops as Ctrl-C does: a copy ends at a chunk.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         status = cli.main(prog_name="migrator", standalone_mode=False)
     except click.exceptions.Exit as end:
@@ -30,6 +36,10 @@ def main() -> None:
         click.echo(f"migrator: {error}", err=True)
         status = error.exit_status
     sys.exit(status or 0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

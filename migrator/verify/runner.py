@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import msgspec
 
 from migrator import telemetry
 from migrator.config import Settings
-from migrator.errors import MigratorError, RefusedError, UsageError
+from migrator.errors import MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
 from migrator.report import words
 from migrator.result import Area, Check, Evidence, Policy, Result, Run, build, unverified
+from migrator.store.postgres.connection import not_migrated
 from migrator.verify import environment
 from migrator.verify.areas import AREAS, every_check, require_known
 from migrator.verify.check import CheckSpec, Found
@@ -43,13 +45,15 @@ def verify(
     """Run every check that was asked for; ``say`` gets one line per check.
 
     A check that ends in an error of a server or of the tool is *unverified*, and the others go on. Raises
-    ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
+    ``UsageError`` for an unknown area, ``ConfigurationError`` for settings that are missing, and ``RefusedError`` for a
+    target that was never migrated.
     """
     for option, names in (("--only", request.only), ("--skip", request.skip), ("--fail-on", request.fail_on)):
         require_known(names, option)
     specs = every_check() if checks is None else checks
     began = datetime.now(UTC)
     context = Context(settings, values_shown=request.values_shown)
+    _require_schema(context)
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
     done: list[tuple[CheckSpec, Found, bool]] = []
     durations: dict[str, int] = {}
@@ -78,6 +82,12 @@ def verify(
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
     )
     return build(evidence, run)
+
+
+def _require_schema(context: Context) -> None:
+    with suppress(UnreachableError):  # then every check says so by itself
+        if not any(one.revision for one in context.positions):
+            raise not_migrated("it has neither schema")
 
 
 def _is_wanted(area: str, request: Request) -> bool:

@@ -1,6 +1,7 @@
 """A copy that was killed and called again ends as one that was never disturbed."""
 
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,17 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator import signals
+from migrator import signals as points
+from migrator.embedded.demo import Size
 from migrator.embedded.demo.seed import seed
 from migrator.embedded.mongo import MongoServer
+from migrator.store.postgres.catalogue import differences
 from tests.conftest import Clusters
 from tests.copying import contents, kill, number, quarantine, run, settings_for, start, write_config
 
 FOLDER = Path(__file__).parent
-POINTS = [getattr(signals, name) for name in dir(signals) if name.startswith(("AFTER_", "BEFORE_"))]
-IN_CHUNKS = [signals.AFTER_CHUNK_BEGUN, signals.AFTER_LOAD_BEFORE_COMMIT, signals.AFTER_COMMIT]
+POINTS = [getattr(points, name) for name in dir(points) if name.startswith(("AFTER_", "BEFORE_"))]
+IN_CHUNKS = [points.AFTER_CHUNK_BEGUN, points.AFTER_LOAD_BEFORE_COMMIT, points.AFTER_COMMIT]
 KILLS = 20
 CHUNK = 400
 QUARANTINE = 8
@@ -38,7 +41,7 @@ class Undisturbed:
 @pytest.fixture(scope="module")
 def undisturbed(mongo_server: MongoServer, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     database: Database[Any] = MongoClient(mongo_server.uri)["kill_and_resume"]
-    seed(database, "small")
+    seed(database, Size.SMALL)
     return Undisturbed(database, clusters.get(18).scheduler(), tmp_path_factory.mktemp("undisturbed"))
 
 
@@ -58,9 +61,10 @@ def killed_at(config: Path, point: str, count: int, tally: Path) -> bool:
         },
     )
     try:
-        process.communicate(timeout=300)
+        said = "".join(process.communicate(timeout=300))
     finally:
         kill(process)
+    assert process.returncode in {-signal.SIGKILL, QUARANTINE}, said
     return process.returncode < 0
 
 
@@ -74,6 +78,7 @@ def assert_as_undisturbed(dsn: str, undisturbed: Undisturbed) -> None:
     assert quarantine(dsn) == undisturbed.quarantine
     assert number(dsn, "SELECT count(*) FROM migration.deferred_ddl WHERE restored_at IS NULL") == 0
     assert number(dsn, "SELECT count(*) FROM migration.pending_links") == 0
+    assert differences(dsn) == []
 
 
 @pytest.mark.slow

@@ -20,10 +20,11 @@ from migrator.embedded.demo.plan import Size
 from migrator.embedded.demo.planted import planted
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
+from migrator.errors import RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.result import Result
-from migrator.store.postgres.migrate import upgrade
+from migrator.store.postgres.migrate import downgrade, upgrade
 from migrator.verify.checks import parity, schema
 from migrator.verify.runner import Request, verify
 
@@ -247,8 +248,16 @@ def test_nothing_copied_is_unverified(scheduler_dsn: str, mongo_server: MongoSer
     assert all("call backfill" in reason for reason in reasons)
 
 
-def test_an_empty_target_fails_its_revision_check(postgres_dsn: str, mongo_server: MongoServer) -> None:
-    result = verify(settings_for(mongo_server, postgres_dsn), Request(run_name="r"), checks=schema.CHECKS)
+def test_a_target_that_was_never_migrated_is_refused(postgres_dsn: str, mongo_server: MongoServer) -> None:
+    with pytest.raises(RefusedError, match=r"not migrated \(it has neither schema\): call migrator schema upgrade"):
+        verify(settings_for(mongo_server, postgres_dsn), Request(run_name="r"))
+
+
+def test_a_target_that_is_migrated_by_half_fails_its_revision_check(
+    scheduler_dsn: str, mongo_server: MongoServer
+) -> None:
+    downgrade(scheduler_dsn, "migration@base")
+    result = verify(settings_for(mongo_server, scheduler_dsn), Request(run_name="r"), checks=schema.CHECKS)
     assert result.exit_status() & 1
     revision = next(check for check in result.evidence.checks if check.id == "schema.revision")
     assert revision.outcome.status == "failed"

@@ -1,5 +1,6 @@
 """Reaching the source: a client, its database, and errors an operator can act on."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,15 +49,15 @@ def open_source(settings: Settings) -> Source:
             on_error.callback(client.close)
             database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
         except (InvalidURI, ValueError) as error:
-            raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(redact(str(error)))}") from None
+            raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(_without_login(uri, error))}") from None
         except UserWarning as error:
-            raise ConfigurationError(f"mongo.uri: {_lower(redact(str(error)))}") from None
+            raise ConfigurationError(f"mongo.uri: {_lower(_without_login(uri, error))}") from None
         except InvalidName as error:
             raise ConfigurationError(f"mongo.database is no legal name: {_lower(str(error))}") from None
         except MongoConfigurationError as error:
             if "default database" in str(error).lower():
                 raise ConfigurationError("mongo.database is not set and mongo.uri names no database") from None
-            raise ConfigurationError(f"mongo.uri: {_lower(redact(str(error)))}") from None
+            raise ConfigurationError(f"mongo.uri: {_lower(_without_login(uri, error))}") from None
         client.admin.command("ping")
         on_error.pop_all()
     return database
@@ -101,6 +102,15 @@ def first_line(error: BaseException) -> str:
     """Return an error's first sentence, without credentials or the driver's topology dump."""
     text = redact(str(error)).partition(", full error")[0].partition(", Topology Description")[0]
     return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def _without_login(uri: str, error: BaseException) -> str:
+    """Take out every piece of user and password: the driver quotes what it took for a port or a host."""
+    text = redact(str(error))
+    login = uri.partition("://")[2].rpartition("@")[0]
+    for piece in sorted(re.split(r"[:/?@,]", login), key=len, reverse=True):
+        text = text.replace(piece, "***") if piece else text
+    return text
 
 
 def _lower(text: str) -> str:

@@ -1,5 +1,6 @@
 """Reaching the target: a connection in the right role, and errors an operator can act on."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -32,12 +33,12 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
                 options="-c timezone=UTC -c plan_cache_mode=force_custom_plan",
             )
         except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {first_line(error)}") from None
+            raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {_unquoted(first_line(error))}") from None
         try:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         except (errors.InvalidParameterValue, errors.UndefinedObject):
             connection.close()
-            raise RefusedError(f"the target has no role {role}: call migrator schema upgrade first") from None
+            raise not_migrated(f"it has no role {role}") from None
         except errors.InsufficientPrivilege:
             connection.close()
             raise RefusedError(f"the target's user is not a member of {role}: grant {role} to it") from None
@@ -58,7 +59,7 @@ def translate(what: str, error: psycopg.Error) -> MigratorError:
     """Return the tool's error for one of the driver's."""
     line = first_line(error)
     if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
-        return RefusedError(f"{what} lacks a table: {line}; call migrator schema upgrade")
+        return not_migrated(line)
     if "password authentication failed" in str(error):
         return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
@@ -71,6 +72,16 @@ def translate(what: str, error: psycopg.Error) -> MigratorError:
         if isinstance(error, kind):
             return UnreachableError(sentence)
     return UnreachableError(f"{what} failed: {type(error).__name__}: {line}")
+
+
+def not_migrated(why: str) -> RefusedError:
+    """Return the error for a target without the schema, or with an old one."""
+    return RefusedError(f"the target is not migrated ({why}): call migrator schema upgrade first")
+
+
+def _unquoted(text: str) -> str:
+    """Take out what libpq quotes from a DSN that it cannot read: it may be a piece of the password."""
+    return re.sub('"[^"]*"', '"***"', text)
 
 
 def first_line(error: psycopg.Error) -> str:
