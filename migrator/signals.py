@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 
 AFTER_PLAN_STORED = "after_plan_stored"
+AFTER_CHUNKS_SUBMITTED = "after_chunks_submitted"
 AFTER_CHUNK_BEGUN = "after_chunk_begun"
 AFTER_LOAD_BEFORE_COMMIT = "after_load_before_commit"
 AFTER_COMMIT = "after_commit"

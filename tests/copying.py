@@ -10,12 +10,44 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
+from bson.datetime_ms import DatetimeMS
 from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.records import ALL
+from tests.stellaops_documents import fresh
 
 TENANT = "tenant-default"
+
+EVERY_ID = [
+    None,
+    float("nan"),
+    1,
+    2.5,
+    Int64(2**40),
+    Decimal128("1E+10"),
+    "text",
+    "",
+    "{",
+    {"a": 1, "b": [1]},
+    {"b": 1, "a": 1},
+    Binary(b"\x00\x01", 0),
+    Binary(bytes(range(16)), 4),
+    ObjectId("65a000000000000000000001"),
+    True,
+    DatetimeMS(253_402_300_800_000),
+    Timestamp(1, 2),
+    MinKey(),
+    MaxKey(),
+]
+"""Ids of every type that MongoDB takes, in no order."""
+
+
+def run_of(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - any BSON value
+    """Return a clean run that refers to nothing."""
+    run = {**fresh("runs"), "scheduleId": None, "retryOf": None, **changes}
+    return {name: value for name, value in run.items() if value is not None or name == "_id"}
 
 
 def settings_for(
@@ -92,7 +124,7 @@ def contents(dsn: str) -> dict[str, tuple[int, str]]:
             digest = hashlib.sha256()
             rows = 0
             with connection.cursor().copy(
-                f"COPY (SELECT * FROM scheduler.{record.table} ORDER BY id) TO STDOUT"  # type: ignore[arg-type]
+                f"COPY (SELECT * FROM scheduler.{record.table} ORDER BY id) TO STDOUT"
             ) as copy:
                 for row in copy:
                     digest.update(row)
@@ -113,5 +145,5 @@ def quarantine(dsn: str) -> list[tuple[Any, ...]]:
 def number(dsn: str, statement: str) -> Any:  # noqa: ANN401 - what the query returns
     """Return the first value of a query."""
     with psycopg.connect(dsn) as connection:
-        row = connection.execute(statement).fetchone()  # type: ignore[arg-type]
+        row = connection.execute(statement).fetchone()
         return row[0] if row else None

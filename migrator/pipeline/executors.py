@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
+from migrator import signals
 from migrator.config import CopySettings
 from migrator.errors import ConfigurationError, UnreachableError
 
@@ -55,7 +56,9 @@ def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job])
     handle, also while a worker is still importing.
     """
     with _interruption_blocked():
-        return {pool.submit(function, job): job for job in jobs}
+        futures = {pool.submit(function, job): job for job in jobs}
+        signals.passed(signals.AFTER_CHUNKS_SUBMITTED)
+    return futures
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from pymongo.database import Database
 from migrator import signals as points
 from migrator.embedded.demo import Size
 from migrator.embedded.demo.seed import seed
-from migrator.embedded.mongo import MongoServer
 from migrator.store.postgres.catalogue import differences
 from tests.conftest import Clusters
 from tests.copying import contents, kill, number, quarantine, run, settings_for, start, write_config
@@ -39,10 +38,13 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(mongo_server: MongoServer, clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    database: Database[Any] = MongoClient(mongo_server.uri)["kill_and_resume"]
+def undisturbed(
+    mongo_client: MongoClient[Any], clusters: Clusters, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Undisturbed]:
+    database = mongo_client["kill_and_resume"]
     seed(database, Size.SMALL)
-    return Undisturbed(database, clusters.get(18).scheduler(), tmp_path_factory.mktemp("undisturbed"))
+    yield Undisturbed(database, clusters.get(18).scheduler(), tmp_path_factory.mktemp("undisturbed"))
+    mongo_client.drop_database(database)
 
 
 def killed_at(config: Path, point: str, count: int, tally: Path) -> bool:

@@ -6,8 +6,6 @@ from typing import Any
 import bson
 import psycopg
 import pytest
-from bson import Binary, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp
-from bson.datetime_ms import DatetimeMS
 from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -21,15 +19,9 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
 from migrator.store.postgres.catalogue import differences
-from tests.copying import contents, number, quarantine, settings_for
-from tests.stellaops_documents import fresh
+from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
 
 EVERYTHING = Scope()
-
-
-def run_of(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - any BSON value
-    run = {**fresh("runs"), "scheduleId": None, "retryOf": None, **changes}
-    return {name: value for name, value in run.items() if value is not None or name == "_id"}
 
 
 @pytest.fixture(scope="module")
@@ -97,29 +89,6 @@ def test_changed_documents_are_brought_up_to_date(mongo_database: Database[Any],
     assert again.written == 1
     outcome = compare(settings, EVERYTHING)
     assert [one.matched for one in outcome.collections] == [50]
-
-
-EVERY_ID = [
-    None,
-    float("nan"),
-    1,
-    2.5,
-    Int64(2**40),
-    Decimal128("1E+10"),
-    "text",
-    "",
-    "{",
-    {"a": 1, "b": [1]},
-    {"b": 1, "a": 1},
-    Binary(b"\x00\x01", 0),
-    Binary(bytes(range(16)), 4),
-    ObjectId("65a000000000000000000001"),
-    True,
-    DatetimeMS(253_402_300_800_000),
-    Timestamp(1, 2),
-    MinKey(),
-    MaxKey(),
-]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])

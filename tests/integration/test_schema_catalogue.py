@@ -256,7 +256,7 @@ def test_a_database_without_the_schemas_is_told_apart(postgres_dsn: str, schedul
 def test_without_the_owning_role_the_comparison_says_what_to_call(postgres_dsn: str) -> None:
     from migrator.store.postgres.security import Roles  # noqa: PLC0415 - only here
 
-    with pytest.raises(RefusedError, match=r"not migrated \(it has no role absent\): call migrator schema upgrade first"):
+    with pytest.raises(RefusedError, match=r"not migrated \(it has no role absent\): call migrator schema upgrade"):
         catalogue.differences(postgres_dsn, names=Roles(migration="absent"))
 
 

@@ -1,0 +1,25 @@
+"""A listener for ``MIGRATOR_SIGNALS`` that holds the first process to pass a point until the test lets it go on.
+
+``GATE_AT`` names the point, ``GATE`` a folder. The process writes its pid into the pipe ``reached`` and reads ``go``.
+"""
+
+import os
+import signal
+from pathlib import Path
+
+DIE = "die"
+"""Instead of going on, be killed."""
+
+
+def passed(point: str) -> None:
+    """Wait at the gate, once in all processes together."""
+    folder = Path(os.environ["GATE"])
+    if point != os.environ["GATE_AT"]:
+        return
+    try:
+        (folder / "taken").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    (folder / "reached").write_text(str(os.getpid()))
+    if (folder / "go").read_text() == DIE:
+        os.kill(os.getpid(), signal.SIGKILL)

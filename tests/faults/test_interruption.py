@@ -1,0 +1,93 @@
+"""Ctrl-C, SIGTERM, and processes that are killed: what is done is kept, nothing runs on, the next call finishes."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from migrator import signals as points
+from tests.copying import number, run, run_of, settings_for, write_config
+from tests.gates import gone, held
+
+DOCUMENTS = 12
+ROWS = "SELECT count(*) FROM scheduler.runs"
+PENDING = "SELECT count(*) FROM migration.chunks WHERE state = 'pending'"
+INTERRUPTED = 4
+TOOL_FAILED = 16
+
+
+@pytest.fixture
+def config(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) -> Path:
+    """A copy of a dozen chunks."""
+    mongo_database["runs"].insert_many([run_of(_id=f"r{number:02}") for number in range(DOCUMENTS)])
+    return write_config(tmp_path, settings_for(mongo_database, scheduler_dsn, workers=1, chunk=1))
+
+
+def finish(config: Path, dsn: str) -> str:
+    status, out, said = run("backfill", "--config", str(config))
+    assert (status, number(dsn, ROWS), number(dsn, PENDING)) == (0, DOCUMENTS, 0), said
+    return out
+
+
+def interrupt_the_group(process: int) -> None:
+    """As Ctrl-C in a terminal does."""
+    os.killpg(process, signal.SIGINT)
+
+
+def terminate(process: int) -> None:
+    os.kill(process, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [interrupt_the_group, terminate])
+def test_an_interrupted_copy_ends_at_a_chunk(
+    stop: Callable[[int], None], config: Path, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        stop(copy.process.pid)
+        assert copy.hear("waiting") == "waiting: for the running chunks to finish; what is done is kept\n"
+        copy.go()
+        status, out, said = copy.end()
+    assert status == INTERRUPTED, said
+    assert "Traceback" not in said
+    assert "interrupted: what is done is kept; call migrator backfill again to go on" in out
+    kept = number(scheduler_dsn, ROWS)
+    assert 1 <= kept < DOCUMENTS
+    assert number(scheduler_dsn, PENDING) == DOCUMENTS - kept
+    assert f"wrote {DOCUMENTS - kept} rows" in finish(config, scheduler_dsn)
+
+
+def test_ctrl_c_while_the_workers_are_being_born(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
+    with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path) as copy:
+        interrupt_the_group(copy.process.pid)
+        copy.go()
+        status, _, said = copy.end()
+    assert status == INTERRUPTED, said
+    assert "Traceback" not in said
+    finish(config, scheduler_dsn)
+
+
+def test_a_killed_worker_is_named_and_the_next_call_finishes(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        copy.go("die")
+        status, _, said = copy.end()
+    assert status == TOOL_FAILED
+    assert said.splitlines()[-1] == (
+        "migrator: a worker process was killed (out of memory?); what is done is kept, call again to go on"
+    )
+    assert "Traceback" not in said
+    assert number(scheduler_dsn, ROWS) == DOCUMENTS - number(scheduler_dsn, PENDING) < DOCUMENTS
+    finish(config, scheduler_dsn)
+
+
+def test_workers_die_with_a_killed_owner(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        family = copy.group()
+        assert {copy.process.pid, copy.pid} < set(family)
+        os.kill(copy.process.pid, signal.SIGKILL)
+        copy.process.wait()
+        assert all(gone(pid) for pid in family)
+    finish(config, scheduler_dsn)
