@@ -144,7 +144,7 @@ class Pool:
 
     def _begin(self, tenant: str | None) -> tuple[Pooled, datetime]:
         role = self.dispatcher if tenant is None else self.service
-        for _ in range(self._size):
+        for _ in range(self._size + 1):
             connection = self._lend()
             try:
                 return connection, self._set(connection, role, tenant)
