@@ -107,6 +107,8 @@ CREATE TABLE scheduler.schedules (
     CONSTRAINT ck_schedules_priority CHECK (priority >= 0 AND priority <= 100)
 );
 CREATE INDEX ix_schedules_active ON scheduler.schedules (tenant_id, name, id) WHERE enabled AND deleted_at IS NULL;
+CREATE INDEX ix_schedules_page ON scheduler.schedules (tenant_id, created_at DESC NULLS LAST, id)
+    WHERE deleted_at IS NULL;
 CREATE INDEX ix_schedules_tags ON scheduler.schedules USING gin (tags);
 CREATE UNIQUE INDEX uq_schedules_name ON scheduler.schedules (tenant_id, name)
     WHERE source IS NULL AND deleted_at IS NULL;
@@ -216,6 +218,8 @@ CREATE TABLE scheduler.triggers (
 );
 CREATE INDEX ix_triggers_due ON scheduler.triggers (next_fire_at, tenant_id, id)
     WHERE enabled AND next_fire_at IS NOT NULL;
+CREATE INDEX ix_triggers_event ON scheduler.triggers (event_name, tenant_id, id)
+    WHERE enabled AND event_name IS NOT NULL;
 CREATE INDEX ix_triggers_schedule ON scheduler.triggers (schedule_id);
 COMMENT ON TABLE scheduler.triggers IS 'When a schedule fires. Goes with its schedule.';
 COMMENT ON COLUMN scheduler.triggers.id IS 'computed from tenant, collection and source_id; how a row is found again';

@@ -1367,9 +1367,13 @@ CREATE INDEX ix_runs_trace ON scheduler.runs USING btree (trace_id) WHERE (trace
 
 CREATE INDEX ix_schedules_active ON scheduler.schedules USING btree (tenant_id, name, id) WHERE (enabled AND (deleted_at IS NULL));
 
+CREATE INDEX ix_schedules_page ON scheduler.schedules USING btree (tenant_id, created_at DESC NULLS LAST, id) WHERE (deleted_at IS NULL);
+
 CREATE INDEX ix_schedules_tags ON scheduler.schedules USING gin (tags);
 
 CREATE INDEX ix_triggers_due ON scheduler.triggers USING btree (next_fire_at, tenant_id, id) WHERE (enabled AND (next_fire_at IS NOT NULL));
+
+CREATE INDEX ix_triggers_event ON scheduler.triggers USING btree (event_name, tenant_id, id) WHERE (enabled AND (event_name IS NOT NULL));
 
 CREATE INDEX ix_triggers_schedule ON scheduler.triggers USING btree (schedule_id);
 

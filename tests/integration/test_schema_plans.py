@@ -99,6 +99,13 @@ ORDERED: dict[str, tuple[str, str]] = {
         ),
         "ix_schedules_active",
     ),
+    "2-I1 first page of a tenant's schedules": (
+        (
+            "SELECT id FROM scheduler.schedules WHERE tenant_id = 'tenant-3' AND deleted_at IS NULL"
+            " ORDER BY created_at DESC NULLS LAST, id LIMIT 50"
+        ),
+        "ix_schedules_page",
+    ),
     "0-T2.4.3 first page of a tenant's runs": (
         "SELECT id FROM scheduler.runs WHERE tenant_id = 'tenant-3' ORDER BY created_at DESC, id LIMIT 50",
         "ix_runs_page",
@@ -169,6 +176,10 @@ FOUND: dict[str, tuple[str, str]] = {
     # rows that are found through the index → (query, index)
     "0-T2.2.3 the few triggers that are due at once": (DUE.format("timestamptz '2025-11-02 00:30'"), "ix_triggers_due"),
     "schedules with a tag": ("SELECT FROM scheduler.schedules WHERE tags @> ARRAY['tag-7']", "ix_schedules_tags"),
+    "2-I4 triggers of an event": (
+        "SELECT FROM scheduler.triggers WHERE event_name = 'push' AND enabled AND tenant_id = 'tenant-3'",
+        "ix_triggers_event",
+    ),
     "triggers of a schedule": (
         "SELECT FROM scheduler.triggers WHERE schedule_id = md5('schedule 7')::uuid",
         "ix_triggers_schedule",

@@ -1,6 +1,6 @@
 """What runs and when: handlers, schedules, triggers."""
 
-from sqlalchemy import Index, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint
+from sqlalchemy import Index, MetaData, PrimaryKeyConstraint, Table, UniqueConstraint, desc
 from sqlalchemy import text as sql
 
 from migrator import states
@@ -111,6 +111,13 @@ def _schedules(metadata: MetaData) -> None:
             "id",
             postgresql_where=sql("enabled AND deleted_at IS NULL"),
         ),
+        Index(
+            "ix_schedules_page",
+            "tenant_id",
+            desc("created_at").nulls_last(),
+            "id",
+            postgresql_where=sql("deleted_at IS NULL"),
+        ),
         Index("ix_schedules_tags", "tags", postgresql_using="gin"),
         comment="What runs: one row per schedule, whatever makes it fire. A column that a source may leave out is null"
         " rather than a default, so that absent and stated stay two things.",
@@ -172,6 +179,13 @@ def _triggers(metadata: MetaData) -> None:
             "tenant_id",
             "id",
             postgresql_where=sql("enabled AND next_fire_at IS NOT NULL"),
+        ),
+        Index(
+            "ix_triggers_event",
+            "event_name",
+            "tenant_id",
+            "id",
+            postgresql_where=sql("enabled AND event_name IS NOT NULL"),
         ),
         Index("ix_triggers_schedule", "schedule_id"),
         comment="When a schedule fires. Goes with its schedule.",
