@@ -74,5 +74,7 @@ def retry(config: str | None, collection: str | None, reason: str | None, *, as_
         print_json(done)
     else:
         click.echo(f"loaded {done.loaded:,}, still set aside {done.rejected:,}, gone from the source {done.gone:,}")
+        if done.loaded:
+            click.echo("others may refer to what was loaded now: run migrator backfill again to fill their references")
         click.echo("nothing compared: run migrator parity, or migrator verify")
     finish(QUARANTINE if done.rejected else 0)

@@ -115,15 +115,40 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         )
     for one in outcome.collections:
         for cause in one.causes:
-            yield f"{one.collection}: {cause.count:,} x {cause.side} {cause.table}.{cause.path}: {cause.cause}"
+            yield f"{one.collection}: {cause.count:,} x {cause.side} {_place(cause.table, cause.path)}: {cause.cause}"
         for difference in one.differences[:5]:
-            place = f"{difference.side} {difference.table} {difference.path} of {difference.source_id}"
+            place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
             yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
     for figure in outcome.aggregates:
         if figure.differing_total:
             yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
         elif figure.unverified:
             yield f"{figure.collection}: aggregate {figure.measure} not compared: {figure.unverified}"
+    yield parity_sum(outcome)
+
+
+def _place(table: str, path: str) -> str:
+    return ".".join(part for part in (table, path) if part) or "document"
+
+
+def parity_sum(outcome: ParityOutcome) -> str:
+    """Return the last line of a comparison; rows that belong to no document are not counted as documents."""
+    done = [one for one in outcome.collections if not one.unverified]
+    documents = [one for one in done if not one.collection.startswith("(")]
+    parts = [f"{sum(one.matched for one in documents):,} equal"]
+    left_out = len(outcome.collections) - len(done)
+    for word, count in (
+        ("different", sum(one.differing for one in done)),
+        ("missing", sum(one.missing for one in done)),
+        ("rows too many", sum(one.extra for one in done)),
+        ("figures that disagree", sum(one.differing_total for one in outcome.aggregates)),
+        ("set aside", sum(one.quarantined for one in documents)),
+        ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
+        ("collection not compared" if left_out == 1 else "collections not compared", left_out),
+    ):
+        if count:
+            parts.append(f"{count:,} {word}")
+    return f"compared {sum(one.documents for one in documents):,} documents: {', '.join(parts)}"
 
 
 def field_lines(found: Census) -> Iterator[str]:

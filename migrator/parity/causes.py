@@ -57,7 +57,7 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "encoding": Cause("NUL or a replacement character where the other side has the original", _CODEC),
     "extra-row": Cause(
         "a row of this source without a document",
-        "the document was deleted after it was copied, or somebody else wrote the row; parity --repair plan shows it",
+        "the document was deleted after it was copied, or somebody else wrote the row; find out which, and remove it",
     ),
     "foreign-writer": Cause(
         "the row was written by somebody else than this tool",

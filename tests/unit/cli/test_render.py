@@ -1,0 +1,53 @@
+"""What the commands print: the last line of a comparison says everything that its exit status says."""
+
+from migrator.cli.render import parity_lines, parity_sum
+from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, Difference, ParityOutcome
+
+
+def outcome(*collections: CollectionComparison, aggregates: tuple[AggregateResult, ...] = ()) -> ParityOutcome:
+    return ParityOutcome(profile="stellaops/1", collections=collections, aggregates=aggregates)
+
+
+RUNS = CollectionComparison(collection="runs", tables=("runs",), documents=1_005, matched=1_000, quarantined=5)
+DERIVED = CollectionComparison(collection="(derived) workers", tables=("workers",), documents=3, matched=3)
+
+
+def test_a_comparison_in_which_all_is_equal_says_so_and_nothing_else() -> None:
+    assert parity_sum(outcome(RUNS, DERIVED)) == "compared 1,005 documents: 1,000 equal, 5 set aside"
+
+
+def test_every_kind_of_trouble_is_in_the_last_line() -> None:
+    audit = CollectionComparison(
+        collection="audit", tables=("audit",), documents=10, matched=1, differing=2, missing=3, extra=4
+    )
+    locks = CollectionComparison(
+        collection="locks", tables=("locks",), documents=7, matched=1, skipped={"expired lock": 6}
+    )
+    left_out = CollectionComparison(collection="policy_runs", tables=("policy_jobs",), unverified="left out by --only")
+    figure = AggregateResult(collection="audit", table="audit", measure="state", kind="group", differing_total=8)
+    whole = outcome(audit, locks, left_out, aggregates=(figure,))
+    assert parity_sum(whole) == (
+        "compared 17 documents: 2 equal, 2 different, 3 missing, 4 rows too many, 8 figures that disagree, "
+        "6 skipped by rule, 1 collection not compared"
+    )
+    assert list(parity_lines(whole))[-1] == parity_sum(whole)
+
+
+def test_a_difference_names_as_much_of_its_place_as_there_is() -> None:
+    places = (("runs", "state"), ("runs", ""), ("", ""))
+    runs = CollectionComparison(
+        collection="runs",
+        tables=("runs",),
+        causes=tuple(CauseCount(table=t, path=p, side="row", cause="text", count=1) for t, p in places),
+        differences=tuple(
+            Difference(collection="runs", source_id="r1", side="row", table=t, path=p, cause="text") for t, p in places
+        ),
+    )
+    assert list(parity_lines(outcome(runs)))[2:-1] == [
+        "runs: 1 x row runs.state: text",
+        "runs: 1 x row runs: text",
+        "runs: 1 x row document: text",
+        "  row runs.state of r1: text",
+        "  row runs of r1: text",
+        "  row document of r1: text",
+    ]
