@@ -20,7 +20,7 @@ import msgspec
 
 from migrator.records.base import Record
 from migrator.records.graph_job_event import GraphJobEvent
-from migrator.store import ports, work
+from migrator.store import ports
 from migrator.telemetry import logger
 from migrator.values import jsonb
 
@@ -161,21 +161,6 @@ class ShadowedStore:
     def backend(self) -> ports.Backend:
         """The chosen one."""
         return self._store.backend
-
-    @property
-    def queue(self) -> work.Queue:
-        """The chosen backend's; not shadowed."""
-        return self._store.queue
-
-    @property
-    def workers(self) -> work.Workers:
-        """The chosen backend's; not shadowed."""
-        return self._store.workers
-
-    @property
-    def locks(self) -> work.Locks:
-        """The chosen backend's; not shadowed."""
-        return self._store.locks
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[ports.Session]:

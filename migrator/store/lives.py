@@ -1,7 +1,7 @@
 """How rows change over their life, as pure functions that every backend calls: runs, graph events, summaries."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.residue import RESIDUE_KEY
 from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
-from migrator.store.rules import transition
+from migrator.store.rules import duration_ms, transition
 from migrator.values import jsonb
 from migrator.values.identity import row_id
 from migrator.values.times import format_iso
@@ -30,8 +30,6 @@ TOTALS: Mapping[str, str] = {
     "newLow": "totalNewLow",
 }
 """Member of a run's stats to the member of a summary's counters that adds it up (whole numbers only)."""
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def may_update(expected: str, state: str) -> None:
@@ -73,13 +71,6 @@ def cancelled_run(stored: Run, reason: str, now: datetime) -> Run:
         lease_expires_at=None,
         updated_at=now,
     )
-
-
-def duration_ms(started: datetime | None, finished: datetime | None) -> int | None:
-    """Return whole milliseconds from start to end, not below 0; null where one of them is."""
-    if started is None or finished is None:
-        return None
-    return max((finished - started) // _MILLISECOND, 0)
 
 
 def grown(stored: bytes | None, given: bytes | None) -> bytes | None:

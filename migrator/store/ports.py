@@ -1,9 +1,10 @@
 """What an application may ask of its scheduler's store, on either backend.
 
 A ``Store`` hands out sessions. A session is one transaction, bound to one tenant, and has a repository per table. What
-belongs to no single tenant (firing, claiming, workers, locks) stands in ``store.work``. Every statement that needs the
-time takes the session's ``now``: the database's clock, unless a test passed another one. Rows are records
-(``migrator.records``); a row written here has ``source`` and ``source_id`` null on PostgreSQL.
+belongs to no single tenant (firing, claiming, workers, locks) stands in ``store.work``; a store that has it is a
+``SchedulerStore``. Every statement that needs the time takes the session's ``now``: the database's clock, unless a test
+passed another one. Rows are records (``migrator.records``); a row written here has ``source`` and ``source_id`` null on
+PostgreSQL. On MongoDB every row is a document of the source's profile: it has both, and counts as born here.
 
 A row of another tenant is as good as absent: it is not found, not listed, not changed; an id that it has cannot be used
 again (``ConflictError``). Rows of the global tenant ``*`` are seen by all and written by nobody here: ``get`` finds
@@ -16,10 +17,12 @@ What holds for every write (the rules themselves are ``store.rules`` and ``store
   sessions write the same key at the same moment may a backend end the transaction: then it raises ``ConflictError``
   when the session ends, and nothing of the session is kept.
 - ``UsageError``: a record of another tenant or of ``*``, a word that its column does not know, a limit below 1, a
-  negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse.
+  negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse; on MongoDB also what the
+  profile would not read back as it was given (a stats member that is no whole number, a blank text).
 - ``UnknownError``: a reference (schedule, trigger, run, job) to what this tenant cannot see. A schedule and a trigger
   of ``*`` may be referred to by runs; all else refers to the tenant's own.
-- Times are cut to whole milliseconds. ``source`` and ``source_id`` are never written from a record: they and ``extra``
+- Times are cut to whole milliseconds. A run's duration_ms follows from started_at and finished_at: null where they
+  contradict each other. ``source`` and ``source_id`` are never written from a record: they and ``extra``
   stay as they are stored. ``created_at`` stays too, once written; absent, it and ``updated_at`` become now on an insert
   where the column may be null.
 
@@ -395,18 +398,6 @@ class Store(Protocol):
     def backend(self) -> Backend:
         """Which one."""
 
-    @property
-    def queue(self) -> Queue:
-        """Firing and claiming."""
-
-    @property
-    def workers(self) -> Workers:
-        """Worker and scheduler processes."""
-
-    @property
-    def locks(self) -> Locks:
-        """Mutual exclusion between processes."""
-
     def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
         """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
 
@@ -418,3 +409,19 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close every connection."""
+
+
+class SchedulerStore(Store, Protocol):
+    """A store that can also run a scheduler: what crosses tenants (``store.work``)."""
+
+    @property
+    def queue(self) -> Queue:
+        """Firing and claiming."""
+
+    @property
+    def workers(self) -> Workers:
+        """Worker and scheduler processes."""
+
+    @property
+    def locks(self) -> Locks:
+        """Mutual exclusion between processes."""

@@ -72,6 +72,8 @@ UNCHANGEABLE = KEPT | {"status", "created_at", "created_by", "deleted_at", "dele
 DEFAULT_PRIORITY = 50
 """What a schedule's null priority counts as."""
 
+_MILLISECOND = timedelta(milliseconds=1)
+
 _BITS = {"int2": 15, "int4": 31, "int8": 63}
 
 
@@ -97,6 +99,12 @@ def written(record: R, tenant: str) -> R:
         if value is not None and value not in words:
             raise UsageError(f"{kind.table}.{name} does not know the given value")
     _check(record)
+    if isinstance(record, Run):
+        lasted = duration_ms(
+            changes.get("started_at", record.started_at), changes.get("finished_at", record.finished_at)
+        )
+        if lasted != record.duration_ms:
+            changes["duration_ms"] = lasted
     return msgspec.structs.replace(record, **changes) if changes else record
 
 
@@ -148,6 +156,13 @@ def own(tenant: str, mine: str) -> None:
 def milliseconds(instant: datetime) -> datetime:
     """Cut an instant to whole milliseconds."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)
+
+
+def duration_ms(started: datetime | None, finished: datetime | None) -> int | None:
+    """Return whole milliseconds from start to end; null where one of them is, or where the end comes first."""
+    if started is None or finished is None or finished < started:
+        return None
+    return (finished - started) // _MILLISECOND
 
 
 def check_trigger(trigger: Trigger) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Literal
 
 from migrator.config import Settings
@@ -19,7 +18,6 @@ from migrator.store.postgres.run_summaries import PostgresRunSummaries
 from migrator.store.postgres.runs import PostgresRuns
 from migrator.store.postgres.schedules import PostgresSchedules
 from migrator.store.postgres.triggers import PostgresTriggers
-from migrator.store.work import Locks, Queue, Workers
 
 
 class PostgresSession:
@@ -54,27 +52,6 @@ class PostgresStore:
         """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
         with self.pool.transaction(tenant=tenant, now=now) as (connection, clock):
             yield PostgresSession(connection, tenant, clock)
-
-    @cached_property
-    def queue(self) -> Queue:
-        """Firing and claiming."""
-        from migrator.store.postgres.queue import PostgresQueue  # noqa: PLC0415 - needed by schedulers only
-
-        return PostgresQueue(self)
-
-    @cached_property
-    def workers(self) -> Workers:
-        """Worker and scheduler processes."""
-        from migrator.store.postgres.workers import PostgresWorkers  # noqa: PLC0415 - as above
-
-        return PostgresWorkers(self)
-
-    @cached_property
-    def locks(self) -> Locks:
-        """Mutual exclusion."""
-        from migrator.store.postgres.locks import PostgresLocks  # noqa: PLC0415 - as above
-
-        return PostgresLocks(self)
 
     def now(self) -> datetime:
         """Return the database's clock (aware, UTC, whole milliseconds)."""
