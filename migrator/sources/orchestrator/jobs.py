@@ -1,0 +1,101 @@
+"""``ScheduledJob``: a schedule and its trigger."""
+
+from typing import Any
+
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.sources.orchestrator import names
+from migrator.sources.orchestrator.origin import origin_of, platform_of
+from migrator.sources.orchestrator.shapes import ScheduledJob
+from migrator.sources.orchestrator.triggers import trigger_of
+from migrator.sources.profile import Decoded, Note, Rows
+from migrator.sources.rows import Row, RowContext, find, naive, read_row, the, utc
+from migrator.sources.shapes import choice, indexed
+from migrator.values import identity, jsonb
+
+
+def decode(row: Row, _context: RowContext) -> Decoded:
+    """Return the schedule and, where one can be formed, its trigger."""
+    job = read_row(row, ScheduledJob)
+    choice(job.type, names.JOB_TYPES, "type")
+    origin = origin_of(job.id, job.platform_id, names.JOBS)
+    notes: list[Note] = []
+    trigger = trigger_of(job, origin, notes)
+    schedule = Schedule(
+        **origin.columns(Schedule),
+        name=indexed(job.name, "name"),
+        description=job.description,
+        status=choice(job.status, names.JOB_STATUSES, "status"),
+        handler_name=job.handler_name,
+        handler_type=choice(job.handler_type, names.JOB_HANDLER_TYPES, "handler_type"),
+        payload=None if job.payload is None else jsonb.encode(job.payload),
+        priority=choice(job.priority, names.PRIORITIES, "priority"),
+        max_retries=job.max_retries,
+        retry_delay_ms=job.retry_delay_ms,
+        retry_strategy="exponential",
+        retry_cap_ms=names.RETRY_CAP_MS,
+        timeout_ms=job.timeout_ms,
+        max_concurrency=None if job.allow_overlap else job.concurrency,
+        tags=None if job.tags is None else tuple(indexed(tag, "tags[]") for tag in job.tags),
+        metadata=None if job.metadata is None else jsonb.encode(job.metadata),
+        created_at=utc(job.created_at, "created_at"),
+        created_by=job.created_by,
+        updated_at=utc(job.updated_at, "updated_at"),
+        completed_at=utc(job.completed_at, "completed_at"),
+        cancelled_at=utc(job.cancelled_at, "cancelled_at"),
+    )
+    return Decoded((schedule,) if trigger is None else (schedule, trigger), tuple(notes))
+
+
+def encode(rows: Rows) -> Row:
+    """Return the row as far as the records carry it; what they do not is the source's default."""
+    schedule = the(rows, Schedule)
+    return {
+        "id": identity.parse_source_id(str(schedule.source_id)),
+        "name": schedule.name,
+        "description": schedule.description,
+        "type": None,
+        "status": names.JOB_STATUSES_BACK[schedule.status],
+        **_firing(find(rows, Trigger)),
+        "handler_name": schedule.handler_name,
+        "handler_type": schedule.handler_type,
+        "payload": None if schedule.payload is None else jsonb.decode(schedule.payload),
+        "max_retries": schedule.max_retries,
+        "retry_delay_ms": schedule.retry_delay_ms,
+        "timeout_ms": schedule.timeout_ms,
+        "priority": None if schedule.priority is None else names.PRIORITIES_BACK.get(schedule.priority),
+        "concurrency": schedule.max_concurrency or 1,
+        "allow_overlap": schedule.max_concurrency is None,
+        "success_count": 0,
+        "failure_count": 0,
+        "avg_duration_ms": None,
+        "tags": None if schedule.tags is None else list(schedule.tags),
+        "metadata": None if schedule.metadata is None else jsonb.decode(schedule.metadata),
+        "platform_id": platform_of(schedule.tenant_id),
+        "created_by": schedule.created_by,
+        "created_at": naive(schedule.created_at),
+        "updated_at": naive(schedule.updated_at),
+        "completed_at": naive(schedule.completed_at),
+        "cancelled_at": naive(schedule.cancelled_at),
+    }
+
+
+def _firing(trigger: Trigger | None) -> Row:
+    """Return the columns that the trigger carries."""
+    if trigger is None:
+        return dict.fromkeys(("schedule", "next_run", "last_run", "start_date", "end_date", "max_executions")) | {
+            "timezone": names.DEFAULT_ZONE,
+            "executions_count": 0,
+        }
+    spec: dict[str, Any] = {} if trigger.source_spec is None else jsonb.decode(trigger.source_spec)
+    return {
+        "type": spec.get("type", trigger.kind),
+        "schedule": spec.get("schedule") if trigger.cron_expression is None else trigger.cron_expression,
+        "timezone": trigger.timezone or names.DEFAULT_ZONE,
+        "next_run": naive(trigger.next_fire_at),
+        "last_run": naive(trigger.last_fire_at),
+        "start_date": naive(trigger.start_at),
+        "end_date": naive(trigger.end_at),
+        "max_executions": trigger.max_fires,
+        "executions_count": trigger.fire_count,
+    }

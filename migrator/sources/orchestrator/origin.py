@@ -1,0 +1,51 @@
+"""Where rows of source 002 came from; its platforms are tenants."""
+
+from uuid import UUID
+
+from migrator.records.base import Record
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.sources.orchestrator import names
+from migrator.sources.profile import Rejected
+from migrator.sources.rows import Origin, RowContext
+from migrator.sources.shapes import LONGEST_TENANT, indexed
+from migrator.values import identity
+
+
+def origin_of(key: str, platform: str | None, table: str, *, keep_uuid: bool = True) -> Origin:
+    """Return the origin of the row with this id; raises ``Rejected`` for a platform that no tenant can be."""
+    return Origin(names.NAME, table, tenant_of(platform), identity.source_id(key), keep_uuid)
+
+
+def tenant_of(platform: str | None) -> str:
+    """Return the tenant of a platform; null is the global one."""
+    if platform is None:
+        return names.GLOBAL_TENANT
+    if not platform.strip() or platform == names.GLOBAL_TENANT:
+        raise Rejected("no-tenant", "platform_id", "the id of a platform, or null")
+    return indexed(platform, "platform_id", LONGEST_TENANT)
+
+
+def platform_of(tenant: str) -> str | None:
+    """Return the platform of a tenant."""
+    return None if tenant == names.GLOBAL_TENANT else tenant
+
+
+def job_of(context: RowContext, job_id: object) -> tuple[str | None, str]:
+    """Return the platform and the type of the job that an execution names."""
+    job = context.parent(names.JOBS, job_id, "job_id")
+    return job.get("platform_id"), str(job.get("type"))
+
+
+def schedule_id(tenant: str, job_id: str) -> UUID:
+    """Return the id of the schedule of a job."""
+    return _id(Schedule, tenant, names.JOBS, job_id)
+
+
+def run_id(tenant: str, execution_id: str) -> UUID:
+    """Return the id of the run of an execution."""
+    return _id(Run, tenant, names.EXECUTIONS, execution_id)
+
+
+def _id(record: type[Record], tenant: str, table: str, key: str) -> UUID:
+    return identity.row_id(record.table, tenant, table, identity.source_id(key))

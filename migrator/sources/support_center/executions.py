@@ -1,0 +1,124 @@
+"""``scheduled_job_executions`` and ``scheduler_instances``: runs, and the processes that planned them."""
+
+from decimal import Decimal
+from typing import Final
+from uuid import UUID
+
+from migrator import states
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.worker import Worker
+from migrator.sources.durations import duration_of
+from migrator.sources.profile import Decoded, Note, Rejected, Rows
+from migrator.sources.rows import Origin, Row, RowContext, instant, naive, read_row, tenant_of, text_id, the, utc
+from migrator.sources.shapes import choice
+from migrator.sources.support_center import names
+from migrator.sources.support_center.jobs import job_type
+from migrator.sources.support_center.shapes import Instance, JobExecution
+from migrator.values import identity, jsonb
+
+_TOLERANCE_MS: Final = 1_000
+"""The column holds whole seconds, cut or rounded by the driver."""
+_LONGEST_SECONDS: Final = 10**12
+
+
+def decode(row: Row, context: RowContext) -> Decoded:
+    """Return the run; where ``parents`` holds its job, what the scheduler began has the job's type as its cause."""
+    execution = read_row(row, JobExecution)
+    notes: list[Note] = []
+    state = choice(execution.status, names.EXECUTION_STATUSES, "status")
+    if not states.is_terminal(states.RUN, state):
+        notes.append(Note("live-run", "status"))
+    origin = Origin(names.NAME, names.EXECUTIONS, tenant_of(context), str(execution.id))
+    made = instant(execution.started_at, "started_at")
+    finished = utc(execution.completed_at, "completed_at")
+    run = Run(
+        **origin.columns(Run),
+        schedule_id=identity.row_id(Schedule.table, origin.tenant_id, names.JOBS, str(execution.job_id)),
+        cause=choice(execution.triggered_by, names.TRIGGERED_BY, "triggered_by") or _planned(execution, context),
+        state=state,
+        created_at=made,
+        # The source stamps started_at on the insert, before anything has begun.
+        started_at=None if state == "queued" else made,
+        finished_at=finished,
+        duration_ms=duration_of(
+            _milliseconds(execution.duration_seconds),
+            made,
+            finished,
+            column="duration_seconds",
+            tolerance=_TOLERANCE_MS,
+            notes=notes,
+        ),
+        worker_id=text_id(execution.scheduler_instance_id),
+        external_task_id=execution.celery_task_id,
+        result=None if execution.result is None else jsonb.encode(execution.result),
+        error=execution.error_message,
+        error_detail=execution.error_traceback,
+        triggered_by=text_id(execution.triggered_by_user_id),
+    )
+    return Decoded((run,), tuple(notes))
+
+
+def encode(rows: Rows) -> Row:
+    """Return the row as far as the run carries it."""
+    run = the(rows, Run)
+    return {
+        "id": UUID(str(run.source_id)),
+        "job_id": run.schedule_id,
+        "celery_task_id": run.external_task_id,
+        "status": names.EXECUTION_STATUSES_BACK[run.state],
+        "started_at": naive(run.started_at or run.created_at),
+        "completed_at": naive(run.finished_at),
+        "duration_seconds": None if run.duration_ms is None else run.duration_ms // names.MILLISECONDS,
+        "result": None if run.result is None else jsonb.decode(run.result),
+        "error_message": run.error,
+        "error_traceback": run.error_detail,
+        "triggered_by": run.cause if run.cause in ("manual", "api") else names.SCHEDULER,
+        "triggered_by_user_id": None if run.triggered_by is None else UUID(run.triggered_by),
+        "scheduler_instance_id": None if run.worker_id is None else UUID(run.worker_id),
+    }
+
+
+def decode_instance(row: Row, _context: RowContext) -> Decoded:
+    """Return the process as stopped: it is none of ours. Whether it led is residue and a finding; locks tell that."""
+    instance = read_row(row, Instance)
+    notes = (Note("leader-not-carried", "is_leader"),) if instance.is_leader else ()
+    worker = Worker(
+        **Origin(names.NAME, names.INSTANCES, names.WORKERS_TENANT, str(instance.id)).columns(Worker),
+        kind="scheduler",
+        hostname=instance.hostname,
+        pid=instance.pid,
+        version=instance.version,
+        status="stopped",
+        registered_at=utc(instance.started_at, "started_at"),
+        last_heartbeat_at=utc(instance.last_heartbeat, "last_heartbeat"),
+    )
+    return Decoded((worker,), notes)
+
+
+def encode_instance(rows: Rows) -> Row:
+    """Return the row as far as the worker carries it."""
+    worker = the(rows, Worker)
+    return {
+        "id": UUID(str(worker.source_id)),
+        "hostname": worker.hostname,
+        "pid": worker.pid,
+        "is_leader": False,
+        "leader_since": None,
+        "last_heartbeat": naive(worker.last_heartbeat_at),
+        "started_at": naive(worker.registered_at),
+        "version": worker.version,
+    }
+
+
+def _planned(execution: JobExecution, context: RowContext) -> str | None:
+    job = context.parents.get(names.JOBS, {}).get(execution.job_id)
+    return None if job is None else job_type(context, job["job_type_id"])
+
+
+def _milliseconds(seconds: float | Decimal | None) -> int | None:
+    if seconds is None:
+        return None
+    if not -_LONGEST_SECONDS <= seconds <= _LONGEST_SECONDS:
+        raise Rejected("out-of-range", "duration_seconds", f"at most {_LONGEST_SECONDS} seconds")
+    return round(seconds * names.MILLISECONDS)

@@ -1,0 +1,122 @@
+"""``scheduled_jobs`` and ``scheduler_job_types``: a schedule and its trigger; the types are the trigger's kind."""
+
+from typing import Any
+from uuid import UUID
+
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.sources.profile import Decoded, Note, Rejected, Rows
+from migrator.sources.rows import Origin, Row, RowContext, find, naive, read_row, tenant_of, text_id, the, utc
+from migrator.sources.shapes import choice, indexed, unknown_value
+from migrator.sources.support_center import names
+from migrator.sources.support_center.schedule_config import cron_of, interval_of
+from migrator.sources.support_center.shapes import JobType, ScheduledJob
+from migrator.values import jsonb
+
+
+def decode(row: Row, context: RowContext) -> Decoded:
+    """Return the schedule and, where one can be formed, its trigger. Its task function gives handler and queue."""
+    job = read_row(row, ScheduledJob)
+    function = context.parent(names.TASK_FUNCTIONS, job.task_function_id, "task_function_id")
+    origin = Origin(names.NAME, names.JOBS, tenant_of(context), str(job.id))
+    notes: list[Note] = []
+    trigger = _trigger(job, origin, context, notes)
+    schedule = Schedule(
+        **origin.columns(Schedule),
+        name=indexed(job.name, "name"),
+        description=job.description,
+        enabled=job.is_enabled,
+        status=status_of(job),
+        handler_name=function["name"],
+        handler_type=choice(str(function["handler_type"]), names.HANDLER_TYPES, "task_function_id"),
+        queue=function["queue"],
+        payload=None if job.task_args is None else jsonb.encode(job.task_args),
+        max_retries=job.retry_count,
+        retry_delay_ms=job.retry_delay_seconds * names.MILLISECONDS,
+        retry_strategy="fixed",
+        timeout_ms=job.timeout_seconds * names.MILLISECONDS,
+        max_concurrency=job.max_instances,
+        created_at=utc(job.created_at, "created_at"),
+        created_by=text_id(job.created_by),
+        updated_at=utc(job.updated_at, "updated_at"),
+        updated_by=text_id(job.updated_by),
+    )
+    return Decoded((schedule,) if trigger is None else (schedule, trigger), tuple(notes))
+
+
+def status_of(job: ScheduledJob) -> str:
+    """Return the status of the schedule: paused, else by its last execution, else scheduled."""
+    last = "success" if job.last_status is None else job.last_status
+    status = choice(last, names.LAST_STATUSES, "last_status")
+    return "paused" if job.is_paused else status
+
+
+def job_type(context: RowContext, key: int) -> str:
+    """Return interval or cron: the seeded types, or those of ``parents`` where the table is given."""
+    given = context.parents.get(names.JOB_TYPES)
+    name = names.SEEDED_JOB_TYPES.get(key) if given is None else given.get(key, {}).get("name")
+    if name is None:
+        raise Rejected("orphan", "job_type_id", f"the key of a row of {names.JOB_TYPES}")
+    if name not in (names.INTERVAL, names.CRON):
+        raise unknown_value("job_type_id", (names.INTERVAL, names.CRON))
+    return str(name)
+
+
+def _trigger(job: ScheduledJob, origin: Origin, context: RowContext, notes: list[Note]) -> Trigger | None:
+    if job_type(context, job.job_type_id) == names.INTERVAL:
+        cause: dict[str, Any] | None = interval_of(job.schedule_config, "schedule_config", notes)
+    else:
+        cause = cron_of(job.schedule_config, "schedule_config", context, notes)
+    if cause is None:
+        return None
+    return Trigger(
+        **origin.columns(Trigger),
+        schedule_id=origin.key(Schedule),
+        misfire_grace_ms=names.MISFIRE_GRACE_MS,
+        enabled=job.is_enabled,
+        next_fire_at=utc(job.next_run_time, "next_run_time"),
+        last_fire_at=utc(job.last_run_time, "last_run_time"),
+        source_spec=jsonb.encode(job.schedule_config),
+        **cause,
+    )
+
+
+def encode(rows: Rows) -> Row:
+    """Return the row as far as the records carry it; keys of function and type, and ``last_status``, are residue."""
+    schedule, trigger = the(rows, Schedule), find(rows, Trigger)
+    spec = None if trigger is None or trigger.source_spec is None else jsonb.decode(trigger.source_spec)
+    return {
+        "id": UUID(str(schedule.source_id)),
+        "name": schedule.name,
+        "description": schedule.description,
+        "schedule_config": spec,
+        "task_args": None if schedule.payload is None else jsonb.decode(schedule.payload),
+        "max_instances": schedule.max_concurrency,
+        "timeout_seconds": _seconds(schedule.timeout_ms),
+        "retry_count": schedule.max_retries,
+        "retry_delay_seconds": _seconds(schedule.retry_delay_ms),
+        "is_enabled": schedule.enabled,
+        "is_paused": schedule.status == "paused",
+        "next_run_time": None if trigger is None else naive(trigger.next_fire_at),
+        "last_run_time": None if trigger is None else naive(trigger.last_fire_at),
+        "last_status": "running" if schedule.status == "running" else None,
+        "created_by": None if schedule.created_by is None else UUID(schedule.created_by),
+        "updated_by": None if schedule.updated_by is None else UUID(schedule.updated_by),
+        "created_at": naive(schedule.created_at),
+        "updated_at": naive(schedule.updated_at),
+    }
+
+
+def decode_type(row: Row, _context: RowContext) -> Decoded:
+    """Return no record: the CHECK on a trigger's kind is what is left of the types. Its texts are noted as dropped."""
+    kind = read_row(row, JobType)
+    if kind.name not in (names.INTERVAL, names.CRON):
+        raise unknown_value("name", (names.INTERVAL, names.CRON))
+    dropped = [Note("dropped-text", "display_name")]
+    if kind.description is not None:
+        dropped.append(Note("dropped-text", "description"))
+    return Decoded((), tuple(dropped))
+
+
+def _seconds(milliseconds: int | None) -> int | None:
+    return None if milliseconds is None else milliseconds // names.MILLISECONDS
