@@ -34,5 +34,6 @@ PROFILE = Profile(
         own.WORKERS,
         locks.COLLECTION,
         audit.COLLECTION,
+        own.HANDLERS,
     ),
 )

@@ -1,7 +1,8 @@
 """Fields in our own documented shape: camelCase of the columns, BSON dates, references as the text of an ``_id``.
 
-No public source describes MongoDB collections ``triggers``, ``workers`` or ``execution_logs``, nor what our own store
-adds to schedules and runs; so the shape is ours, and reading and writing follow from the record's declaration alone.
+No public source describes MongoDB collections ``triggers``, ``workers``, ``execution_logs`` or ``handlers``, nor what
+our own store adds to schedules, runs and work items; so the shape is ours, and reading and writing follow from the
+record's declaration alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from migrator.values.times import to_bson
 
 _WHOLE: Final = {"int2": 15, "int4": 31, "int8": 63}
 
-_INDEXED: Final = frozenset({"trace_id", "dedupe_key"})
+_INDEXED: Final = frozenset({"trace_id", "dedupe_key", "name"})
 """Texts that the target indexes, besides those in lists."""
 
 _REFERENCES: Final[Mapping[str, Callable[[str, str], UUID]]] = {

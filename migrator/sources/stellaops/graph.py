@@ -1,4 +1,8 @@
-"""``graph_jobs`` and ``graph_job_events``: the document is the payload, the columns are derived from it."""
+"""``graph_jobs`` and ``graph_job_events``: the document is the payload, the columns are derived from it.
+
+Our own store is given columns and a payload that need not be a document of the source. What is none (it has no ``_id``)
+it writes in a shape of its own (``graph_own``).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +25,7 @@ from migrator.sources.profile import (
     Rows,
 )
 from migrator.sources.shapes import Moment, Shape, known_paths, read, required, text, unknown_value
-from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.stellaops import graph_own, ids, measures, names
 from migrator.values import identity, jsonb
 
 EVENTS_SOURCE = names.source(names.GRAPH_JOB_EVENTS)
@@ -84,6 +88,8 @@ def decode_job(document: Document, context: Context) -> Decoded:
     """Return the row of a job; its payload is the document as plain JSON."""
     if "_id" not in document:
         raise Rejected("missing-field", "_id", "a value")
+    if graph_own.is_job(document):
+        return graph_own.decode_job(document, context)
     found = read(document, Job)
     notes: list[Note] = []
     tenant = ids.tenant_of(found.tenant_id, context, notes)
@@ -129,6 +135,10 @@ def _kind(found: Job, source_id: str) -> str:
 
 def decode_event(document: Document, context: Context) -> Decoded:
     """Return the row of an event; it refers to the job inside it."""
+    if "_id" not in document:
+        raise Rejected("missing-field", "_id", "a value")
+    if graph_own.is_event(document):
+        return graph_own.decode_event(document, context)
     found = read(document, EventDocument)
     notes: list[Note] = []
     tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id), context, notes, path="tenant")
@@ -149,18 +159,25 @@ def decode_event(document: Document, context: Context) -> Decoded:
 
 def encode_job(rows: Rows) -> Document:
     """Return the document of a job."""
-    return _document(rows, _job)
+    document = _document(rows, _job)
+    return document if _is_source_s(document) else graph_own.encode_job(rows)
 
 
 def encode_event(rows: Rows) -> Document:
     """Return the document of an event."""
-    return _document(rows, _event)
+    document = _document(rows, _event)
+    return document if _is_source_s(document) else graph_own.encode_event(rows)
+
+
+def _is_source_s(document: object) -> bool:
+    return isinstance(document, dict) and "_id" in document
 
 
 def _document(rows: Rows, read_back: Callable[[bytes], Any]) -> Document:
     row: Any = rows[0]
     document: Document = read_back(row.payload)
-    document.pop(RESIDUE_KEY, None)
+    if isinstance(document, dict):
+        document.pop(RESIDUE_KEY, None)
     return document
 
 
@@ -179,6 +196,8 @@ _KIND = {
     ]
 }
 
+_CHANGED = {"$ifNull": ["$completedAt", "$startedAt", "$createdAt"]}
+
 JOBS = Collection(
     name=names.GRAPH_JOBS,
     tables=(GraphJob,),
@@ -188,16 +207,21 @@ JOBS = Collection(
     measures=(
         measures.coded("status", "$status", {"cancelled": "canceled"}, _CODES),
         Measure(
-            name="type", kind="group", expression=_KIND, sql="CASE type WHEN 0 THEN 'build' WHEN 1 THEN 'overlay' END"
+            name="type",
+            kind="group",
+            expression=graph_own.either("$type", _KIND),
+            sql="CASE type WHEN 0 THEN 'build' WHEN 1 THEN 'overlay' END",
         ),
-        measures.total("payload.attempts", "payload", field="$attempts"),
+        measures.total("payload.attempts", "payload", field=graph_own.either("$payload.attempts", "$attempts")),
         measures.span("createdAt", "created_at"),
-        measures.span("updatedAt", "updated_at", field={"$ifNull": ["$completedAt", "$startedAt", "$createdAt"]}),
+        measures.span("updatedAt", "updated_at", field=graph_own.either("$updatedAt", _CHANGED)),
     ),
     attach=attach_payload,
     residue=residue_of_payload,
-    known=known_paths(Job),
+    known=known_paths(Job) | graph_own.JOB_FIELDS,
 )
+
+_EVENT_STATUS = graph_own.either_event("$status", "$payload.status")
 
 EVENTS = Collection(
     name=names.GRAPH_JOB_EVENTS,
@@ -208,10 +232,10 @@ EVENTS = Collection(
     after=(names.GRAPH_JOBS,),
     tenant_expression=measures.tenant("$tenantId", field="$tenant"),
     measures=(
-        measures.coded("status", "$payload.status", {"cancelled": "canceled"}, _CODES),
-        measures.span("ts", "created_at"),
+        measures.coded("status", _EVENT_STATUS, {"cancelled": "canceled"}, _CODES),
+        measures.span("ts", "created_at", field=graph_own.either_event("$createdAt", "$ts")),
     ),
     attach=attach_payload,
     residue=residue_of_payload,
-    known=known_paths(EventDocument),
+    known=known_paths(EventDocument) | graph_own.EVENT_FIELDS,
 )

@@ -22,7 +22,7 @@ def tenant(*fallbacks: str, field: str = "$tenantId") -> Any:  # noqa: ANN401 - 
     return expression
 
 
-def words(field: str, spellings: Mapping[str, str]) -> Any:  # noqa: ANN401 - a MongoDB expression
+def words(field: Any, spellings: Mapping[str, str]) -> Any:  # noqa: ANN401 - MongoDB expressions
     """Return the expression of a word, older spellings replaced."""
     branches = [{"case": {"$eq": [field, old]}, "then": new} for old, new in spellings.items()]
     return {"$switch": {"branches": branches, "default": field}} if branches else field
@@ -42,7 +42,7 @@ def free_words(column: str, field: str, spellings: Mapping[str, str] | None = No
     return Measure(name=column, kind="group", expression=expression, sql=column)
 
 
-def coded(column: str, field: str, spellings: Mapping[str, str], codes: Mapping[int, str]) -> Measure:
+def coded(column: str, field: Any, spellings: Mapping[str, str], codes: Mapping[int, str]) -> Measure:  # noqa: ANN401 - a MongoDB expression
     """Count documents by tenant and word, where the column holds a code for it."""
     cases = " ".join(f"WHEN {code} THEN '{word}'" for code, word in codes.items())
     return Measure(name=column, kind="group", expression=words(field, spellings), sql=f"CASE {column} {cases} END")

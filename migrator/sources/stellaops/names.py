@@ -25,6 +25,7 @@ LOCKS = "locks"
 TRIGGERS = "triggers"
 WORKERS = "workers"
 EXECUTION_LOGS = "execution_logs"
+HANDLERS = "handlers"
 
 SCHEDULE_VERSION = "scheduler.schedule@1"
 RUN_VERSION = "scheduler.run@1"
@@ -42,6 +43,9 @@ RUN_PREFIX = "run_"
 TRIGGER_PREFIX = "trg_"
 GRAPH_BUILD_PREFIX = "gbj_"
 GRAPH_OVERLAY_PREFIX = "goj_"
+
+POLICY_ITEM_PREFIX = "pwi_"
+"""Of work items that our own store makes: the source's own begin with ``prj_``."""
 
 CRON_DIALECT = "cronos"
 """The product evaluates its cron texts with the C# library Cronos."""

@@ -1,4 +1,4 @@
-"""``triggers``, ``workers`` and ``execution_logs``: collections that only our own store writes."""
+"""``triggers``, ``workers``, ``execution_logs`` and ``handlers``: collections that only our own store writes."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -7,6 +7,7 @@ from typing import Any
 from migrator import states
 from migrator.records.base import SourcedRecord
 from migrator.records.execution_log import ExecutionLog
+from migrator.records.handler import Handler
 from migrator.records.residue import attach_extra, residue_of
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
@@ -182,6 +183,27 @@ _EXECUTION_LOGS = OwnCollection(
     needed=("loggedAt", "level"),
 )
 
+_HANDLERS = OwnCollection(
+    names.HANDLERS,
+    Handler,
+    OwnFields(
+        Handler,
+        (
+            "name",
+            "handler_path",
+            "handler_type",
+            "queue",
+            "default_timeout_ms",
+            "is_active",
+            "is_system",
+            "idempotent",
+        ),
+        words={"handler_type": _words(states.HANDLER_TYPES)},
+    ),
+    needed=("name", "handlerType"),
+    defaults={"isSystem": False, "idempotent": False},
+)
+
 TRIGGERS = Collection(
     name=names.TRIGGERS,
     tables=(Trigger,),
@@ -231,4 +253,17 @@ EXECUTION_LOGS = Collection(
     residue=residue_of,
     reference_paths=frozenset({"runId", "scheduleId"}),
     known=_EXECUTION_LOGS.known,
+)
+
+HANDLERS = Collection(
+    name=names.HANDLERS,
+    tables=(Handler,),
+    decode=_HANDLERS.decode,
+    encode=_HANDLERS.encode,
+    tenant_expression=measures.tenant(),
+    measures=(measures.states("handler_type", "$handlerType"), measures.flag("is_active", "$isActive", default=True)),
+    attach=attach_extra,
+    residue=residue_of,
+    unique=(("tenant_id", "name"),),
+    known=_HANDLERS.known,
 )

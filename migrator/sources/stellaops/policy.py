@@ -1,7 +1,8 @@
 """``policy_runs`` (status documents, in two spellings) and ``policy_jobs`` (work items): two sources of one table.
 
-Both stay rows of their own. ``policy_runs`` is the first named of the two, so its ids keep their UUIDs. Of a status
-document determinismHash, errorCode, traceId and explainUri have no column.
+Both stay rows of their own. ``policy_runs`` is the first named of the two, so its ids keep their UUIDs; of work items
+only those that our own store makes do, whose ids have a prefix that the source does not use. Of a status document
+determinismHash, errorCode, traceId and explainUri have no column.
 """
 
 from typing import Any
@@ -12,6 +13,7 @@ from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import choice, filled, indexed, keys, known_paths, plain, read, text
 from migrator.sources.stellaops import ids, measures, names, policy_snake
+from migrator.sources.stellaops.columns import OwnFields
 from migrator.sources.stellaops.policy_shapes import Inputs, JobDocument, SnakeDocument, Stats, StatusDocument
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -21,6 +23,9 @@ JOBS_SOURCE = names.source(names.POLICY_JOBS)
 
 _STATUS_NAMES, _JOB_NAMES = keys(StatusDocument), keys(JobDocument)
 _inputs, _stats = reader(Inputs), reader(Stats)
+
+OWN = OwnFields(PolicyJob, ("stats", "started_at"))
+"""What our own store adds to a work item, so that one document can hold every column."""
 
 
 def decode_run(document: Document, context: Context) -> Decoded:
@@ -53,8 +58,9 @@ def decode_job(document: Document, context: Context) -> Decoded:
     ids.compare_ids(found.key, found.id, notes)
     columns = common(found, document, context, notes, version=names.POLICY_JOB_VERSION)
     tenant, source_id = columns["tenant_id"], columns["source_id"]
+    is_own = source_id.startswith(names.POLICY_ITEM_PREFIX)
     columns |= {
-        "id": identity.row_id("policy_jobs", tenant, names.POLICY_JOBS, source_id, keep_uuid=False),
+        "id": identity.row_id("policy_jobs", tenant, names.POLICY_JOBS, source_id, keep_uuid=is_own),
         "source": JOBS_SOURCE,
         "attempt_count": found.attempt_count,
         "last_attempt_at": found.last_attempt_at,
@@ -69,6 +75,8 @@ def decode_job(document: Document, context: Context) -> Decoded:
         "created_at": found.created_at,
         "updated_at": found.updated_at,
     }
+    if is_own:
+        columns |= OWN.decode(document, tenant)
     return Decoded((PolicyJob(**columns),), tuple(notes))
 
 
@@ -143,7 +151,7 @@ def encode_job(rows: Rows) -> Document:
     """Return the work item of a row."""
     row: Any = rows[0]
     key, own_id = ids.keys_of(row.source_id)
-    return filled(
+    document = filled(
         _JOB_NAMES,
         (
             key,
@@ -178,6 +186,9 @@ def encode_job(rows: Rows) -> Document:
             _time(row.cancelled_at),
         ),
     )
+    if row.source_id.startswith(names.POLICY_ITEM_PREFIX):
+        document.update(OWN.encode(row))
+    return document
 
 
 _SPELLINGS = {"cancelled": "canceled"}
@@ -230,5 +241,5 @@ JOBS = Collection(
     attach=attach_extra,
     residue=residue_of,
     unique=(("tenant_id", "source", "run_id"),),
-    known=known_paths(JobDocument),
+    known=known_paths(JobDocument) | OWN.keys,
 )

@@ -36,7 +36,7 @@ def test_what_the_target_keeps_unique_is_said(collection: Collection) -> None:
         if isinstance(one, UniqueConstraint) or (isinstance(one, Index) and one.unique):
             found.add(tuple(column.name for column in one.columns))
     # The names of schedules are unique among rows born here only.
-    assert set(collection.unique) == found - {("tenant_id", "name")}
+    assert set(collection.unique) == found - ({("tenant_id", "name")} if collection.name == "schedules" else set())
 
 
 def test_a_collection_comes_after_those_it_refers_to(collection: Collection) -> None:
