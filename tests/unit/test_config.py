@@ -50,6 +50,7 @@ def written(tmp_path: Path, text: str) -> str:
 # The example
 
 
+@pytest.mark.proves("0-T2.10.3")
 def test_every_key_is_in_the_example_and_every_key_of_the_example_exists() -> None:
     assert {section: tuple(keys) for section, keys in example().items()} == known_keys()
 
@@ -79,6 +80,7 @@ def test_every_key_of_the_example_has_a_comment() -> None:
     assert silent == []
 
 
+@pytest.mark.proves("0-T2.10.3")
 def test_every_key_is_read_somewhere() -> None:
     """A documented key that nothing reads would be a promise."""
     read = {
