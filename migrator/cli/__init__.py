@@ -1,5 +1,6 @@
 """The command line: one module per command, loaded only when it is called, so that ``--help`` stays quick."""
 
+import difflib
 import importlib
 
 import click
@@ -33,6 +34,16 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(f"migrator.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; of a name that does not exist, say which one is nearest."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(COMMANDS))}"
+            raise click.UsageError(f"no command {args[0]}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
         """List the commands without importing them."""
