@@ -13,7 +13,7 @@ from migrator.config import Settings
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.closing import close_links, settle_duplicates
+from migrator.pipeline.closing import close_links, refresh_statistics, settle_duplicates
 from migrator.pipeline.copy import copy_chunk
 from migrator.pipeline.derived import write_derived
 from migrator.pipeline.executors import executor, submit, workers
@@ -126,9 +126,8 @@ def _close(sessions: Sessions, plan: Plan) -> None:
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
     deferred.restore(sessions.settings, workers(sessions.settings.copy))
+    refresh_statistics(sessions, plan)
     ledger.set_plan_state(target, plan.id, "complete")
-    for table in sorted({record.table for one in sessions.profile.collections for record in one.tables}):
-        target.execute(f"ANALYZE scheduler.{table}")
 
 
 def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:

@@ -83,6 +83,20 @@ def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> int:
     return changed
 
 
+def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
+    """Let the planner know the tables that this plan has written to.
+
+    Not their jsonb columns: no query of the store looks into them, and reading them is most of the work.
+    """
+    written = ledger.written_tables(sessions.target, plan.id)
+    for record in {record for one in sessions.profile.collections for record in one.tables if record.table in written}:
+        sessions.target.execute(
+            sql.SQL("ANALYZE {} ({})").format(
+                table_name(record.table), sql.SQL(", ").join(map(sql.Identifier, codec(record).plain))
+            )
+        )
+
+
 class _Contest:
     """One collection's contested keys."""
 

@@ -80,7 +80,7 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
             return ChunkDone(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
         signals.passed(signals.AFTER_CHUNK_BEGUN)
         lookup = _lookup(job, sessions, collection, mode)
-        tally, digest = _Tally(), hashlib.blake2b(digest_size=32)
+        tally, digest = _Tally(), hashlib.sha256()
         tally.known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         store = _nothing if job.dry_run else _append if mode == "direct" else _merge
         for batch in raw_batches(

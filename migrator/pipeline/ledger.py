@@ -201,6 +201,16 @@ def set_aside(connection: Connection, plan: Plan, collection: str, documents: Se
         )
 
 
+def written_tables(connection: Connection, plan: UUID) -> set[str]:
+    """Return the tables in which a plan has written rows."""
+    rows = connection.execute(
+        "SELECT DISTINCT counts.key FROM migration.chunks, jsonb_each_text(written) AS counts"
+        " WHERE plan_id = %s AND counts.value::bigint > 0",
+        (plan,),
+    )
+    return {row[0] for row in rows}
+
+
 def copied_collections(connection: Connection) -> set[str]:
     """Return the collections of which some plan has done every chunk."""
     rows = connection.execute(
