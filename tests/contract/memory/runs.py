@@ -1,0 +1,196 @@
+"""Runs and their summaries in the model."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from migrator import states
+from migrator.errors import ConflictError
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.run import Run
+from migrator.records.run_summary import RunSummary
+from migrator.records.schedule import Schedule
+from migrator.store import lives, rules
+from migrator.store.ports import RunPage, RunQuery
+from migrator.values import jsonb
+from tests.contract.memory.schedules import between
+from tests.contract.memory.table import Table, newest_first
+
+newest = newest_first("created_at")
+
+
+class MemoryRunSummaries(Table[RunSummary]):
+    """``ports.RunSummaries``."""
+
+    def get(self, schedule_id: UUID) -> RunSummary | None:
+        return next((row for row in self._all() if row.schedule_id == schedule_id), None)
+
+    def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
+        rules.page(recent)
+        rules.own(self._tenant, self._tenant)
+        runs = [run for run in self._tables[Run].values() if run.schedule_id == schedule_id]
+        runs = sorted((run for run in runs if run.tenant_id == self._tenant), key=newest)
+        if not runs:
+            self._require(Schedule, schedule_id, shared=True)
+        last_number = self.take_number(schedule_id, 0)
+        totals: Counter[str] = Counter()
+        for run in runs:
+            stats: Any = {} if run.stats is None else jsonb.decode(run.stats)
+            if isinstance(stats, dict):
+                totals.update({name: lives.whole(stats.get(name)) for name in lives.TOTALS})
+        stored = self.get(schedule_id)
+        assert stored is not None
+        summary = lives.summary(
+            stored.id,
+            self._tenant,
+            schedule_id,
+            counts=Counter(run.state for run in runs),
+            totals=totals,
+            newest=runs[:recent],
+            last_number=last_number,
+            now=self._now,
+        )
+        return self._replace(summary, stored)
+
+    def take_number(self, schedule_id: UUID, count: int = 1) -> int:
+        """Return the highest run number after taking ``count``; makes the summary where there is none."""
+        numbers = [run.run_number or 0 for run in self._tables[Run].values() if run.schedule_id == schedule_id]
+        stored = self.get(schedule_id)
+        counters: Any = {} if stored is None or stored.counters is None else jsonb.decode(stored.counters)
+        number = max(int(counters.get(lives.LAST_NUMBER) or 0), *numbers, 0) + count
+        counted = jsonb.encode(counters | {lives.LAST_NUMBER: number})
+        if stored is None:
+            identity = lives.summary_id(self._tenant, schedule_id)
+            self._insert(
+                RunSummary(
+                    id=identity,
+                    tenant_id=self._tenant,
+                    schedule_id=schedule_id,
+                    updated_at=self._now,
+                    counters=counted,
+                )
+            )
+        else:
+            self._rows[stored.id] = msgspec.structs.replace(stored, counters=counted)
+        return number
+
+
+class MemoryRuns(Table[Run]):
+    """``ports.Runs``."""
+
+    def get(self, run_id: UUID) -> Run | None:
+        return self._visible(run_id)
+
+    def list(self, query: RunQuery) -> RunPage:
+        rules.page(query.limit)
+        rules.known("run state", states.RUN, query.states)
+        found = sorted((run for run in self._all() if self._passes(run, query)), key=newest)
+        page = tuple(found[: query.limit])
+        more = len(found) > query.limit
+        return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
+
+    def create(self, run: Run) -> Run:
+        run = rules.written(run, self._tenant)
+        owner = self._require_of_run(run)
+        if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
+            run = msgspec.structs.replace(run, attempt=1)
+        if run.id in self._rows:
+            raise ConflictError("the id is taken")
+        self._free(run)
+        number = None
+        if run.schedule_id is not None and owner == self._tenant:
+            summaries = MemoryRunSummaries(RunSummary, self._tables, self._tenant, self._now)
+            number = summaries.take_number(run.schedule_id)
+        return self._insert(
+            msgspec.structs.replace(run, run_number=number, updated_at=run.updated_at or self._now),
+        )
+
+    def update(self, run: Run, expected: str) -> bool:
+        run = rules.written(run, self._tenant)
+        lives.may_update(expected, run.state)
+        stored = self._own(run.id)
+        if stored is None or stored.state != expected:
+            return False
+        self._require_of_run(run, stored)
+        advanced = lives.advanced_run(stored, rules.precise(run, stored), self._now)
+        self._free(advanced)
+        self._replace(advanced, stored)
+        return True
+
+    def pending(self, limit: int) -> Sequence[Run]:
+        rules.page(limit)
+        found = [run for run in self._all() if run.state in {"planning", "queued"}]
+        return sorted(found, key=lambda run: (run.created_at, run.id))[:limit]
+
+    def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
+        rules.page(limit)
+        return sorted((run for run in self._all() if run.schedule_id == schedule_id), key=newest)[:limit]
+
+    def cancel(self, run_id: UUID, reason: str) -> Run | None:
+        stored = self._own(run_id)
+        if stored is None or states.is_terminal(states.RUN, stored.state):
+            return None
+        cancelled = rules.written(lives.cancelled_run(stored, reason, self._now), self._tenant)
+        return self._replace(cancelled, stored)
+
+    def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
+        runs = [run.id for run in self._all() if run.schedule_id == schedule_id]
+        return sum(self.cancel(run_id, reason) is not None for run_id in runs)
+
+    def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
+        rules.page(limit, keep)
+        runs = sorted(self._all(), key=newest)
+        places: Counter[UUID | None] = Counter()
+        found = []
+        for run in runs:
+            places[run.schedule_id] += 1
+            old = places[run.schedule_id] > keep and run.created_at < before
+            if old and states.is_terminal(states.RUN, run.state):
+                found.append(run)
+        return sorted(found, key=lambda run: (run.created_at, run.id))[:limit]
+
+    def remove(self, run_ids: Sequence[UUID]) -> int:
+        ended = {run.id for run in self._all() if states.is_terminal(states.RUN, run.state)} & set(run_ids)
+        for run_id in ended:
+            del self._rows[run_id]
+        for line in list(self._tables[ExecutionLog].values()):
+            if line.run_id in ended:
+                del self._tables[ExecutionLog][line.id]
+        for snapshot in list(self._tables[ImpactSnapshot].values()):
+            if snapshot.run_id in ended:
+                self._tables[ImpactSnapshot][snapshot.id] = msgspec.structs.replace(snapshot, run_id=None)
+        for run in list(self._rows.values()):
+            if run.retry_of in ended:
+                self._rows[run.id] = msgspec.structs.replace(run, retry_of=None)
+        return len(ended)
+
+    def _free(self, run: Run) -> None:
+        if run.trigger_id is None:
+            return
+        for other in self._rows.values():
+            if other.trigger_id != run.trigger_id or other.id == run.id:
+                continue
+            slot = None not in {run.scheduled_at, run.attempt}
+            if slot and (other.scheduled_at, other.attempt) == (run.scheduled_at, run.attempt):
+                raise ConflictError("the slot of the trigger is taken")
+            if run.dedupe_key is not None and other.dedupe_key == run.dedupe_key:
+                raise ConflictError("the trigger ran for this dedupe key already")
+
+    @staticmethod
+    def _passes(run: Run, query: RunQuery) -> bool:
+        after = True
+        if query.cursor is not None:
+            at, last = query.cursor
+            after = run.created_at < at or (run.created_at == at and run.id > last)
+        return (
+            after
+            and (query.schedule_id is None or run.schedule_id == query.schedule_id)
+            and (not query.states or run.state in query.states)
+            and between(run.created_at, query.created_after, query.created_before)
+            and (query.trace_id is None or run.trace_id == query.trace_id)
+        )

@@ -1,0 +1,88 @@
+"""A scheduler's data in memory: the ports read literally, over dictionaries, one session at a time.
+
+It has the repositories; what crosses tenants (``store.work``) it has not.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import RLock
+from typing import Literal
+
+from migrator import records
+from migrator.errors import UsageError
+from migrator.records.audit import AuditEntry
+from migrator.records.base import Record
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.graph_job import GraphJob
+from migrator.records.handler import Handler
+from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.policy_job import PolicyJob
+from migrator.records.run import Run
+from migrator.records.run_summary import RunSummary
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.store import rules
+from tests.contract.memory.jobs import MemoryGraphJobs, MemoryPolicyJobs
+from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
+from tests.contract.memory.schedules import MemorySchedules, MemoryTriggers
+from tests.contract.memory.table import Tables
+from tests.contract.memory.trails import MemoryAudit, MemoryExecutionLogs, MemoryHandlers, MemoryImpactSnapshots
+
+
+class MemorySession:
+    """One transaction of one tenant (``ports.Session``), on tables of its own."""
+
+    def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
+        self.tenant, self.now = tenant, now
+        self.schedules = MemorySchedules(Schedule, tables, tenant, now)
+        self.triggers = MemoryTriggers(Trigger, tables, tenant, now)
+        self.runs = MemoryRuns(Run, tables, tenant, now)
+        self.graph_jobs = MemoryGraphJobs(GraphJob, tables, tenant, now)
+        self.policy_jobs = MemoryPolicyJobs(PolicyJob, tables, tenant, now)
+        self.impact_snapshots = MemoryImpactSnapshots(ImpactSnapshot, tables, tenant, now)
+        self.execution_logs = MemoryExecutionLogs(ExecutionLog, tables, tenant, now)
+        self.run_summaries = MemoryRunSummaries(RunSummary, tables, tenant, now)
+        self.audit = MemoryAudit(AuditEntry, tables, tenant, now)
+        self.handlers = MemoryHandlers(Handler, tables, tenant, now)
+
+
+class MemoryStore:
+    """``ports.Store`` over dictionaries; a second session waits for the first, in one thread it is an error."""
+
+    backend: Literal["memory"] = "memory"
+
+    def __init__(self) -> None:
+        self._tables: Tables = {record: {} for record in records.ALL}
+        self._lock, self._open = RLock(), False
+
+    @contextmanager
+    def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MemorySession]:
+        if not tenant or "\0" in tenant:
+            raise UsageError("a session needs a tenant")
+        if now is not None and now.tzinfo is None:
+            raise UsageError("the time of a session names no time zone")
+        with self._lock:
+            assert not self._open, "the model has one session at a time"
+            tables: Tables = {record: dict(rows) for record, rows in self._tables.items()}
+            self._open = True
+            try:
+                yield MemorySession(tables, tenant, self.now() if now is None else rules.milliseconds(now))
+                self._tables = tables
+            finally:
+                self._open = False
+
+    def plant(self, *rows: Record) -> None:
+        """Put rows there that no session may write: those of ``*``, and migrated ones."""
+        with self._lock:
+            for row in rows:
+                self._tables[type(row)][row.id] = row  # type: ignore[attr-defined] # every table has an id
+
+    def now(self) -> datetime:
+        return rules.milliseconds(datetime.now(UTC))
+
+    def ping(self) -> timedelta:
+        return timedelta(0)
+
+    def close(self) -> None:
+        pass
