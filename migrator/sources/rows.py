@@ -54,7 +54,7 @@ class RowContext(msgspec.Struct, frozen=True, kw_only=True):
     constant_cron_as_interval: bool = False
     """Turn a cron line whose fires are evenly spaced into an interval; the minute at which it fires is lost."""
     as_of: datetime | None = None
-    """Cron triggers whose source stores no usable next run get their first fire after this (aware); None: none."""
+    """Triggers whose source stores no usable next run get their first fire after this (aware); None: none."""
     parents: Mapping[str, Mapping[Any, Mapping[str, Any]]] = {}
     """Table → primary key → row, for what a row inherits from the one it refers to."""
     repeated: frozenset[UUID] = frozenset()

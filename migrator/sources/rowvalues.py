@@ -16,16 +16,14 @@ from bson.int64 import Int64
 
 from migrator.sources.profile import Document, Rejected
 
-_NAIVE: Final = 128
-_AWARE: Final = 129
-_NUMERIC: Final = 130
-_INTEGER: Final = 131
+_TIME: Final = 128
+_NUMERIC: Final = 129
+_INTEGER: Final = 130
 _INT64: Final = 2**63
 
 _READERS: Final[dict[int, Callable[[bytes], object]]] = {
     UUID_SUBTYPE: lambda content: UUID(bytes=content),
-    _NAIVE: lambda content: datetime.fromisoformat(content.decode()),
-    _AWARE: lambda content: datetime.fromisoformat(content.decode()),
+    _TIME: lambda content: datetime.fromisoformat(content.decode()),
     _NUMERIC: lambda content: Decimal(content.decode()),
     _INTEGER: int,
 }
@@ -65,12 +63,12 @@ def _write(value: Any, column: str) -> Any:  # noqa: ANN401 - any value of a row
 
 
 def _write_time(value: datetime, column: str) -> Binary:
-    if value.tzinfo is None:
-        return Binary(value.isoformat().encode(), _NAIVE)
+    """Return the text of a time; an aware one names UTC, a naive one no offset."""
     try:
-        return Binary(value.astimezone(UTC).isoformat().encode(), _AWARE)
+        written = value if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:
         raise Rejected("bad-date", column, "a time in the years 1 to 9999") from None
+    return Binary(written.isoformat().encode(), _TIME)
 
 
 def _read(value: Any) -> Any:  # noqa: ANN401 - any BSON value

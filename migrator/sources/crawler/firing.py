@@ -5,7 +5,6 @@ exactly what the migration made of it is given its line back, unless both fire a
 was set by somebody, and wins over the line, as in the source.
 """
 
-from datetime import datetime
 from typing import Any, Final
 
 from migrator import cron
@@ -15,13 +14,13 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import Job
+from migrator.sources.firstfire import next_fire_of
 from migrator.sources.profile import Note, Rejected
 from migrator.sources.rows import Origin, RowContext, utc
 from migrator.sources.shapes import choice
 from migrator.values import jsonb
 
 _SPEC: Final = ("schedule_time", "interval_minutes", "interval_type")
-_LIVE: Final = ("pending", "scheduled")
 _HOUR, _DAY = 60, 1440  # minutes
 
 
@@ -47,65 +46,68 @@ def trigger_of(job: Job, origin: Origin, status: str, context: RowContext, notes
 def _cause(job: Job, status: str, context: RowContext, notes: list[Note]) -> dict[str, Any] | None:
     """Return the columns of the trigger's kind."""
     line = job.schedule_time if job.schedule_time and job.schedule_time.strip() else None
-    if job.interval_minutes is not None:
-        if job.interval_type is None:
-            raise Rejected("missing-field", "interval_type", "minutes, hours or days")
-        milliseconds = job.interval_minutes * choice(job.interval_type, names.UNITS, "interval_type")
-        if line is None or not _spoiled(job, line, milliseconds, context, notes):
-            if line is None and _looks_doubled(job):
-                notes.append(Note("interval-maybe-counted-twice", "interval_minutes"))
-            return {
-                "kind": "interval",
-                "interval_ms": milliseconds,
-                "anchor": "completion",
-                "enabled": job.schedule_enabled is True,
-                "next_fire_at": utc(job.next_run_at, "next_run_at"),
-            }
-    if line is not None:
-        return _cron(job, line, status, context, notes)
-    due = utc(job.next_run_at, "next_run_at")
-    made = utc(job.created_at, "created_at")
-    # A job that is scheduled for once and pending is taken at the source's next poll; a retry has its time.
-    return {"kind": "one_time", "run_at": due or made, "next_fire_at": due or (made if status == "pending" else None)}
+    enabled = job.schedule_enabled is True
+    stated = utc(job.next_run_at, "next_run_at")
+    if job.interval_minutes is not None and not _spoiled(job, line, context, notes):
+        cause: dict[str, Any] | None = _interval(job, line, notes)
+    elif line is not None:
+        # A next run beside a line was reckoned from a wrong interval.
+        stated, cause = None, _cron(line, context, notes)
+    else:
+        made = utc(job.created_at, "created_at")
+        # A job that is scheduled for once and pending is taken at the source's next poll; a retry has its time.
+        due = stated or (made if status == "pending" else None)
+        return {"kind": "one_time", "run_at": stated or made, "next_fire_at": due}
+    if cause is None:
+        return None
+    fires = enabled and status != "cancelled"
+    due = next_fire_of(cause, stated, fires=fires, as_of=context.as_of, column="next_run_at", notes=notes)
+    if context.constant_cron_as_interval and cause["kind"] == "cron":
+        cause = _even(cause, notes)
+    return {**cause, "enabled": enabled, "next_fire_at": due}
 
 
-def _cron(job: Job, line: str, status: str, context: RowContext, notes: list[Note]) -> dict[str, Any] | None:
+def _interval(job: Job, line: str | None, notes: list[Note]) -> dict[str, Any]:
+    if line is None and _looks_doubled(job):
+        notes.append(Note("interval-maybe-counted-twice", "interval_minutes"))
+    return {"kind": "interval", "interval_ms": _milliseconds(job), "anchor": "completion"}
+
+
+def _milliseconds(job: Job) -> int:
+    """Return the interval as the source's database counts it: so many of the unit."""
+    if job.interval_type is None:
+        raise Rejected("missing-field", "interval_type", "minutes, hours or days")
+    return (job.interval_minutes or 0) * choice(job.interval_type, names.UNITS, "interval_type")
+
+
+def _cron(line: str, context: RowContext, notes: list[Note]) -> dict[str, Any] | None:
     try:
-        parsed = parse(names.CRON_DIALECT, line)
+        zone = parse(names.CRON_DIALECT, line).zone
     except cron.CronError:
         notes.append(Note("unevaluable-cron", "schedule_time"))
         return None
-    zone = parsed.zone
     if zone is None:
         if context.cron_zone is None:
             raise Rejected(
                 "no-zone", "schedule_time", "the setting cron_zone, since the line was evaluated in local time"
             )
         zone = cron.zone(context.cron_zone)[0].key
-    enabled = job.schedule_enabled is True
-    columns: dict[str, Any] = {"enabled": enabled, "next_fire_at": _first_fire(job, line, zone, status, context)}
-    gap = constant_interval(names.CRON_DIALECT, line, zone) if context.constant_cron_as_interval else None
-    if gap is not None:
-        notes.append(Note("cron-as-interval", "schedule_time"))
-        return columns | {"kind": "interval", "interval_ms": round(gap.total_seconds() * 1000), "anchor": "fixed_rate"}
-    return columns | {
-        "kind": "cron",
-        "cron_expression": line,
-        "cron_dialect": names.CRON_DIALECT,
-        "timezone": zone,
-    }
+    return {"kind": "cron", "cron_expression": line, "cron_dialect": names.CRON_DIALECT, "timezone": zone}
 
 
-def _first_fire(job: Job, line: str, zone: str, status: str, context: RowContext) -> datetime | None:
-    """Return when a cron job fires first; its ``next_run_at``, if any, was reckoned from a wrong interval."""
-    if context.as_of is None or status not in _LIVE or job.schedule_enabled is not True:
-        return None
-    return cron.next_fire(names.CRON_DIALECT, line, zone, context.as_of)
+def _even(cause: dict[str, Any], notes: list[Note]) -> dict[str, Any]:
+    """Return the columns of an interval for a line that is nothing else; its phase is left to the next fire alone."""
+    gap = constant_interval(cause["cron_dialect"], cause["cron_expression"], cause["timezone"])
+    if gap is None:
+        return cause
+    notes.append(Note("cron-as-interval", "schedule_time"))
+    return {"kind": "interval", "interval_ms": round(gap.total_seconds() * 1000), "anchor": "fixed_rate"}
 
 
-def _spoiled(job: Job, line: str, milliseconds: int, context: RowContext, notes: list[Note]) -> bool:
+def _spoiled(job: Job, line: str | None, context: RowContext, notes: list[Note]) -> bool:
     """Tell whether the interval is what the source's migration made of the line, and wrong."""
-    if (job.interval_minutes, job.interval_type) != names.converted(line):
+    milliseconds = _milliseconds(job)
+    if line is None or (job.interval_minutes, job.interval_type) != names.converted(line):
         return False
     try:
         gap = constant_interval(names.CRON_DIALECT, line, context.cron_zone)

@@ -8,6 +8,7 @@ import msgspec
 
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.sources.firstfire import next_fire_of
 from migrator.sources.profile import Decoded, Note, Rows
 from migrator.sources.rows import Origin, Row, RowContext, find, read_row, tenant_of, the
 from migrator.sources.shapes import indexed
@@ -64,6 +65,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
     trigger = Trigger(
         **origin.columns(Trigger),
         schedule_id=schedule.id,
+        next_fire_at=next_fire_of(cause, None, fires=True, as_of=context.as_of, column="interval", notes=notes),
         source_spec=jsonb.encode(job.interval),
         **cause,
     )

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.sources.firstfire import next_fire_of
 from migrator.sources.profile import Decoded, Note, Rejected, Rows
 from migrator.sources.rows import Origin, Row, RowContext, find, naive, read_row, tenant_of, text_id, the, utc
 from migrator.sources.shapes import choice, indexed, unknown_value
@@ -74,7 +75,14 @@ def _trigger(job: ScheduledJob, origin: Origin, context: RowContext, notes: list
         schedule_id=origin.key(Schedule),
         misfire_grace_ms=names.MISFIRE_GRACE_MS,
         enabled=job.is_enabled,
-        next_fire_at=utc(job.next_run_time, "next_run_time"),
+        next_fire_at=next_fire_of(
+            cause,
+            utc(job.next_run_time, "next_run_time"),
+            fires=job.is_enabled,
+            as_of=context.as_of,
+            column="next_run_time",
+            notes=notes,
+        ),
         last_fire_at=utc(job.last_run_time, "last_run_time"),
         source_spec=jsonb.encode(job.schedule_config),
         **cause,

@@ -21,6 +21,7 @@ TABLES = SYSTEM.by_name()
 JOBS, EXECUTIONS = TABLES["jobs"], TABLES["job_executions"]
 JOB, EXECUTION = CRAWLER_ROWS["jobs"], CRAWLER_ROWS["job_executions"]
 CLEAN = JOB | {"lock_token": None, "lock_acquired_at": None}
+AS_OF = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BASE_COLUMNS = tuple(JOB)[:12]
 LISTED = list(names.LISTED.items())
 
@@ -118,6 +119,7 @@ def test_a_listed_line_as_an_interval_when_asked(line: str, interval: tuple[int,
     trip = job(asked, schedule_time=line, interval_minutes=minutes, interval_type=unit)
     assert (trip.trigger.kind, trip.trigger.interval_ms) == ("interval", minutes * 60_000)
     assert trip.kinds == ["interval-counted-twice", "cron-as-interval"]
+    assert trip.trigger.next_fire_at == next_fires("robfig", line, "UTC", AS_OF, 1)[0]
     fires = next_fires("robfig", line, "UTC", NOON_UTC, 20)
     assert [fires[0] + number * timedelta(milliseconds=trip.trigger.interval_ms or 0) for number in range(20)] == fires
 
@@ -225,9 +227,26 @@ def test_a_cron_job_gets_its_first_fire_from_its_line() -> None:
     spoiled = job(schedule_time="0 9 * * *", interval_minutes=60, interval_type="minutes")
     for trip in (base(status="pending", schedule_time="0 9 * * *"), spoiled):
         assert trip.trigger.next_fire_at == datetime(2026, 11, 21, 9, tzinfo=cairo).astimezone(UTC)
-    assert base(context(as_of=None), status="pending").trigger.next_fire_at is None
-    assert base(status="failed").trigger.next_fire_at is None
+    unknown = base(context(as_of=None), status="pending")
+    assert (unknown.trigger.next_fire_at, unknown.kinds) == (None, ["no-next-fire"])
+    never = base(status="pending", schedule_time="0 0 31 2 *")
+    assert (never.trigger.next_fire_at, never.kinds) == (None, ["no-next-fire"])
+    assert base(status="failed").trigger.next_fire_at is not None
+    assert base(status="cancelled").trigger.next_fire_at is None
     assert base(status="pending", schedule_enabled=None).trigger.next_fire_at is None
+
+
+def test_an_interval_without_a_next_run_begins_anew() -> None:
+    """The source wipes the next run of a paused job, and counts a full interval when it goes on."""
+    paused = job(status="paused", is_paused=True, next_run_at=None)
+    assert paused.trigger.next_fire_at == datetime(2026, 11, 20, 13, 30, tzinfo=UTC)
+    endless = job(next_run_at=None, interval_minutes=2**31 - 1, interval_type="days", schedule_time=None)
+    assert (endless.trigger.next_fire_at, endless.kinds) == (None, ["no-next-fire"])
+
+
+def test_a_disabled_interval_does_not_fire() -> None:
+    trip = job(schedule_enabled=False, next_run_at=None)
+    assert (trip.trigger.enabled, trip.trigger.next_fire_at, trip.kinds) == (False, None, [])
 
 
 @pytest.mark.parametrize("enabled", [False, None])
@@ -298,14 +317,14 @@ def test_durations(changes: dict[str, Any], kinds: list[str], duration: int | No
 def test_a_number_that_repeats_stays_with_the_first() -> None:
     """3-R3: counted after deletions, or by two that began together: no execution is lost for it."""
     rows = [
-        EXECUTION | {"id": KEYS[13], "started_at": NOON_UTC + MINUTE},
+        EXECUTION | {"id": KEYS[1], "started_at": NOON_UTC + MINUTE},
         EXECUTION,
         EXECUTION | {"id": KEYS[14]},
         EXECUTION | {"id": KEYS[15], "job_id": KEYS[16]},
         EXECUTION | {"id": KEYS[17], "status": "unknown", "started_at": NOON_UTC - MINUTE},
     ]
     repeated = repeated_numbers(rows)
-    assert repeated == {KEYS[13], KEYS[14]}
+    assert repeated == {KEYS[1], KEYS[14]}
     told = context(repeated=repeated)
     trips = [travel(EXECUTIONS, row, told) for row in rows[:-1]]
     assert [trip.run.run_number for trip in trips] == [None, 12, None, 12]

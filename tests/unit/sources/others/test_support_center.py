@@ -401,6 +401,28 @@ def test_the_three_jobs_of_the_old_side() -> None:
     assert all(trip.kinds == [] for trip in trips)
 
 
+def test_a_job_that_was_never_scheduled_gets_its_first_fire() -> None:
+    """A job silently not scheduled: seeded rows and the job list have no next run, and would never be due."""
+    as_of = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    assert [trip.trigger.next_fire_at for trip in listed()] == [
+        as_of + timedelta(hours=1),
+        as_of + timedelta(hours=24),
+        as_of + timedelta(minutes=1),
+    ]
+    assert job(next_run_time=None).trigger.next_fire_at == as_of + timedelta(hours=24)
+    nine = job(next_run_time=None, job_type_id=2, schedule_config={"minute": 0, "hour": 9}).trigger
+    assert nine.next_fire_at == datetime(2026, 11, 21, 9, tzinfo=CAIRO).astimezone(UTC)
+    assert job(next_run_time=None, is_enabled=False).trigger.next_fire_at is None
+    silent = job(msgspec.structs.replace(CONTEXT, as_of=None), next_run_time=None)
+    assert (silent.trigger.next_fire_at, silent.kinds) == (None, ["no-next-fire"])
+
+
+def test_a_nul_in_a_json_column_comes_back() -> None:
+    """The source's columns are JSON, which keeps the escape; jsonb refuses it."""
+    trip = job(task_args={"text": "a\0b"})
+    assert b"\\u0000" not in (trip.schedule.payload or b"")
+
+
 def test_three_old_jobs_are_three_of_the_four_new_ones() -> None:
     """4-J1..3, 4-D4: the fourth is new."""
     found = compare((trip.rows for trip in listed()), (trip.rows for trip in seeded()))
