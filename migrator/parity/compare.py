@@ -57,7 +57,8 @@ class _Tally(msgspec.Struct):
     excluded: list[str] = msgspec.field(default_factory=list)
     causes: Counter[tuple[str, str, str, str]] = msgspec.field(default_factory=Counter)
     differences: list[Difference] = msgspec.field(default_factory=list)
-    notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
+    notes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    losses: Counter[tuple[str, str, bool]] = msgspec.field(default_factory=Counter)
     note_keys: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     quarantine_keys: dict[tuple[str, str, str], list[str]] = msgspec.field(default_factory=dict)
@@ -166,10 +167,7 @@ def _judge(
     if loadable.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
         equal = False
         tally.differ(_not_rebuilt(collection, outcome))
-    for note in loadable.notes:
-        tally.notes[note] += 1
-        if note[0] == "finding":
-            _keep(tally.note_keys.setdefault(note[1:], []), source_id_of(outcome.raw))
+    _count_notes(loadable, tally, equal=equal)
     if missing:
         tally.missing += 1
     elif not equal:
@@ -180,6 +178,15 @@ def _judge(
             tally.clean += 1
         else:
             tally.residue += 1
+
+
+def _count_notes(loadable: Loadable, tally: _Tally, *, equal: bool) -> None:
+    for group, kind, path in loadable.notes:
+        if group == "finding":
+            tally.notes[kind, path] += 1
+            _keep(tally.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
+        elif kind in residue.LOSSES:
+            tally.losses[path, kind, equal] += 1
 
 
 def _rebuilds(collection: Collection, outcome: Outcome, loadable: Loadable) -> bool:
@@ -261,13 +268,11 @@ def _comparison(collection: Collection, tally: _Tally) -> CollectionComparison:
         differences=tuple(sorted(tally.differences)),
         notes=tuple(
             NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(tally.note_keys.get((kind, path), ()))))
-            for (group, kind, path), count in sorted(tally.notes.items())
-            if group == "finding"
+            for (kind, path), count in sorted(tally.notes.items())
         ),
         losses=tuple(
-            LossCount(path=path, kind=kind, count=count)
-            for (group, kind, path), count in sorted(tally.notes.items())
-            if group == "residue" and kind in residue.LOSSES
+            LossCount(path=path, kind=kind, kept=kept, count=count)
+            for (path, kind, kept), count in sorted(tally.losses.items())
         ),
         quarantine=tuple(
             QuarantineCount(

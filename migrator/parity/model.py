@@ -67,6 +67,8 @@ class NoteCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
 class LossCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
     """One line of the loss ledger: what a column could not hold, and whether the residue keeps it.
 
+    It does where the document is equal on both links: the stored residue is the expected one, and gives it back.
+
     ``path`` and ``kind`` are those of ``values.residue.entries``.
     """
 

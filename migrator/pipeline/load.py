@@ -88,18 +88,22 @@ def merge_rows(connection: Connection, batch: Sequence[Loadable]) -> tuple[Count
         record: fetch(connection, record.table, codec(record), [_key(row) for row in _rows(batch, record)])
         for record in _tables(batch)
     }
-    taken: dict[tuple[type, bytes], bytes] = {
-        (record, key): origin(codec(record), row) for record, rows in stored.items() for key, row in rows.items()
-    }
+    new: set[tuple[type[Any], bytes]] = set()
     for document in batch:
-        if any(_taken_by_another(taken, row) for row in document.rows):
-            losers.append(Loser(document, DUPLICATE_ID, "primary key"))
-            continue
+        different: list[Row] = []
         for row in document.rows:
-            taken[type(row.record), row_id(row.head)] = origin(codec(type(row.record)), row.head + row.tail)
-        different = [row for row in document.rows if not _is_stored(stored, row)]
-        if different:
-            changed.append((document, different))
+            record, key = type(row.record), row_id(row.head)
+            found = stored[record].get(key)
+            if found is not None and codec(record).equal((row.head, row.tail), found):
+                continue
+            if (record, key) in new or (found is not None and _of_another(row, found)):
+                losers.append(Loser(document, DUPLICATE_ID, "primary key"))
+                break
+            different.append(row)
+        else:
+            new.update((type(row.record), row_id(row.head)) for row in different)
+            if different:
+                changed.append((document, different))
     counts: Counter[str] = Counter()
     _write(connection, changed, counts, losers)
     return counts, losers
@@ -150,11 +154,7 @@ def _key(row: Row) -> Any:  # noqa: ANN401 - a UUID, or the number of an event
     return row.record.id  # type: ignore[attr-defined] # every record that is loaded has an id
 
 
-def _taken_by_another(taken: dict[tuple[type, bytes], bytes], row: Row) -> bool:
-    holder = taken.get((type(row.record), row_id(row.head)))
-    return holder is not None and holder != origin(codec(type(row.record)), row.head + row.tail)
-
-
-def _is_stored(stored: dict[type[Any], dict[bytes, bytes]], row: Row) -> bool:
-    found = stored[type(row.record)].get(row_id(row.head))
-    return found is not None and codec(type(row.record)).equal((row.head, row.tail), found)
+def _of_another(row: Row, stored: bytes) -> bool:
+    """Tell whether the stored row with a row's id came from another document."""
+    kind = codec(type(row.record))
+    return origin(kind, stored) != origin(kind, row.head + row.tail)

@@ -13,6 +13,7 @@ from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
+from migrator.pipeline.backfill import alone
 from migrator.pipeline.closing import close_links, settle_duplicates
 from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
 from migrator.pipeline.load import Loadable, merge_rows
@@ -87,7 +88,7 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions):
             plan = ledger.latest_plan(sessions.target)
             if plan is None:
                 raise RefusedError("nothing was copied into this target yet, so nothing was set aside")
