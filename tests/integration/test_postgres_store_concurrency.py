@@ -65,6 +65,9 @@ def test_numbers_go_on_after_migrated_runs_and_after_their_removal(scheduler_dsn
             assert session.runs.remove([row.id for row in gone]) >= 1
             assert session.run_summaries.recompute(one.id).counters is not None
             assert session.runs.create(run(schedule_id=one.id)).run_number == 43
+        with connect(scheduler_dsn) as connection:  # a copy that goes on while the application already runs
+            insert(connection, "runs", "a", schedule_id=one.id, run_number=60, state="completed", source="agenda/jobs")
+        assert in_session(store, lambda session: session.runs.create(run(schedule_id=one.id))).run_number == 61
 
 
 @pytest.mark.proves("1-R3", "0-T2.4.2")
