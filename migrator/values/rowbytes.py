@@ -181,23 +181,21 @@ class RowCodec:
         head, tail = expected
         if not stored.startswith(head):
             return False
-        position = len(head)
-        if stored.endswith(tail) and len(stored) == position + len(tail):
-            return True
-        return all(map(_same_json, self.json_cells(tail, 0), self.json_cells(stored, position)))
-
-    def json_cells(self, row: bytes, position: int) -> list[bytes | None]:
-        """Return the JSON texts from ``position`` to the end of the row."""
-        cells: list[bytes | None] = []
+        here, there = 0, len(head)
         for _ in self.json:
-            length: int = _unpack_length(row, position)[0]
-            position += 4
-            if length < 0:
-                cells.append(None)
-            else:
-                cells.append(row[position + 1 : position + length])
-                position += length
-        return cells
+            wanted: int = _unpack_length(tail, here)[0]
+            found: int = _unpack_length(stored, there)[0]
+            here += 4
+            there += 4
+            if wanted < 0 or found < 0:
+                if wanted != found:
+                    return False
+                continue
+            if not _same_json(tail[here + 1 : here + wanted], stored[there + 1 : there + found]):
+                return False
+            here += wanted
+            there += found
+        return True
 
     def cells(self, row: bytes) -> dict[str, bytes | None]:
         """Return column → bytes of a rendered or stored row (jsonb with its version byte)."""
