@@ -87,11 +87,11 @@ def with_parents_only(rows: tuple[Record, ...]) -> tuple[Record, ...]:
     )
 
 
+@pytest.mark.proves("2-M1", "2-M2", "2-M3", "2-M4", "3-A1..12", "3-A13", "4-D1")
 @NAMED
 def test_rows_as_the_driver_gives_them_come_back_from_the_target(
     connection: Connection, table: TableSource, row: Row
 ) -> None:
-    """2-M1, 2-M2, 2-M3, 2-M4, 3-A1..12, 3-A13, 4-D1."""
     nothing = {field.encode_name: None for field in msgspec.structs.fields(table.shape) if field.default is None}
     for given, one in zip(
         [row, row | nothing], through_the_source(connection, table, row, [row, row | nothing]), strict=True
@@ -106,9 +106,10 @@ def test_rows_as_the_driver_gives_them_come_back_from_the_target(
             connection.execute(sql.SQL("TRUNCATE {} CASCADE").format(table_name(kind)))
 
 
+@pytest.mark.proves("3-A19")
 @pytest.mark.parametrize("status", ["pending", "processing", "completed", "failed"])
 def test_rows_that_break_the_sources_migration_are_loaded(connection: Connection, status: str) -> None:
-    """3-A19: enabled rows, and rows that are processing, with a line that the migration could not convert."""
+    """Enabled rows, and rows that are processing, with a line that the migration could not convert."""
     base = {name: CRAWLER_ROWS["jobs"][name] for name in tuple(CRAWLER_ROWS["jobs"])[:12]} | {"status": status}
     jobs = next(table for table, _ in TABLES if table.name == "jobs")
     (row,) = through_the_source(connection, jobs, base, [base])

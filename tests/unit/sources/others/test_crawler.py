@@ -79,8 +79,8 @@ def test_what_is_set_aside(table: str, changes: dict[str, Any], fault: str) -> N
     assert f"{caught.value.reason} {caught.value.path}" == fault
 
 
+@pytest.mark.proves("3-A1..12")
 def test_the_twelve_columns() -> None:
-    """3-A1..12."""
     trip = travel(JOBS, JOB)
     schedule, trigger = trip.schedule, trip.trigger
     assert (trigger.kind, trigger.interval_ms, trigger.anchor) == ("interval", 90 * 60_000, "completion")
@@ -95,15 +95,17 @@ def test_the_twelve_columns() -> None:
     assert jsonb.decode(schedule.payload or b"")["url"] == "https://example.org/news"
 
 
+@pytest.mark.proves("3-A14")
 @pytest.mark.parametrize(("unit", "milliseconds"), [("minutes", 60_000), ("hours", 3_600_000), ("days", 86_400_000)])
 def test_one_unit(unit: str, milliseconds: int) -> None:
-    """3-A14: the source's trigger adds N of the unit; that is what the interval is here, once."""
+    """The source's trigger adds N of the unit; that is what the interval is here, once."""
     assert job(schedule_time=None, interval_minutes=7, interval_type=unit).trigger.interval_ms == 7 * milliseconds
 
 
+@pytest.mark.proves("3-A17")
 @pytest.mark.parametrize(("line", "interval"), LISTED)
 def test_an_interval_counted_twice_is_undone(line: str, interval: tuple[int, str]) -> None:
-    """3-A17: hourly became every 60 hours, daily every 1440 days; the line is still there, and right."""
+    """Hourly became every 60 hours, daily every 1440 days; the line is still there, and right."""
     minutes, unit = interval
     trip = job(schedule_time=line, interval_minutes=minutes, interval_type=unit)
     assert trip.kinds == ["interval-counted-twice"]
@@ -111,9 +113,10 @@ def test_an_interval_counted_twice_is_undone(line: str, interval: tuple[int, str
     assert (trip.trigger.cron_dialect, trip.trigger.timezone) == ("robfig", "Africa/Cairo")
 
 
+@pytest.mark.proves("3-A17")
 @pytest.mark.parametrize(("line", "interval"), LISTED)
 def test_a_listed_line_as_an_interval_when_asked(line: str, interval: tuple[int, str]) -> None:
-    """3-A17: with one unit; the next fires are those of the line, but for the minute at which they fall."""
+    """With one unit; the next fires are those of the line, but for the minute at which they fall."""
     minutes, unit = interval
     asked = context(cron_zone="UTC", constant_cron_as_interval=True)
     trip = job(asked, schedule_time=line, interval_minutes=minutes, interval_type=unit)
@@ -124,13 +127,15 @@ def test_a_listed_line_as_an_interval_when_asked(line: str, interval: tuple[int,
     assert [fires[0] + number * timedelta(milliseconds=trip.trigger.interval_ms or 0) for number in range(20)] == fires
 
 
+@pytest.mark.proves("3-A17")
 def test_a_day_is_no_interval_where_the_clock_changes() -> None:
-    """3-A17: a daily line in a zone with daylight saving time has days of 23 and 25 hours, and stays a line."""
+    """A daily line in a zone with daylight saving time has days of 23 and 25 hours, and stays a line."""
     asked = context(cron_zone="America/New_York", constant_cron_as_interval=True)
     assert base(asked, schedule_time="0 0 * * *").trigger.kind == "cron"
     assert base(asked, schedule_time="*/15 * * * *").trigger.interval_ms == 15 * 60_000
 
 
+@pytest.mark.proves("3-A18")
 @pytest.mark.parametrize(
     ("line", "interval"),
     [
@@ -143,7 +148,7 @@ def test_a_day_is_no_interval_where_the_clock_changes() -> None:
     ],
 )
 def test_a_line_that_silently_became_an_hour_is_a_line_again(line: str, interval: tuple[int, str]) -> None:
-    """3-A18: never 60 minutes."""
+    """Never 60 minutes."""
     assert names.converted(line) == interval
     minutes, unit = interval
     trip = job(schedule_time=line, interval_minutes=minutes, interval_type=unit)
@@ -151,21 +156,23 @@ def test_a_line_that_silently_became_an_hour_is_a_line_again(line: str, interval
     assert (trip.trigger.kind, trip.trigger.cron_expression) == ("cron", line)
 
 
+@pytest.mark.proves("3-A18")
 @pytest.mark.parametrize("line", ["0 9,17 * * 1-5", "30 6 1 * *", "0 */5 * * *"])
 def test_a_complex_line_stays_a_line_even_when_intervals_are_asked_for(line: str) -> None:
-    """3-A18."""
     trip = base(context(constant_cron_as_interval=True, cron_zone="UTC"), schedule_time=line)
     assert (trip.trigger.kind, trip.trigger.cron_expression) == ("cron", line)
 
 
+@pytest.mark.proves("3-A18")
 def test_an_interval_that_is_the_line_stays() -> None:
-    """3-A18: 60 minutes is what `5 * * * *` means."""
+    """60 minutes is what `5 * * * *` means."""
     trip = job(schedule_time="5 * * * *", interval_minutes=60, interval_type="minutes")
     assert (trip.trigger.kind, trip.trigger.interval_ms, trip.kinds) == ("interval", 3_600_000, [])
 
 
+@pytest.mark.proves("3-A22")
 def test_an_interval_that_somebody_set_wins_over_the_line() -> None:
-    """3-A22: the line stays in source_spec; no zone is needed for it."""
+    """The line stays in source_spec; no zone is needed for it."""
     trip = job(RowContext(tenant="acme"), schedule_time="0 9 * * *", interval_minutes=30)
     assert (trip.trigger.kind, trip.trigger.interval_ms) == ("interval", 1_800_000)
     assert jsonb.decode(trip.trigger.source_spec or b"") == {
@@ -198,8 +205,9 @@ def test_an_interval_without_a_line_that_may_be_counted_twice(minutes: int, unit
     assert trip.trigger.interval_ms == minutes * names.UNITS[unit]
 
 
+@pytest.mark.proves("3-A17")
 def test_a_line_without_a_zone_is_nobodys_guess() -> None:
-    """3-A17, value maps: the operator states the zone."""
+    """The operator states the zone."""
     for row in (
         CLEAN | {"interval_minutes": 60, "schedule_time": "0 9 * * *"},
         {name: JOB[name] for name in BASE_COLUMNS},
@@ -212,9 +220,10 @@ def test_a_line_without_a_zone_is_nobodys_guess() -> None:
         base(context(cron_zone="Middle/Earth"))
 
 
+@pytest.mark.proves("3-A19")
 @pytest.mark.parametrize("status", ["pending", "processing", "completed", "failed"])
 def test_rows_that_break_the_sources_own_migration(status: str) -> None:
-    """3-A19: any enabled row, and any that is processing."""
+    """Any enabled row, and any that is processing."""
     trip = base(status=status)
     assert trip.schedule.status == {"processing": "running"}.get(status, status)
     assert trip.trigger.kind == "cron"
@@ -284,8 +293,8 @@ def test_an_interval_changed_since_is_written_in_minutes() -> None:
     assert (back["interval_minutes"], back["interval_type"]) == (45, "minutes")
 
 
+@pytest.mark.proves("3-A13")
 def test_an_execution_is_a_run() -> None:
-    """3-A13."""
     run = execution().run
     assert (run.schedule_id, run.run_number, run.attempt, run.cause) == (KEYS[5], 12, 3, "retry")
     assert (run.state, run.error, run.error_detail) == ("error", "boom", "goroutine 1")
@@ -299,6 +308,7 @@ def test_an_execution_is_a_run() -> None:
     assert execution(status="running", completed_at=None, duration_ms=None).kinds == ["live-run"]
 
 
+@pytest.mark.proves("3-A15")
 @pytest.mark.parametrize(
     ("changes", "kinds", "duration"),
     [
@@ -309,7 +319,7 @@ def test_an_execution_is_a_run() -> None:
     ],
 )
 def test_durations(changes: dict[str, Any], kinds: list[str], duration: int | None) -> None:
-    """3-A15: the source's trigger leaves a row that was inserted complete without one."""
+    """The source's trigger leaves a row that was inserted complete without one."""
     trip = execution(**changes)
     assert (trip.kinds, trip.run.duration_ms) == (kinds, duration)
 

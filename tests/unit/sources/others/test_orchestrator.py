@@ -35,8 +35,8 @@ def refused(table: str, **changes: Any) -> str:  # noqa: ANN401 - as above
     return f"{caught.value.reason} {caught.value.path}"
 
 
+@pytest.mark.proves("2-E1..3")
 def test_the_maps_are_total_both_ways() -> None:
-    """2-E1..3."""
     assert set(names.JOB_STATUSES.values()) <= set(states.SCHEDULE) == set(names.JOB_STATUSES_BACK)
     assert set(names.EXECUTION_STATUSES.values()) <= set(states.RUN) == set(names.EXECUTION_STATUSES_BACK)
     assert all(names.JOB_STATUSES_BACK[names.JOB_STATUSES[word]] == word for word in names.JOB_STATUSES)
@@ -47,18 +47,19 @@ def test_the_maps_are_total_both_ways() -> None:
     assert set(names.CAUSES.values()) <= set(states.RUN_CAUSES)
 
 
+@pytest.mark.proves("2-E1..3")
 @pytest.mark.parametrize(("word", "status"), names.JOB_STATUSES.items())
 def test_job_statuses(word: str, status: str) -> None:
-    """2-E1..3."""
     assert job(status=word).schedule.status == status
 
 
+@pytest.mark.proves("2-E1..3")
 @pytest.mark.parametrize(("word", "state"), names.EXECUTION_STATUSES.items())
 def test_execution_statuses(word: str, state: str) -> None:
-    """2-E1..3."""
     assert execution(status=word).run.state == state
 
 
+@pytest.mark.proves("2-E1..3")
 @pytest.mark.parametrize(
     ("table", "column"),
     [
@@ -73,20 +74,19 @@ def test_execution_statuses(word: str, state: str) -> None:
     ],
 )
 def test_a_word_that_its_enumeration_lacks_is_set_aside(table: str, column: str) -> None:
-    """2-E1..3."""
     assert refused(table, **{column: "ACTIVE"}) == f"unknown-value {column}"
 
 
+@pytest.mark.proves("2-E4")
 def test_the_order_of_priorities_stays() -> None:
-    """2-E4."""
     words = ["low", "medium", "high", "critical"]
     found = [job(priority=word).schedule.priority for word in words]
     assert found == sorted({value for value in found if value is not None})
     assert len(found) == len(words)
 
 
+@pytest.mark.proves("2-M1")
 def test_a_recurring_job_is_a_cron_line_within_bounds() -> None:
-    """2-M1."""
     trip = job()
     trigger, schedule = trip.trigger, trip.schedule
     assert trip.kinds == []
@@ -102,8 +102,9 @@ def test_a_recurring_job_is_a_cron_line_within_bounds() -> None:
     assert schedule.id == KEYS[0]
 
 
+@pytest.mark.proves("2-M1")
 def test_the_line_fires_as_croner_fires_it() -> None:
-    """2-M1: 0 and 7 are Sunday, and either day field may match."""
+    """0 and 7 are Sunday, and either day field may match."""
     trigger = job(schedule="0 0 13 * 7").trigger
     fire = next_fire(str(trigger.cron_dialect), str(trigger.cron_expression), "UTC", NOON.replace(tzinfo=UTC))
     assert fire is not None
@@ -184,8 +185,8 @@ def test_an_execution_is_of_the_platform_of_its_job() -> None:
     assert travel(TABLES["JobExecution"], EXECUTION, RowContext(parents=parents)).run.tenant_id == "*"
 
 
+@pytest.mark.proves("2-M2")
 def test_an_execution_is_a_run() -> None:
-    """2-M2."""
     run = execution().run
     assert (run.schedule_id, run.attempt, run.retry_of, run.cause) == (KEYS[0], 3, KEYS[3], "retry")
     assert (run.state, run.duration_ms, run.trigger_id) == ("error", 60_000, None)
@@ -230,8 +231,8 @@ def test_durations(changes: dict[str, Any], kinds: list[str], duration: int | No
     assert trip.run.duration_ms == duration
 
 
+@pytest.mark.proves("2-M3")
 def test_logs_keep_their_order() -> None:
-    """2-M3."""
     rows = [LOG | {"id": str(KEYS[number]), "timestamp": NOON + (number % 3) * MINUTE} for number in range(12)]
     logs = [travel(TABLES["JobExecutionLog"], row).rows[0] for row in rows]
     assert all(isinstance(log, ExecutionLog) and log.run_id == KEYS[2] for log in logs)
@@ -240,8 +241,8 @@ def test_logs_keep_their_order() -> None:
     assert [str(log.id) for log in by_record] == [row["id"] for row in by_row]  # type: ignore[attr-defined]
 
 
+@pytest.mark.proves("2-M4")
 def test_an_event_handler_is_a_schedule_with_an_event() -> None:
-    """2-M4."""
     trip = travel(TABLES["EventHandler"], EVENT)
     schedule, trigger = trip.schedule, trip.trigger
     assert (trigger.kind, trigger.event_name, trigger.fire_count) == ("event", "ticket:created", 9)

@@ -40,9 +40,9 @@ def nullable(table: TableSource) -> list[str]:
     ]
 
 
+@pytest.mark.proves("2-M1", "2-M2", "3-A13", "4-D1")
 @pytest.mark.parametrize("name", COUNTS)
 def test_each_table_has_the_columns_that_its_system_gave_it(name: str) -> None:
-    """2-M1: 33 columns; 2-M2: 19; 3-A13: 15 and 3 more; 4-D1: five tables."""
     tables = {table.name: table for system, _ in SYSTEMS for table in system.tables}
     assert len(columns_of(tables[name].shape)) == COUNTS[name]
 
@@ -53,15 +53,15 @@ def test_the_full_row_sets_every_column(table: TableSource, row: Row) -> None:
     assert None not in row.values()
 
 
+@pytest.mark.proves("2-M1", "2-M2", "2-M3", "2-M4", "3-A1..12", "3-A13", "4-D1")
 @NAMED
 def test_every_column_set(table: TableSource, row: Row) -> None:
-    """2-M1, 2-M2, 2-M3, 2-M4, 3-A1..12, 3-A13, 4-D1."""
     travel(table, row)
 
 
+@pytest.mark.proves("2-M1", "2-M2", "2-M3", "2-M4", "3-A1..12", "3-A13", "4-D1")
 @NAMED
 def test_every_column_null(table: TableSource, row: Row) -> None:
-    """2-M1, 2-M2, 2-M3, 2-M4, 3-A1..12, 3-A13, 4-D1."""
     travel(table, row | dict.fromkeys(nullable(table)))
 
 
@@ -133,8 +133,9 @@ def test_a_clean_row_of_the_orchestrator_has_no_residue() -> None:
     assert residue_of(load(table, plain, CONTEXT).rows) == residue.EMPTY
 
 
+@pytest.mark.proves("2-M4")
 def test_counters_without_a_column_are_residue() -> None:
-    """2-M4: counters in extra."""
+    """Counters in extra."""
     table, row = next((table, row) for table, row in TABLES if table.name == "EventHandler")
     left = residue.entries(residue_of(load(table, row, CONTEXT).rows))
     assert [entry.path for entry in left] == ["failure_count", "success_count"]
@@ -198,8 +199,8 @@ def test_naive_times_are_utc_only_where_the_column_has_no_zone() -> None:
     )
 
 
+@pytest.mark.proves("4-D2")
 def test_types_of_jobs_make_no_row_and_their_texts_are_reported() -> None:
-    """4-D2."""
     system, rows = SYSTEMS[2]
     table = system.by_name()["scheduler_job_types"]
     decoded = load(table, rows[table.name], CONTEXT)

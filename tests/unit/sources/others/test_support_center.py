@@ -12,14 +12,11 @@ from apscheduler.triggers.cron import CronTrigger
 
 from migrator import states
 from migrator.cron import next_fires
-from migrator.records.handler import Handler
 from migrator.records.schedule import Schedule
 from migrator.records.worker import Worker
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, RowContext, find, load, the
+from migrator.sources.rows import Row, RowContext, load, the
 from migrator.sources.support_center import SYSTEM, names
-from migrator.sources.support_center.handlers import Conflict, seed
-from migrator.sources.support_center.in_process import JOB_LIST, Difference, compare
 from migrator.values import jsonb
 from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, SUPPORT_CENTER_ROWS, Trip, travel
 
@@ -47,8 +44,8 @@ def refused(table: str, **changes: Any) -> str:  # noqa: ANN401 - as above
     return f"{caught.value.reason} {caught.value.path}"
 
 
+@pytest.mark.proves("4-D1", "4-D4")
 def test_a_job_is_a_schedule_with_the_handler_of_its_function() -> None:
-    """4-D1, 4-D4."""
     trip = job()
     schedule, trigger = trip.schedule, trip.trigger
     assert trip.kinds == []
@@ -65,6 +62,7 @@ def test_a_job_is_a_schedule_with_the_handler_of_its_function() -> None:
     assert jsonb.decode(schedule.payload or b"") == {"retention_days": 7}
 
 
+@pytest.mark.proves("4-D5")
 @pytest.mark.parametrize(
     ("config", "milliseconds", "kinds"),
     [
@@ -77,12 +75,13 @@ def test_a_job_is_a_schedule_with_the_handler_of_its_function() -> None:
     ],
 )
 def test_intervals(config: dict[str, Any], milliseconds: int, kinds: list[str]) -> None:
-    """4-D5: the short form fires here; the source swallows a TypeError and never schedules it."""
+    """The short form fires here; the source swallows a TypeError and never schedules it."""
     trip = job(schedule_config=config)
     assert (trip.trigger.interval_ms, trip.kinds) == (milliseconds, kinds)
     assert jsonb.decode(trip.trigger.source_spec or b"") == config
 
 
+@pytest.mark.proves("4-D5")
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
@@ -97,10 +96,11 @@ def test_intervals(config: dict[str, Any], milliseconds: int, kinds: list[str]) 
     ],
 )
 def test_an_interval_that_is_none_is_set_aside(config: dict[str, Any], fault: str) -> None:
-    """4-D5: zero is refused; in the source it is every second."""
+    """Zero is refused; in the source it is every second."""
     assert refused("scheduled_jobs", schedule_config=config) == fault
 
 
+@pytest.mark.proves("4-D6")
 @pytest.mark.parametrize(
     "config",
     [
@@ -112,7 +112,7 @@ def test_an_interval_that_is_none_is_set_aside(config: dict[str, Any], fault: st
     ],
 )
 def test_cron_keywords_fire_as_apscheduler_fires_them(config: dict[str, Any]) -> None:
-    """4-D6: 0 is Monday, both day fields must match; compared with APScheduler itself."""
+    """0 is Monday, both day fields must match; compared with APScheduler itself."""
     trigger = cron_job(**config).trigger
     assert (trigger.cron_dialect, trigger.timezone) == ("apscheduler", "Africa/Cairo")
     after = datetime(2026, 2, 3, 12, tzinfo=UTC)
@@ -133,20 +133,23 @@ def apscheduler(config: dict[str, Any], after: datetime) -> Any:  # noqa: ANN401
         start = fire + timedelta(microseconds=1)
 
 
+@pytest.mark.proves("4-D6")
 def test_a_keyword_left_out_is_what_the_source_means_by_it() -> None:
-    """4-D6: `*`, and 0 for the second."""
+    """`*`, and 0 for the second."""
     full = cron_job(second="0", minute="0", hour="9", day="*", day_of_week="*", month="*").trigger
     short = cron_job(minute="0", hour="9", day=None).trigger
     assert short.cron_expression == full.cron_expression
     assert jsonb.decode(short.source_spec or b"") == {"minute": "0", "hour": "9", "day": None}
 
 
+@pytest.mark.proves("4-D6")
 def test_a_weekday_in_digits_is_reported() -> None:
-    """4-D6: a weekday shifted by one cannot be seen in a row; that it may be, can."""
+    """A weekday shifted by one cannot be seen in a row; that it may be, can."""
     assert cron_job(hour="9", day_of_week="0").kinds == ["numeric-weekday"]
     assert cron_job(hour="9", day_of_week="mon").kinds == []
 
 
+@pytest.mark.proves("4-D6")
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
@@ -159,7 +162,6 @@ def test_a_weekday_in_digits_is_reported() -> None:
     ],
 )
 def test_keywords_that_the_source_does_not_pass_on_are_set_aside(config: dict[str, Any], fault: str) -> None:
-    """4-D6."""
     assert refused("scheduled_jobs", job_type_id=2, schedule_config=config) == fault
 
 
@@ -176,6 +178,7 @@ def test_keywords_without_a_zone_are_nobodys_guess() -> None:
     assert job(nowhere).trigger.kind == "interval"
 
 
+@pytest.mark.proves("4-D7")
 @pytest.mark.parametrize(
     ("column", "least", "most"),
     [
@@ -186,7 +189,7 @@ def test_keywords_without_a_zone_are_nobodys_guess() -> None:
     ],
 )
 def test_limits(column: str, least: int, most: int) -> None:
-    """4-D7: the tables check nothing; the model's limits hold here."""
+    """The tables check nothing; the model's limits hold here."""
     for value in (least, most):
         job(**{column: value})
     for value in (least - 1, most + 1):
@@ -231,8 +234,8 @@ def test_what_is_set_aside(table: str, changes: Row, fault: str) -> None:
     assert refused(table, **changes) == fault
 
 
+@pytest.mark.proves("4-D2")
 def test_types_are_read_from_their_table_where_it_is_given() -> None:
-    """4-D2."""
     types = {7: {"name": "interval"}, 8: {"name": "date"}}
     given = msgspec.structs.replace(CONTEXT, parents={**CONTEXT.parents, "scheduler_job_types": types})
     assert job(given, job_type_id=7).trigger.kind == "interval"
@@ -250,8 +253,8 @@ def test_the_maps_are_total() -> None:
         assert names.EXECUTION_STATUSES_BACK[state] == word
 
 
+@pytest.mark.proves("4-D1")
 def test_an_execution_is_a_run() -> None:
-    """4-D1."""
     run = execution().run
     assert (run.schedule_id, run.state, run.cause) == (KEYS[8], "completed", "manual")
     assert (run.external_task_id, run.worker_id, run.triggered_by) == ("celery-1", str(KEYS[12]), str(KEYS[9]))
@@ -294,151 +297,7 @@ def test_an_instance_is_a_worker_that_has_stopped_and_leads_nothing() -> None:
     assert travel(TABLES["scheduler_instances"], INSTANCE | {"is_leader": False}).kinds == []
 
 
-def handler(**changes: Any) -> Handler:  # noqa: ANN401 - as above
-    return the(travel(TABLES["task_functions"], FUNCTION | changes).rows, Handler)
-
-
-def test_a_task_function_is_a_handler() -> None:
-    """4-D3."""
-    found = handler()
-    assert (found.name, found.handler_type, found.queue) == ("cleanup_expired_tokens", "celery_task", "ad_queue")
-    assert (found.default_timeout_ms, found.is_active, found.is_system) == (60_000, True, True)
-    assert found.handler_path == "tasks.maintenance.cleanup_expired_tokens_task"
-
-
-def test_a_path_to_a_method_is_reported() -> None:
-    kinds = travel(TABLES["task_functions"], FUNCTION | {"handler_path": "services.Cleaner.run"}).kinds
-    assert kinds == ["method-path"]
-
-
-def test_seeding_twice_inserts_once() -> None:
-    """4-D3."""
-    wanted = (handler(), handler(id=4, name="sync_domain_users", handler_path="tasks.sync"))
-    first = seed((), wanted)
-    assert first.insert == wanted
-    again = seed(first.insert, wanted)
-    assert (again.insert, again.conflicts, again.unseeded) == ((), (), ())
-    assert again.unchanged == ("cleanup_expired_tokens", "sync_domain_users")
-    assert seed((), (*wanted, *wanted)) == first
-
-
-def test_a_second_seeder_is_reported() -> None:
-    """4-D3: other timeouts under the same name, the same function under another name, names of its own."""
-    first = seed((), (handler(), handler(id=4, name="sync_domain_users", handler_path="tasks.sync"))).insert
-    second = (
-        handler(id=1, name="cleanup_expired_sessions"),
-        handler(id=2, name="sync_domain_users", handler_path="tasks.sync", default_timeout_seconds=600, queue=None),
-        handler(id=3, name="cleanup_old_executions", handler_path="tasks.old"),
-    )
-    seeding = seed(first, second)
-    assert seeding.conflicts == (
-        Conflict("cleanup_expired_sessions", "cleanup_expired_tokens", ("name",)),
-        Conflict("sync_domain_users", "sync_domain_users", ("queue", "default_timeout_ms")),
-    )
-    assert [one.name for one in seeding.insert] == ["cleanup_old_executions"]
-    assert seeding.unseeded == ("cleanup_expired_tokens",)
-
-
-FUNCTIONS = {
-    1: {"name": "sync_domain_users", "handler_type": "celery_task", "queue": "ad_queue"},
-    2: {"name": "cleanup_expired_tokens", "handler_type": "async_function", "queue": None},
-    3: {"name": "cleanup_stale_desktop_sessions", "handler_type": "async_function", "queue": None},
-    4: {"name": "cleanup_stale_deployment_jobs", "handler_type": "async_function", "queue": None},
-}
-SEEDED = [
-    ("Domain User Sync (Hourly)", 1, (1, 0, 0), None, 300),
-    ("Token Cleanup (Daily)", 2, (24, 0, 0), {"retention_days": 7}, 60),
-    ("Desktop Session Cleanup (Every Minute)", 3, (0, 1, 0), {"timeout_minutes": 2}, 60),
-    ("Deployment Job Cleanup (30s)", 4, (0, 0, 30), None, 60),
-]
-WITH_FUNCTIONS = msgspec.structs.replace(CONTEXT, parents={"task_functions": FUNCTIONS})
-
-
-def seeded() -> list[Trip]:
-    return [
-        job(
-            WITH_FUNCTIONS,
-            id=KEYS[number],
-            name=name,
-            task_function_id=number,
-            schedule_config=dict(zip(("hours", "minutes", "seconds"), interval, strict=True)),
-            task_args=arguments,
-            timeout_seconds=timeout,
-        )
-        for number, (name, _, interval, arguments, timeout) in enumerate(SEEDED, 1)
-    ]
-
-
-def listed() -> list[Trip]:
-    return [travel(TABLES["in_process_jobs"], row) for row in JOB_LIST]
-
-
-def test_the_default_jobs() -> None:
-    """4-D4."""
-    trips = seeded()
-    assert [trip.trigger.interval_ms for trip in trips] == [3_600_000, 86_400_000, 60_000, 30_000]
-    assert [trip.schedule.queue for trip in trips] == ["ad_queue", None, None, None]
-    assert [trip.schedule.timeout_ms for trip in trips] == [300_000, 60_000, 60_000, 60_000]
-    assert all(trip.schedule.enabled and trip.kinds == [] for trip in trips)
-
-
-def test_the_three_jobs_of_the_old_side() -> None:
-    """4-J1..3: handler, interval, arguments."""
-    trips = listed()
-    assert [
-        (
-            trip.schedule.handler_name,
-            trip.trigger.interval_ms,
-            None if trip.schedule.payload is None else jsonb.decode(trip.schedule.payload),
-        )
-        for trip in trips
-    ] == [
-        ("sync_domain_users", 3_600_000, None),
-        ("session_cleanup", 86_400_000, {"retention_days": 7}),
-        ("desktop_session_cleanup", 60_000, {"timeout_minutes": 2}),
-    ]
-    assert {trip.schedule.max_concurrency for trip in trips} == {1}
-    assert all(trip.kinds == [] for trip in trips)
-
-
-def test_a_job_that_was_never_scheduled_gets_its_first_fire() -> None:
-    """A job silently not scheduled: seeded rows and the job list have no next run, and would never be due."""
-    as_of = datetime(2026, 11, 20, 12, tzinfo=UTC)
-    assert [trip.trigger.next_fire_at for trip in listed()] == [
-        as_of + timedelta(hours=1),
-        as_of + timedelta(hours=24),
-        as_of + timedelta(minutes=1),
-    ]
-    assert job(next_run_time=None).trigger.next_fire_at == as_of + timedelta(hours=24)
-    nine = job(next_run_time=None, job_type_id=2, schedule_config={"minute": 0, "hour": 9}).trigger
-    assert nine.next_fire_at == datetime(2026, 11, 21, 9, tzinfo=CAIRO).astimezone(UTC)
-    assert job(next_run_time=None, is_enabled=False).trigger.next_fire_at is None
-    silent = job(msgspec.structs.replace(CONTEXT, as_of=None), next_run_time=None)
-    assert (silent.trigger.next_fire_at, silent.kinds) == (None, ["no-next-fire"])
-
-
 def test_a_nul_in_a_json_column_comes_back() -> None:
     """The source's columns are JSON, which keeps the escape; jsonb refuses it."""
     trip = job(task_args={"text": "a\0b"})
     assert b"\\u0000" not in (trip.schedule.payload or b"")
-
-
-def test_three_old_jobs_are_three_of_the_four_new_ones() -> None:
-    """4-J1..3, 4-D4: the fourth is new."""
-    found = compare((trip.rows for trip in listed()), (trip.rows for trip in seeded()))
-    assert found == (Difference("new", "cleanup_stale_deployment_jobs"),)
-
-
-def test_a_job_that_changed_or_was_left_behind_is_reported() -> None:
-    new = seeded()[1:]
-    changed = travel(
-        TABLES["scheduled_jobs"],
-        new[1].back | {"schedule_config": {"hours": 1}, "task_args": None, "max_instances": 2},
-        WITH_FUNCTIONS,
-    )
-    found = compare((trip.rows for trip in listed()), [new[0].rows, changed.rows])
-    assert found == (
-        Difference("different", "cleanup_stale_desktop_sessions", ("interval_ms", "payload", "max_concurrency")),
-        Difference("missing", "sync_domain_users"),
-    )
-    assert find(new[0].rows, Worker) is None

@@ -1,0 +1,46 @@
+"""The page about the three systems names every column and every finding."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from migrator.sources.rows import TableSource, columns_of
+from tests.other_systems import SYSTEMS
+
+ROOT = Path(__file__).parents[4]
+PAGE = (ROOT / "docs" / "sources-other.md").read_text(encoding="utf-8")
+TABLES = [table for system, _ in SYSTEMS for table in system.tables]
+FILES = [
+    *(
+        path
+        for name in ("orchestrator", "crawler", "support_center")
+        for path in (ROOT / f"migrator/sources/{name}").iterdir()
+    ),
+    *(ROOT / f"migrator/sources/{name}.py" for name in ("durations", "firstfire")),
+]
+
+
+def section(table: str) -> str:
+    """Return the page from where the table's columns are told to the next empty line but one."""
+    if table == "in_process_jobs":
+        return PAGE[PAGE.index("in_process.JOB_LIST") :]
+    start = PAGE.index(f"| `{table}` |")
+    return PAGE[start : PAGE.index("\n\n", start)]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_every_column_is_told_where_it_goes(table: TableSource) -> None:
+    told = set(re.findall(r"`([a-z_]+)`", section(table.name)))
+    assert set(columns_of(table.shape)) - told == set()
+
+
+def test_every_finding_is_told() -> None:
+    findings = {
+        kind
+        for path in FILES
+        if path.suffix == ".py"
+        for kind in re.findall(r'"((?:[a-z0-9]+-)+[a-z0-9]+)"', path.read_text(encoding="utf-8"))
+    } - {"support-center"}
+    assert len(findings) > 25
+    assert {kind for kind in findings if f"`{kind}`" not in PAGE} == set()

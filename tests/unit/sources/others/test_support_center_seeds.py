@@ -1,0 +1,172 @@
+"""Source 004: its handlers and who seeds them, its default jobs, and the job list of the old side."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pytest
+
+from migrator.records.handler import Handler
+from migrator.records.worker import Worker
+from migrator.sources.rows import find, the
+from migrator.sources.support_center import SYSTEM
+from migrator.sources.support_center.handlers import Conflict, seed
+from migrator.sources.support_center.in_process import JOB_LIST, Difference, compare
+from migrator.values import jsonb
+from tests.other_systems import CONTEXT, KEYS, SUPPORT_CENTER_ROWS, Trip, travel
+
+TABLES = SYSTEM.by_name()
+JOB, FUNCTION = SUPPORT_CENTER_ROWS["scheduled_jobs"], SUPPORT_CENTER_ROWS["task_functions"]
+CAIRO = ZoneInfo("Africa/Cairo")
+
+
+def job(context: Any = CONTEXT, **changes: Any) -> Trip:  # noqa: ANN401 - columns of all types
+    return travel(TABLES["scheduled_jobs"], JOB | changes, context)
+
+
+def handler(**changes: Any) -> Handler:  # noqa: ANN401 - as above
+    return the(travel(TABLES["task_functions"], FUNCTION | changes).rows, Handler)
+
+
+@pytest.mark.proves("4-D3")
+def test_a_task_function_is_a_handler() -> None:
+    found = handler()
+    assert (found.name, found.handler_type, found.queue) == ("cleanup_expired_tokens", "celery_task", "ad_queue")
+    assert (found.default_timeout_ms, found.is_active, found.is_system) == (60_000, True, True)
+    assert found.handler_path == "tasks.maintenance.cleanup_expired_tokens_task"
+
+
+def test_a_path_to_a_method_is_reported() -> None:
+    kinds = travel(TABLES["task_functions"], FUNCTION | {"handler_path": "services.Cleaner.run"}).kinds
+    assert kinds == ["method-path"]
+
+
+@pytest.mark.proves("4-D3")
+def test_seeding_twice_inserts_once() -> None:
+    wanted = (handler(), handler(id=4, name="sync_domain_users", handler_path="tasks.sync"))
+    first = seed((), wanted)
+    assert first.insert == wanted
+    again = seed(first.insert, wanted)
+    assert (again.insert, again.conflicts, again.unseeded) == ((), (), ())
+    assert again.unchanged == ("cleanup_expired_tokens", "sync_domain_users")
+    assert seed((), (*wanted, *wanted)) == first
+
+
+@pytest.mark.proves("4-D3")
+def test_a_second_seeder_is_reported() -> None:
+    """Other timeouts under the same name, the same function under another name, names of its own."""
+    first = seed((), (handler(), handler(id=4, name="sync_domain_users", handler_path="tasks.sync"))).insert
+    second = (
+        handler(id=1, name="cleanup_expired_sessions"),
+        handler(id=2, name="sync_domain_users", handler_path="tasks.sync", default_timeout_seconds=600, queue=None),
+        handler(id=3, name="cleanup_old_executions", handler_path="tasks.old"),
+    )
+    seeding = seed(first, second)
+    assert seeding.conflicts == (
+        Conflict("cleanup_expired_sessions", "cleanup_expired_tokens", ("name",)),
+        Conflict("sync_domain_users", "sync_domain_users", ("queue", "default_timeout_ms")),
+    )
+    assert [one.name for one in seeding.insert] == ["cleanup_old_executions"]
+    assert seeding.unseeded == ("cleanup_expired_tokens",)
+
+
+FUNCTIONS = {
+    1: {"name": "sync_domain_users", "handler_type": "celery_task", "queue": "ad_queue"},
+    2: {"name": "cleanup_expired_tokens", "handler_type": "async_function", "queue": None},
+    3: {"name": "cleanup_stale_desktop_sessions", "handler_type": "async_function", "queue": None},
+    4: {"name": "cleanup_stale_deployment_jobs", "handler_type": "async_function", "queue": None},
+}
+SEEDED = [
+    ("Domain User Sync (Hourly)", 1, (1, 0, 0), None, 300),
+    ("Token Cleanup (Daily)", 2, (24, 0, 0), {"retention_days": 7}, 60),
+    ("Desktop Session Cleanup (Every Minute)", 3, (0, 1, 0), {"timeout_minutes": 2}, 60),
+    ("Deployment Job Cleanup (30s)", 4, (0, 0, 30), None, 60),
+]
+WITH_FUNCTIONS = msgspec.structs.replace(CONTEXT, parents={"task_functions": FUNCTIONS})
+
+
+def seeded() -> list[Trip]:
+    return [
+        job(
+            WITH_FUNCTIONS,
+            id=KEYS[number],
+            name=name,
+            task_function_id=number,
+            schedule_config=dict(zip(("hours", "minutes", "seconds"), interval, strict=True)),
+            task_args=arguments,
+            timeout_seconds=timeout,
+        )
+        for number, (name, _, interval, arguments, timeout) in enumerate(SEEDED, 1)
+    ]
+
+
+def listed() -> list[Trip]:
+    return [travel(TABLES["in_process_jobs"], row) for row in JOB_LIST]
+
+
+@pytest.mark.proves("4-D4")
+def test_the_default_jobs() -> None:
+    trips = seeded()
+    assert [trip.trigger.interval_ms for trip in trips] == [3_600_000, 86_400_000, 60_000, 30_000]
+    assert [trip.schedule.queue for trip in trips] == ["ad_queue", None, None, None]
+    assert [trip.schedule.timeout_ms for trip in trips] == [300_000, 60_000, 60_000, 60_000]
+    assert all(trip.schedule.enabled and trip.kinds == [] for trip in trips)
+
+
+@pytest.mark.proves("4-J1..3")
+def test_the_three_jobs_of_the_old_side() -> None:
+    """Handler, interval, arguments."""
+    trips = listed()
+    assert [
+        (
+            trip.schedule.handler_name,
+            trip.trigger.interval_ms,
+            None if trip.schedule.payload is None else jsonb.decode(trip.schedule.payload),
+        )
+        for trip in trips
+    ] == [
+        ("sync_domain_users", 3_600_000, None),
+        ("session_cleanup", 86_400_000, {"retention_days": 7}),
+        ("desktop_session_cleanup", 60_000, {"timeout_minutes": 2}),
+    ]
+    assert {trip.schedule.max_concurrency for trip in trips} == {1}
+    assert all(trip.kinds == [] for trip in trips)
+
+
+def test_a_job_that_was_never_scheduled_gets_its_first_fire() -> None:
+    """A job silently not scheduled: seeded rows and the job list have no next run, and would never be due."""
+    as_of = datetime(2026, 11, 20, 12, tzinfo=UTC)
+    assert [trip.trigger.next_fire_at for trip in listed()] == [
+        as_of + timedelta(hours=1),
+        as_of + timedelta(hours=24),
+        as_of + timedelta(minutes=1),
+    ]
+    assert job(next_run_time=None).trigger.next_fire_at == as_of + timedelta(hours=24)
+    nine = job(next_run_time=None, job_type_id=2, schedule_config={"minute": 0, "hour": 9}).trigger
+    assert nine.next_fire_at == datetime(2026, 11, 21, 9, tzinfo=CAIRO).astimezone(UTC)
+    assert job(next_run_time=None, is_enabled=False).trigger.next_fire_at is None
+    silent = job(msgspec.structs.replace(CONTEXT, as_of=None), next_run_time=None)
+    assert (silent.trigger.next_fire_at, silent.kinds) == (None, ["no-next-fire"])
+
+
+@pytest.mark.proves("4-J1..3", "4-D4")
+def test_three_old_jobs_are_three_of_the_four_new_ones() -> None:
+    """The fourth is new."""
+    found = compare((trip.rows for trip in listed()), (trip.rows for trip in seeded()))
+    assert found == (Difference("new", "cleanup_stale_deployment_jobs"),)
+
+
+def test_a_job_that_changed_or_was_left_behind_is_reported() -> None:
+    new = seeded()[1:]
+    changed = travel(
+        TABLES["scheduled_jobs"],
+        new[1].back | {"schedule_config": {"hours": 1}, "task_args": None, "max_instances": 2},
+        WITH_FUNCTIONS,
+    )
+    found = compare((trip.rows for trip in listed()), [new[0].rows, changed.rows])
+    assert found == (
+        Difference("different", "cleanup_stale_desktop_sessions", ("interval_ms", "payload", "max_concurrency")),
+        Difference("missing", "sync_domain_users"),
+    )
+    assert find(new[0].rows, Worker) is None
