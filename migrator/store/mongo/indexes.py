@@ -1,0 +1,108 @@
+"""The indexes of the store's collections, and the triggers of schedules that another application wrote."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from pymongo import ASCENDING, DESCENDING
+from pymongo.errors import DuplicateKeyError
+
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.sources.profile import Context, Document, Rejected
+from migrator.sources.stellaops import names
+from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.mongo.places import PLACES, document_of
+from migrator.store.mongo.transaction import WHAT
+
+_Keys = Sequence[str]
+
+_THERE = {"$exists": True}
+
+UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
+    names.SCHEDULES: {"uq_schedules_name": (("tenantId", "name"), {"deletedAt": None})},
+    names.RUNS: {
+        "uq_runs_number": (("scheduleId", "runNumber"), {"runNumber": _THERE}),
+        "uq_runs_slot": (("triggerId", "scheduledAt", "attempt"), {"triggerId": _THERE, "scheduledAt": _THERE}),
+        "uq_runs_dedupe": (("triggerId", "dedupeKey"), {"triggerId": _THERE, "dedupeKey": _THERE}),
+    },
+    names.POLICY_JOBS: {"uq_policy_jobs_run": (("tenantId", "runId"), {"runId": _THERE})},
+    names.HANDLERS: {"uq_handlers_name": (("tenantId", "name"), {"name": _THERE})},
+}
+"""Collection to its unique indexes: name to keys and to the condition on documents that are in it."""
+
+PLAIN: Mapping[str, Sequence[_Keys]] = {
+    names.SCHEDULES: (("tenantId", "_id"),),
+    names.TRIGGERS: (("tenantId", "nextFireAt"), ("scheduleId",), ("eventName",)),
+    names.RUNS: (
+        ("tenantId", "-createdAt", "_id"),
+        ("tenantId", "state", "createdAt", "_id"),
+        ("scheduleId", "-createdAt", "_id"),
+        ("triggerId",),
+        ("traceId",),
+        ("retryOf",),
+    ),
+    names.EXECUTION_LOGS: (("runId", "loggedAt", "_id"),),
+    names.IMPACT_SNAPSHOTS: (("runId",),),
+    names.GRAPH_JOBS: (("tenantId", "status", "-createdAt"),),
+    names.GRAPH_JOB_EVENTS: (("jobId", "_id"), ("payload.job.id",)),
+    names.POLICY_JOBS: (("tenantId", "status"),),
+    names.POLICY_RUNS: (("tenantId", "status"),),
+    names.RUN_SUMMARIES: (("tenantId", "scheduleId"),),
+    names.AUDIT: (("tenantId", "-occurredAt", "_id"),),
+}
+"""Collection to its other indexes; ``-`` is descending."""
+
+
+def ensure_indexes(database: Source) -> None:
+    """Create the indexes that are missing, once ``adopt_triggers`` has been called.
+
+    Documents of another application may repeat what is unique here (names of schedules, say). A key that they repeat
+    gets a plain index: then only the look-up before each write guards it.
+    """
+    with speaking_of(WHAT):
+        adopt_triggers(database)
+        for name, indexes in UNIQUE.items():
+            for index, (keys, condition) in indexes.items():
+                _unique(database, name, index, keys, condition)
+        for name, many in PLAIN.items():
+            for keys in many:
+                database[name].create_index(_directed(keys))
+
+
+def _unique(database: Source, name: str, index: str, keys: _Keys, condition: Mapping[str, Any]) -> None:
+    try:
+        database[name].create_index(_directed(keys), name=index, unique=True, partialFilterExpression=condition)
+    except DuplicateKeyError:
+        database[name].create_index(_directed(keys), name=f"{index}_repeated", partialFilterExpression=condition)
+
+
+def _directed(keys: _Keys) -> list[tuple[str, int]]:
+    return [(key.lstrip("-"), DESCENDING if key.startswith("-") else ASCENDING) for key in keys]
+
+
+def adopt_triggers(database: Source) -> int:
+    """Write the triggers that cron texts of schedules make, where no collection of triggers exists; return how many.
+
+    Once there is such a collection, schedules make no triggers of their own, neither here nor in the copy (the profile
+    says so). The ids are those that the copy gives them.
+    """
+    if names.TRIGGERS in database.list_collection_names(filter={"name": names.TRIGGERS}):
+        return 0
+    decode = PLACES[Schedule][0].collection.decode
+    context = Context(as_of=datetime.min.replace(tzinfo=UTC))
+    made: list[Document] = []
+    for document in database[names.SCHEDULES].find({"deletedAt": None}):
+        try:
+            rows = decode(document, context).rows
+        except Rejected:
+            continue
+        made += [
+            document_of(msgspec.structs.replace(row, source=None, source_id=None))
+            for row in rows
+            if isinstance(row, Trigger)
+        ]
+    if made:
+        database[names.TRIGGERS].insert_many(made)
+    return len(made)

@@ -1,0 +1,107 @@
+"""A scheduler's data in MongoDB: sessions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Literal
+
+from pymongo import ReadPreference
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from migrator.config import Settings
+from migrator.errors import RefusedError, UsageError
+from migrator.store.mongo.audit import MongoAudit
+from migrator.store.mongo.client import open_source, require_replica_set, speaking_of
+from migrator.store.mongo.execution_logs import MongoExecutionLogs
+from migrator.store.mongo.graph_jobs import MongoGraphJobs
+from migrator.store.mongo.handlers import MongoHandlers
+from migrator.store.mongo.impact_snapshots import MongoImpactSnapshots
+from migrator.store.mongo.indexes import ensure_indexes
+from migrator.store.mongo.policy_jobs import MongoPolicyJobs
+from migrator.store.mongo.repository import Strangers
+from migrator.store.mongo.run_summaries import MongoRunSummaries
+from migrator.store.mongo.runs import MongoRuns
+from migrator.store.mongo.schedules import MongoSchedules
+from migrator.store.mongo.transaction import WHAT, Transaction
+from migrator.store.mongo.triggers import MongoTriggers
+from migrator.store.rules import milliseconds
+
+
+class MongoSession:
+    """One transaction of one tenant (``ports.Session``)."""
+
+    def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
+        self.transaction, self.tenant, self.now = transaction, tenant, now
+        self.schedules = MongoSchedules(transaction, strangers, tenant, now)
+        self.triggers = MongoTriggers(transaction, strangers, tenant, now)
+        self.runs = MongoRuns(transaction, strangers, tenant, now)
+        self.graph_jobs = MongoGraphJobs(transaction, strangers, tenant, now)
+        self.policy_jobs = MongoPolicyJobs(transaction, strangers, tenant, now)
+        self.impact_snapshots = MongoImpactSnapshots(transaction, strangers, tenant, now)
+        self.execution_logs = MongoExecutionLogs(transaction, strangers, tenant, now)
+        self.run_summaries = MongoRunSummaries(transaction, strangers, tenant, now)
+        self.audit = MongoAudit(transaction, strangers, tenant, now)
+        self.handlers = MongoHandlers(transaction, strangers, tenant, now)
+
+
+class MongoStore:
+    """``ports.Store`` over one client, whose connections are pooled by the driver."""
+
+    backend: Literal["mongo"] = "mongo"
+
+    def __init__(self, settings: Settings) -> None:
+        """Connect, to fail early, and make the indexes; raises as ``open_source`` does.
+
+        Where another backend is the chosen one (shadow reads) nothing is written, indexes included. Raises
+        ``RefusedError`` for a server that is no member of a replica set: it has no transactions.
+        """
+        self.settings = settings
+        self.database = open_source(settings)
+        self._strangers = Strangers()
+        try:
+            try:
+                require_replica_set(self.database)
+            except RefusedError:
+                raise RefusedError(f"{WHAT} is not a replica set, so it has no transactions; make it one") from None
+            if settings.persistence.scheduler == "mongo":
+                ensure_indexes(self.database)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:
+        """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
+        if not tenant or "\0" in tenant:
+            raise UsageError("a session needs a tenant")
+        if now is not None and now.tzinfo is None:
+            raise UsageError("the time of a session names no time zone")
+        clock = self.now() if now is None else milliseconds(now)
+        with speaking_of(WHAT), self.database.client.start_session() as session:
+            session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
+            transaction = Transaction(self.database, session)
+            try:
+                yield MongoSession(transaction, self._strangers, tenant, clock)
+                transaction.commit()
+            except BaseException:
+                transaction.abort()
+                raise
+
+    def now(self) -> datetime:
+        """Return the database's clock (aware, UTC, whole milliseconds)."""
+        with speaking_of(WHAT):
+            clock: datetime = self.database.client.admin.command("hello")["localTime"]
+        return clock.replace(tzinfo=UTC)
+
+    def ping(self) -> timedelta:
+        """Return how long the server takes to answer; raises ``UnreachableError``."""
+        with speaking_of(WHAT):
+            begun = monotonic()
+            self.database.client.admin.command("ping")
+            return timedelta(seconds=monotonic() - begun)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.database.client.close()

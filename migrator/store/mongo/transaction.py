@@ -1,0 +1,114 @@
+"""One MongoDB transaction, and its errors in the store's words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.client_session import ClientSession
+from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
+
+from migrator.errors import ConflictError, MigratorError, UnreachableError
+from migrator.sources.profile import Document
+from migrator.store.mongo.client import Source, speaking_of
+
+WHAT = "the source"
+_RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+_DUPLICATE = 11000
+_OVERTAKEN = frozenset({24, 112, 246, 251})
+"""LockTimeout, WriteConflict, SnapshotUnavailable, NoSuchTransaction."""
+
+
+class Transaction:
+    """What the repositories ask of the driver. MongoDB ends a transaction at the first error, so it stays ended."""
+
+    def __init__(self, database: Source, session: ClientSession) -> None:
+        self.database, self._session = database, session
+        self._ended: MigratorError | None = None
+
+    def find(
+        self,
+        name: str,
+        where: Mapping[str, Any],
+        *,
+        sort: Sequence[tuple[str, int]] = (),
+        limit: int | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the documents of a collection as BSON."""
+        with self._speaking(), self._raw(name).find(where, session=self._session) as cursor:
+            for document in islice(cursor.sort(list(sort)) if sort else cursor, limit):
+                yield document.raw
+
+    def project(
+        self, name: str, where: Mapping[str, Any], fields: Sequence[str], *, sort: Sequence[tuple[str, int]] = ()
+    ) -> Iterator[Document]:
+        """Yield some fields of the documents."""
+        chosen = dict.fromkeys(fields, 1)
+        with self._speaking(), self.database[name].find(where, chosen, session=self._session) as cursor:
+            yield from cursor.sort(list(sort)) if sort else cursor
+
+    def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]]) -> list[Document]:
+        """Return what a pipeline yields."""
+        with self._speaking(), self.database[name].aggregate(pipeline, session=self._session) as cursor:
+            return list(cursor)
+
+    def insert(self, name: str, documents: Sequence[Document]) -> None:
+        """Insert; who found the keys free and was overtaken is told ``ConflictError``, and the transaction is over."""
+        with self._speaking():
+            self.database[name].insert_many(documents, session=self._session)
+
+    def replace(self, name: str, document: Document) -> None:
+        """Replace the document of this ``_id``."""
+        with self._speaking():
+            self.database[name].replace_one({"_id": document["_id"]}, document, session=self._session)
+
+    def change(self, name: str, where: Mapping[str, Any], update: Mapping[str, Any]) -> None:
+        """Update all that match."""
+        with self._speaking():
+            self.database[name].update_many(where, update, session=self._session)
+
+    def delete(self, name: str, where: Mapping[str, Any]) -> int:
+        """Delete all that match; return how many."""
+        with self._speaking():
+            return self.database[name].delete_many(where, session=self._session).deleted_count
+
+    def commit(self) -> None:
+        """Make all of it last; raises what ended the transaction, where something did."""
+        if self._ended is not None:
+            raise self._ended
+        with self._speaking():
+            self._session.commit_transaction()
+
+    def abort(self) -> None:
+        """Undo all of it."""
+        with suppress(PyMongoError):
+            self._session.abort_transaction()
+
+    def _raw(self, name: str) -> Any:  # noqa: ANN401 - a collection whose documents stay BSON
+        return self.database.get_collection(name, codec_options=_RAW)
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        if self._ended is not None:
+            raise self._ended
+        try:
+            with speaking_of(WHAT):
+                yield
+        except UnreachableError as error:
+            self._ended = _overtaken(error.__cause__) or error
+            raise self._ended from error.__cause__
+
+
+def _overtaken(error: BaseException | None) -> ConflictError | None:
+    """Return the store's error for a transaction that lost against another one."""
+    if isinstance(error, BulkWriteError):
+        codes = {one.get("code") for one in (error.details or {}).get("writeErrors", ())}
+    else:
+        codes = {error.code} if isinstance(error, OperationFailure) else set()
+    if _DUPLICATE in codes:
+        return ConflictError("another session took the same key at the same moment")
+    if codes & _OVERTAKEN:
+        return ConflictError("another session wrote the same at the same moment")
+    return None

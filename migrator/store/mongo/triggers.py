@@ -1,0 +1,66 @@
+"""Triggers in MongoDB."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from migrator.errors import UsageError
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.sources.stellaops import names
+from migrator.store import rules
+from migrator.store.mongo.repository import Repository, Strangers
+from migrator.store.mongo.schedules import ENABLED
+from migrator.store.mongo.transaction import Transaction
+
+_MAY_RUN = ("pending", "scheduled", "running")
+
+
+class MongoTriggers(Repository[Trigger]):
+    """``ports.Triggers``."""
+
+    def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
+        super().__init__(Trigger, transaction, strangers, tenant, now)
+        self._schedules = self._of(Schedule)
+
+    def get(self, trigger_id: UUID) -> Trigger | None:
+        """Return the trigger."""
+        return self._visible(trigger_id)
+
+    def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return a schedule's triggers, by id."""
+        found = self._each({"scheduleId": self._refers(Schedule, schedule_id)}, shared=True)
+        return sorted((one.row for one in found), key=lambda row: row.id)
+
+    def of_event(self, event: str) -> Sequence[Trigger]:
+        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
+        found: list[tuple[int, UUID, Trigger]] = []
+        for one in self._each({"kind": "event", "eventName": event, "enabled": ENABLED}, shared=True):
+            schedule = self._schedules._visible(one.row.schedule_id)  # noqa: SLF001 - its own other half
+            if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
+                continue
+            if schedule.status in _MAY_RUN:
+                priority = rules.DEFAULT_PRIORITY if schedule.priority is None else schedule.priority
+                found.append((-priority, one.row.id, one.row))
+        return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]
+
+    def upsert(self, trigger: Trigger) -> Trigger:
+        """Insert, or replace all columns of the one with this id."""
+        trigger = rules.written(trigger, self._tenant)
+        self._require(Schedule, trigger.schedule_id)
+        stored = self._find(trigger.id)
+        if stored is None:
+            return self._insert(trigger)
+        if stored.row.schedule_id != trigger.schedule_id:
+            raise UsageError("a trigger stays with its schedule")
+        kept = msgspec.structs.replace(trigger, extra=stored.row.extra)
+        return self._replace(stored, rules.precise(kept, stored.row))
+
+    def delete_of_schedule(self, schedule_id: UUID) -> int:
+        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
+        keys = [one.document["_id"] for one in self._each({"scheduleId": self._refers(Schedule, schedule_id)})]
+        rows = {"tenantId": self._tenant, "triggerId": {"$in": keys}}
+        self._transaction.change(names.RUNS, rows, {"$unset": {"triggerId": ""}})
+        return self._transaction.delete(self._name, {"_id": {"$in": keys}})
