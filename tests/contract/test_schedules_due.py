@@ -100,6 +100,18 @@ def test_each_is_due_once_by_its_earliest_trigger_ties_by_id(store: Store, tenan
 
 
 @pytest.mark.proves("0-T2.3.3")
+def test_many_that_may_not_run_do_not_hide_one_that_may(store: Store, tenant: str) -> None:
+    disabled, often, last = schedule(tenant, enabled=False), schedule(tenant), schedule(tenant)
+    with store.session(tenant, now=NOW) as session:
+        for row in (disabled, often, last):
+            session.schedules.upsert(row)
+        for place in range(210):
+            session.triggers.upsert(trigger(often if place % 2 else disabled, next_fire_at=NOW - SECOND))
+        session.triggers.upsert(trigger(last, next_fire_at=NOW))
+        assert ids(session.schedules.due(2)) == [often.id, last.id]
+
+
+@pytest.mark.proves("0-T2.3.3")
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(limit: int, store: Store, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
