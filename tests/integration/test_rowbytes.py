@@ -46,6 +46,7 @@ def plainly(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a value of that t
     """Render one cell straight from the documentation of PostgreSQL's binary format."""
     if value is None:
         return NULL
+    cell: bytes
     if kind == "uuid":
         cell = value.bytes
     elif kind == "text":

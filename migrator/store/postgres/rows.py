@@ -58,7 +58,7 @@ def row_id(row: bytes) -> bytes:
 
 
 def origin(codec: RowCodec, row: bytes) -> bytes:
-    """Return what tells whose document a row is: its source and source id, or the ``_id`` inside a graph job's payload."""
+    """Return what tells whose document a row is: its source and source id, or the ``_id`` in a job's payload."""
     if "source" in codec.plain:
         end = position = 2
         for index in range(4):  # id, tenant_id, source, source_id
