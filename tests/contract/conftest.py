@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from migrator.config import PersistenceSettings, PostgresSettings, Settings
+from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings
 from migrator.embedded import binaries
 from migrator.records.base import Record
 from migrator.store import open_store
@@ -15,7 +15,7 @@ from migrator.store.ports import Store
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import fresh
 
-BACKENDS = ["memory", *(f"pg{version}" for version in binaries.postgres_versions())]
+BACKENDS = ["memory", "mongo", *(f"pg{version}" for version in binaries.postgres_versions())]
 
 
 class Bench:
@@ -30,14 +30,48 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "memory":
         memory = MemoryStore()
         yield Bench(memory, memory.plant)
-        return
-    cluster = request.getfixturevalue("clusters").get(int(request.param.removeprefix("pg")))
-    dsn = cluster.scheduler()
+    elif request.param == "mongo":
+        yield from mongo_bench(request.getfixturevalue("mongo_server").uri)
+    else:
+        cluster = request.getfixturevalue("clusters").get(int(request.param.removeprefix("pg")))
+        dsn = cluster.scheduler()
+        yield from postgres_bench(dsn)
+        cluster.drop(dsn)
+
+
+def mongo_bench(uri: str) -> Iterator[Bench]:
+    from migrator.store.mongo.client import open_source  # noqa: PLC0415 - only where this backend is used
+    from migrator.store.mongo.places import PLACES, document_of  # noqa: PLC0415 - as above
+
+    settings = Settings(
+        mongo=MongoSettings(uri=uri, database=fresh()), persistence=PersistenceSettings(scheduler="mongo")
+    )
+    database, store = open_source(settings), open_store(settings)
+
+    def plant(*rows: Record) -> None:
+        for row in rows:
+            database[PLACES[type(row)][0].name].insert_one(document_of(row))
+
+    yield Bench(store, plant)
+    store.close()
+    database.client.drop_database(database.name)
+    database.client.close()
+
+
+def postgres_bench(dsn: str) -> Iterator[Bench]:
+    from migrator.store.postgres.mapping import table  # noqa: PLC0415 - only where this backend is used
+    from tests.schema_rows import connect  # noqa: PLC0415 - as above
+
     settings = Settings(postgres=PostgresSettings(dsn=dsn), persistence=PersistenceSettings(scheduler="postgres"))
     store = open_store(settings)
-    yield Bench(store, lambda *rows: plant_in_postgres(dsn, rows))
+
+    def plant(*rows: Record) -> None:
+        with connect(dsn) as connection:
+            for row in rows:
+                connection.execute(table(type(row)).insert, table(type(row)).values(row))
+
+    yield Bench(store, plant)
     store.close()
-    cluster.drop(dsn)
 
 
 @pytest.fixture(scope="session")
@@ -54,12 +88,3 @@ def plant(bench: Bench) -> Callable[..., None]:
 @pytest.fixture
 def tenant() -> str:
     return fresh()
-
-
-def plant_in_postgres(dsn: str, rows: tuple[Record, ...]) -> None:
-    from migrator.store.postgres.mapping import table  # noqa: PLC0415 - only where this backend is used
-    from tests.schema_rows import connect  # noqa: PLC0415 - as above
-
-    with connect(dsn) as connection:
-        for row in rows:
-            connection.execute(table(type(row)).insert, table(type(row)).values(row))
