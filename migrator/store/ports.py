@@ -35,8 +35,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
-import msgspec
-
 from migrator.records.audit import AuditEntry
 from migrator.records.execution_log import ExecutionLog
 from migrator.records.graph_job import GraphJob
@@ -48,57 +46,16 @@ from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.store.queries import GraphType as GraphType
+from migrator.store.queries import RunPage as RunPage
+from migrator.store.queries import RunQuery as RunQuery
+from migrator.store.queries import ScheduleQuery as ScheduleQuery
+from migrator.store.queries import SortKey as SortKey
 from migrator.store.work import Locks, Queue, Workers
 
 Backend: TypeAlias = Literal["mongo", "postgres", "memory"]
 SortKey: TypeAlias = Literal["created_at", "next_fire_at", "name", "priority"]
 GraphType: TypeAlias = Literal["build", "overlay"]
-
-
-class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``Schedules.list`` filters by; none and empty mean: not at all. ``limit`` below 1 raises ``UsageError``."""
-
-    statuses: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    """Kinds of its triggers."""
-    enabled: bool | None = None
-    tags_any: tuple[str, ...] = ()
-    tags_all: tuple[str, ...] = ()
-    created_after: datetime | None = None
-    """Exclusive, as all bounds here."""
-    created_before: datetime | None = None
-    next_fire_after: datetime | None = None
-    """A schedule's next fire is the earliest ``next_fire_at`` of its enabled triggers."""
-    next_fire_before: datetime | None = None
-    name_contains: str | None = None
-    """Regardless of case (ASCII letters and those that ``str.lower`` folds)."""
-    created_by: str | None = None
-    include_global: bool = False
-    limit: int = 50
-    offset: int = 0
-    sort_by: SortKey = "created_at"
-    """Schedules without a value come last in both directions; a priority that is null counts as 50."""
-    descending: bool = True
-
-
-class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``Runs.list`` filters by. Pages are by key: pass the last run's ``cursor`` to go on."""
-
-    schedule_id: UUID | None = None
-    states: tuple[str, ...] = ()
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    trace_id: str | None = None
-    cursor: tuple[datetime, UUID] | None = None
-    """(created_at, id) of the last run of the page before."""
-    limit: int = 50
-
-
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs, newest first (created_at descending, then id), and where the next page begins (none: this was the last)."""
-
-    runs: tuple[Run, ...]
-    cursor: tuple[datetime, UUID] | None
 
 
 class Schedules(Protocol):
