@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records.base import Record
+from migrator.records.residue import residue_of
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
@@ -16,6 +17,7 @@ from migrator.sources.profile import Note
 from migrator.sources.rows import Row, RowContext, RowSource, TableSource, find, load, restore
 from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
 from migrator.sources.support_center.in_process import JOB_LIST
+from migrator.values import residue
 from migrator.values.rowbytes import codec
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, 123000)  # noqa: DTZ001 - as a TIMESTAMP column comes
@@ -260,6 +262,8 @@ class Trip(msgspec.Struct):
     rows: tuple[Record, ...]
     notes: tuple[Note, ...]
     back: Row
+    left: list[str]
+    """Columns that the records do not carry."""
 
     @property
     def kinds(self) -> list[str]:
@@ -301,4 +305,5 @@ def travel(table: TableSource, row: Row, context: RowContext = CONTEXT) -> Trip:
         codec(type(record)).render(record)
     back = restore(table, decoded.rows)
     assert exactly(back) == exactly(row)
-    return Trip(decoded.rows, decoded.notes, back)
+    left = [entry.path for entry in residue.entries(residue_of(decoded.rows))]
+    return Trip(decoded.rows, decoded.notes, back, left)

@@ -67,13 +67,10 @@ def encode(rows: Rows) -> Row:
         "created_at": schedule.created_at,
         "updated_at": schedule.updated_at,
         "completed_at": schedule.completed_at,
-        "error_message": None,
         "is_paused": schedule.status == "paused",
         "max_retries": schedule.max_retries,
         "retry_backoff_seconds": None if delay is None else delay // names.MILLISECONDS,
         "current_retry_count": schedule.retry_count,
-        "lock_token": None,
-        "lock_acquired_at": None,
         "paused_at": schedule.paused_at,
         "cancelled_at": schedule.cancelled_at,
         "metadata": None if schedule.metadata is None else jsonb.decode(schedule.metadata),
@@ -83,9 +80,7 @@ def encode(rows: Rows) -> Row:
 def _firing(trigger: Trigger | None, schedule: Schedule) -> Row:
     """Return the columns that the trigger carries."""
     if trigger is None:
-        return dict.fromkeys(
-            ("schedule_time", "schedule_enabled", "interval_minutes", "interval_type", "next_run_at", "started_at")
-        )
+        return {}
     spec: dict[str, Any] = {} if trigger.source_spec is None else jsonb.decode(trigger.source_spec)
     once = trigger.kind == "one_time"
     immediate = once and trigger.next_fire_at == schedule.created_at

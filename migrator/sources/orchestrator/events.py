@@ -62,8 +62,6 @@ def encode(rows: Rows) -> Row:
         "action_config": action.get("action_config"),
         "platform_id": platform_of(schedule.tenant_id),
         "trigger_count": trigger.fire_count,
-        "success_count": 0,
-        "failure_count": 0,
         "created_at": naive(schedule.created_at),
         "last_triggered": naive(trigger.last_fire_at),
     }

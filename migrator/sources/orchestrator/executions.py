@@ -60,7 +60,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the run carries it."""
+    """Return the row as far as the run carries it; what was left of its retries is residue."""
     run = the(rows, Run)
     return {
         "id": identity.parse_source_id(str(run.source_id)),
@@ -74,8 +74,6 @@ def encode(rows: Rows) -> Row:
         "error": run.error,
         "error_stack": run.error_detail,
         "retry_count": 0 if run.attempt is None else run.attempt - 1,
-        "max_retries": names.MAX_RETRIES,
-        "next_retry_at": None,
         "worker_id": run.worker_id,
         "metadata": None if run.metadata is None else jsonb.decode(run.metadata),
         "trace_id": run.trace_id,

@@ -48,13 +48,12 @@ def decode(row: Row, _context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it; what they do not is the source's default."""
+    """Return the row as far as the records carry it; counts without a column are residue."""
     schedule = the(rows, Schedule)
     return {
         "id": identity.parse_source_id(str(schedule.source_id)),
         "name": schedule.name,
         "description": schedule.description,
-        "type": None,
         "status": names.JOB_STATUSES_BACK[schedule.status],
         **_firing(find(rows, Trigger)),
         "handler_name": schedule.handler_name,
@@ -66,9 +65,6 @@ def encode(rows: Rows) -> Row:
         "priority": None if schedule.priority is None else names.PRIORITIES_BACK.get(schedule.priority),
         "concurrency": schedule.max_concurrency or 1,
         "allow_overlap": schedule.max_concurrency is None,
-        "success_count": 0,
-        "failure_count": 0,
-        "avg_duration_ms": None,
         "tags": None if schedule.tags is None else list(schedule.tags),
         "metadata": None if schedule.metadata is None else jsonb.decode(schedule.metadata),
         "platform_id": platform_of(schedule.tenant_id),
@@ -83,10 +79,7 @@ def encode(rows: Rows) -> Row:
 def _firing(trigger: Trigger | None) -> Row:
     """Return the columns that the trigger carries."""
     if trigger is None:
-        return dict.fromkeys(("schedule", "next_run", "last_run", "start_date", "end_date", "max_executions")) | {
-            "timezone": names.DEFAULT_ZONE,
-            "executions_count": 0,
-        }
+        return {}
     spec: dict[str, Any] = {} if trigger.source_spec is None else jsonb.decode(trigger.source_spec)
     return {
         "type": spec.get("type", trigger.kind),

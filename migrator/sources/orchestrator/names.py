@@ -22,7 +22,6 @@ GLOBAL_TENANT: Final = "*"
 
 RETRY_CAP_MS: Final = 3_600_000
 """Delays double from ``retry_delay_ms`` up to one hour."""
-MAX_RETRIES: Final = 3
 DEFAULT_ZONE: Final = "UTC"
 
 CRON: Final = "cron"

@@ -97,14 +97,12 @@ def decode_instance(row: Row, _context: RowContext) -> Decoded:
 
 
 def encode_instance(rows: Rows) -> Row:
-    """Return the row as far as the worker carries it."""
+    """Return the row as far as the worker carries it; whether it led is residue."""
     worker = the(rows, Worker)
     return {
         "id": UUID(str(worker.source_id)),
         "hostname": worker.hostname,
         "pid": worker.pid,
-        "is_leader": False,
-        "leader_since": None,
         "last_heartbeat": naive(worker.last_heartbeat_at),
         "started_at": naive(worker.registered_at),
         "version": worker.version,

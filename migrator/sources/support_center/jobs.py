@@ -91,13 +91,12 @@ def _trigger(job: ScheduledJob, origin: Origin, context: RowContext, notes: list
 
 def encode(rows: Rows) -> Row:
     """Return the row as far as the records carry it; keys of function and type, and ``last_status``, are residue."""
-    schedule, trigger = the(rows, Schedule), find(rows, Trigger)
-    spec = None if trigger is None or trigger.source_spec is None else jsonb.decode(trigger.source_spec)
+    schedule = the(rows, Schedule)
     return {
         "id": UUID(str(schedule.source_id)),
         "name": schedule.name,
         "description": schedule.description,
-        "schedule_config": spec,
+        **_firing(find(rows, Trigger)),
         "task_args": None if schedule.payload is None else jsonb.decode(schedule.payload),
         "max_instances": schedule.max_concurrency,
         "timeout_seconds": _seconds(schedule.timeout_ms),
@@ -105,13 +104,22 @@ def encode(rows: Rows) -> Row:
         "retry_delay_seconds": _seconds(schedule.retry_delay_ms),
         "is_enabled": schedule.enabled,
         "is_paused": schedule.status == "paused",
-        "next_run_time": None if trigger is None else naive(trigger.next_fire_at),
-        "last_run_time": None if trigger is None else naive(trigger.last_fire_at),
-        "last_status": "running" if schedule.status == "running" else None,
+        **({"last_status": "running"} if schedule.status == "running" else {}),
         "created_by": None if schedule.created_by is None else UUID(schedule.created_by),
         "updated_by": None if schedule.updated_by is None else UUID(schedule.updated_by),
         "created_at": naive(schedule.created_at),
         "updated_at": naive(schedule.updated_at),
+    }
+
+
+def _firing(trigger: Trigger | None) -> Row:
+    """Return the columns that the trigger carries."""
+    if trigger is None:
+        return {}
+    return {
+        "schedule_config": None if trigger.source_spec is None else jsonb.decode(trigger.source_spec),
+        "next_run_time": naive(trigger.next_fire_at),
+        "last_run_time": naive(trigger.last_fire_at),
     }
 
 

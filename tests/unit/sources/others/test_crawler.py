@@ -53,7 +53,10 @@ def test_the_maps_are_total() -> None:
 
 @pytest.mark.parametrize(("word", "status"), names.STATUSES.items())
 def test_statuses(word: str, status: str) -> None:
-    assert job(status=word, is_paused=word == "paused").schedule.status == status
+    trip = job(status=word, is_paused=word == "paused")
+    assert trip.schedule.status == status
+    assert ("status" in trip.left) == (word == "processing")
+    assert "is_paused" not in trip.left
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from datetime import UTC, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from migrator import states
@@ -12,7 +13,7 @@ from migrator.records.schedule import Schedule
 from migrator.sources.orchestrator import SYSTEM, names
 from migrator.sources.orchestrator.executions import unbacked_counters
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import RowContext, load
+from migrator.sources.rows import RowContext, load, restore
 from migrator.values import jsonb
 from tests.other_systems import CONTEXT, KEYS, MINUTE, NOON, ORCHESTRATOR_ROWS, PLATFORM, Trip, travel
 
@@ -50,13 +51,23 @@ def test_the_maps_are_total_both_ways() -> None:
 @pytest.mark.proves("2-E1..3")
 @pytest.mark.parametrize(("word", "status"), names.JOB_STATUSES.items())
 def test_job_statuses(word: str, status: str) -> None:
-    assert job(status=word).schedule.status == status
+    trip = job(status=word)
+    assert trip.schedule.status == status
+    assert "status" not in trip.left
+
+
+def test_a_schedule_that_runs_just_now_is_written_back_as_active() -> None:
+    schedule, trigger = job().rows
+    running = msgspec.structs.replace(schedule, status="running")
+    assert restore(TABLES["ScheduledJob"], (running, trigger))["status"] == "active"
 
 
 @pytest.mark.proves("2-E1..3")
 @pytest.mark.parametrize(("word", "state"), names.EXECUTION_STATUSES.items())
 def test_execution_statuses(word: str, state: str) -> None:
-    assert execution(status=word).run.state == state
+    trip = execution(status=word)
+    assert trip.run.state == state
+    assert "status" not in trip.left
 
 
 @pytest.mark.proves("2-E1..3")
@@ -80,7 +91,9 @@ def test_a_word_that_its_enumeration_lacks_is_set_aside(table: str, column: str)
 @pytest.mark.proves("2-E4")
 def test_the_order_of_priorities_stays() -> None:
     words = ["low", "medium", "high", "critical"]
-    found = [job(priority=word).schedule.priority for word in words]
+    trips = [job(priority=word) for word in words]
+    assert all("priority" not in trip.left for trip in trips)
+    found = [trip.schedule.priority for trip in trips]
     assert found == sorted({value for value in found if value is not None})
     assert len(found) == len(words)
 

@@ -126,11 +126,27 @@ def test_systems_without_tenants_need_the_operators(tenant: str | None) -> None:
         load(table, row, RowContext(tenant=tenant))
 
 
-def test_a_clean_row_of_the_orchestrator_has_no_residue() -> None:
-    """Columns that no record has hold the source's defaults: nothing is left to say."""
-    table, row = TABLES[0]
-    plain = row | {"success_count": 0, "failure_count": 0, "avg_duration_ms": None}
-    assert residue_of(load(table, plain, CONTEXT).rows) == residue.EMPTY
+LEFT = {
+    "ScheduledJob": ["added avg_duration_ms", "added failure_count", "added success_count"],
+    "EventHandler": ["added failure_count", "added success_count"],
+    "JobExecution": ["added max_retries", "added next_retry_at"],
+    "JobExecutionLog": [],
+    "jobs": ["added error_message", "added lock_acquired_at", "added lock_token"],
+    "job_executions": [],
+    "task_functions": ["added created_at", "added description", "added display_name", "added updated_at"],
+    "scheduled_jobs": ["added job_type_id", "added last_status", "added task_function_id"],
+    "scheduled_job_executions": [],
+    "scheduler_instances": ["added is_leader", "added leader_since"],
+    "in_process_jobs": [],
+}
+"""What no record carries of a full row: exactly the columns that ``docs/sources-other.md`` calls residue."""
+
+
+@NAMED
+def test_all_but_the_columns_without_a_home_are_carried_by_the_records(table: TableSource, row: Row) -> None:
+    """A fault of encode would hide behind a residue that is larger than this."""
+    left = residue.entries(residue_of(load(table, row, CONTEXT).rows))
+    assert [f"{entry.kind} {entry.path}" for entry in left] == LEFT[table.name]
 
 
 @pytest.mark.proves("2-M4")

@@ -262,6 +262,12 @@ def test_an_execution_is_a_run() -> None:
     assert execution(triggered_by="scheduler", job_id=KEYS[13]).run.cause is None
 
 
+@pytest.mark.parametrize("who", names.TRIGGERED_BY)
+@pytest.mark.parametrize("status", names.EXECUTION_STATUSES)
+def test_words_of_an_execution_are_carried(who: str, status: str) -> None:
+    assert execution(triggered_by=who, status=status).left == []
+
+
 def test_an_execution_that_waits_has_not_started() -> None:
     trip = execution(status="pending", completed_at=None, duration_seconds=None)
     assert (trip.run.state, trip.run.started_at, trip.kinds) == ("queued", None, ["live-run"])
