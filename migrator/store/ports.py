@@ -46,16 +46,32 @@ from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
-from migrator.store.queries import GraphType as GraphType
-from migrator.store.queries import RunPage as RunPage
-from migrator.store.queries import RunQuery as RunQuery
-from migrator.store.queries import ScheduleQuery as ScheduleQuery
-from migrator.store.queries import SortKey as SortKey
+from migrator.store.queries import GraphType, RunPage, RunQuery, ScheduleQuery, SortKey
 from migrator.store.work import Locks, Queue, Workers
 
+__all__ = [
+    "Audit",
+    "Backend",
+    "ExecutionLogs",
+    "GraphJobs",
+    "GraphType",
+    "Handlers",
+    "ImpactSnapshots",
+    "PolicyJobs",
+    "RunPage",
+    "RunQuery",
+    "RunSummaries",
+    "Runs",
+    "ScheduleQuery",
+    "SchedulerStore",
+    "Schedules",
+    "Session",
+    "SortKey",
+    "Store",
+    "Triggers",
+]
+
 Backend: TypeAlias = Literal["mongo", "postgres", "memory"]
-SortKey: TypeAlias = Literal["created_at", "next_fire_at", "name", "priority"]
-GraphType: TypeAlias = Literal["build", "overlay"]
 
 
 class Schedules(Protocol):

@@ -1,4 +1,4 @@
-"""What lists are asked by, and what a page of them holds: the words that ``store.ports`` is asked in, and offers too."""
+"""What lists are asked by, and what a page of them holds; ``store.ports`` offers them too."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
