@@ -5,6 +5,8 @@ exactly what the migration made of it is given its line back, unless both fire a
 was set by somebody, and wins over the line, as in the source.
 """
 
+from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from migrator import cron
@@ -97,7 +99,7 @@ def _cron(line: str, context: RowContext, notes: list[Note]) -> dict[str, Any] |
 
 def _even(cause: dict[str, Any], notes: list[Note]) -> dict[str, Any]:
     """Return the columns of an interval for a line that is nothing else; its phase is left to the next fire alone."""
-    gap = constant_interval(cause["cron_dialect"], cause["cron_expression"], cause["timezone"])
+    gap = _gap(cause["cron_expression"], cause["timezone"])
     if gap is None:
         return cause
     notes.append(Note("cron-as-interval", "schedule_time"))
@@ -110,7 +112,7 @@ def _spoiled(job: Job, line: str | None, context: RowContext, notes: list[Note])
     if line is None or (job.interval_minutes, job.interval_type) != names.converted(line):
         return False
     try:
-        gap = constant_interval(names.CRON_DIALECT, line, context.cron_zone)
+        gap = _gap(line, context.cron_zone)
     except cron.CronError:
         notes.append(Note("unevaluable-cron", "schedule_time"))
         return False
@@ -119,6 +121,12 @@ def _spoiled(job: Job, line: str | None, context: RowContext, notes: list[Note])
     kind = "interval-counted-twice" if line in names.LISTED else "cron-made-60-minutes"
     notes.append(Note(kind, "interval_minutes"))
     return True
+
+
+@lru_cache(maxsize=4_096)
+def _gap(line: str, zone: str | None) -> timedelta | None:
+    """Return the even distance of a line's fires; cached, since it looks at years of them and jobs repeat few lines."""
+    return constant_interval(names.CRON_DIALECT, line, zone)
 
 
 def _looks_doubled(job: Job) -> bool:
