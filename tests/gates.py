@@ -3,6 +3,7 @@
 import os
 import select
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from tests.copying import kill, start
 
 FOLDER = Path(__file__).parent / "faults"
-PATIENCE = 120.0
+PATIENCE = 60.0
 """Seconds after which a test gives up; never waited for where things go as they should."""
 
 
@@ -31,10 +32,14 @@ class Held:
     def hear(self, words: str) -> str:
         """Read what it says on standard error up to the line that holds these words; return that line."""
         assert self.process.stderr is not None
+        watch = threading.Timer(PATIENCE, kill, (self.process,))
+        watch.start()
         for line in self.process.stderr:
             self.said += line
             if words in line:
+                watch.cancel()
                 return line
+        watch.cancel()
         raise AssertionError(f"never said {words!r}: {self.said}")
 
     def end(self) -> tuple[int, str, str]:
