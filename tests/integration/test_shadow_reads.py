@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from threading import Event
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_type_hints
 from uuid import uuid4
 
 import msgspec
 import pytest
+from pymongo.database import Database
 
-from migrator.config import PersistenceSettings
+from migrator.config import MongoSettings, PersistenceSettings
+from migrator.embedded.mongo import MongoServer
 from migrator.errors import TransitionError
+from migrator.records.graph_job import GraphJob
+from migrator.records.handler import Handler
 from migrator.store import open_store, ports
 from migrator.store.dual import READS, Mismatch, ShadowCounts, ShadowedStore
 from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.store import PostgresStore
-from tests.store_postgres import NOW, graph_job, opened, run, schedule, settings
+from migrator.values import jsonb
+from migrator.values.times import format_iso
+from tests.store_postgres import NOW, graph_job, opened, run, schedule, settings, trigger
 
 WRITES = {
     "schedules": {"upsert", "change_status", "soft_delete"},
@@ -186,6 +192,69 @@ def test_closing_compares_what_is_left_and_closes_both_sides(sides: Sides) -> No
     for side in sides:
         with pytest.raises(Exception, match="closed"):
             side.ping()
+
+
+@pytest.mark.proves("0-T2.10.2")
+@pytest.mark.parametrize("chosen", ["postgres", "mongo"])
+def test_mongodb_and_postgresql_answer_alike_under_the_setting(
+    chosen: Literal["postgres", "mongo"], scheduler_dsn: str, mongo_server: MongoServer, mongo_database: Database[Any]
+) -> None:
+    """What is written to both is read alike from both; what is written to one shows as a difference."""
+    both_of = msgspec.structs.replace(
+        settings(scheduler_dsn), mongo=MongoSettings(uri=mongo_server.uri, database=mongo_database.name)
+    )
+    one, cause = schedule(tags=("x",), payload=b'{"a":[1,2.5,null]}'), uuid4()
+    ran, job = run(id=uuid4(), schedule_id=one.id, trigger_id=cause), graph_job()
+    for backend in ("postgres", "mongo"):
+        persistence = PersistenceSettings(scheduler=backend)
+        store = open_store(msgspec.structs.replace(both_of, persistence=persistence))
+        with store.session("a", now=NOW) as session:
+            session.schedules.upsert(one)
+            session.triggers.upsert(trigger(one, id=cause))
+            session.runs.create(ran)
+            session.runs.update(msgspec.structs.replace(ran, state="running", stats=b'{"deltas":2}'), "queued")
+            session.run_summaries.recompute(one.id)
+            session.graph_jobs.insert(msgspec.structs.replace(job, payload=job_payload(job)))
+            session.handlers.upsert(Handler(id=one.id, tenant_id="a", name="mail", handler_type="function"))
+        store.close()
+    shadow = PersistenceSettings(scheduler=chosen, shadow="read")
+    reading = open_store(msgspec.structs.replace(both_of, persistence=shadow))
+    assert isinstance(reading, ShadowedStore)
+    with reading.session("a", now=NOW) as session:
+        session.schedules.get(one.id)
+        session.schedules.list(ScheduleQuery(tags_all=("x",)))
+        session.schedules.due(10)
+        session.triggers.of_schedule(one.id)
+        session.runs.list(RunQuery(schedule_id=one.id))
+        session.runs.pending(10)
+        session.run_summaries.get(one.id)
+        session.graph_jobs.list("build", "pending", 10)
+        session.handlers.list()
+    reading.settle()
+    assert reading.counts() == ShadowCounts(same=9)
+    with reading.session("a", now=NOW) as session:
+        session.schedules.soft_delete(one.id, "me")
+    with reading.session("a", now=NOW) as session:
+        assert session.schedules.get(one.id) is None
+    reading.settle()
+    assert reading.counts() == ShadowCounts(same=9, different=1)
+    reading.close()
+
+
+def job_payload(job: GraphJob) -> bytes:
+    """Return the least document of a build job, as the source writes one."""
+    identity = f"gbj_{job.id.hex}"
+    return jsonb.encode(
+        {
+            "_id": identity,
+            "createdAt": format_iso(job.created_at),
+            "id": identity,
+            "sbomId": "sbom",
+            "schemaVersion": "scheduler.graph-build-job@1",
+            "status": "pending",
+            "tenantId": job.tenant_id,
+        }
+    )
 
 
 @pytest.mark.proves("0-T2.10.1")
