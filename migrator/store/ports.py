@@ -252,7 +252,8 @@ class PolicyJobs(Protocol):
         """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
 
         In the order of ``list``; ``last_attempt_at`` and ``updated_at`` are now. Jobs that another session is taking
-        are passed over. A lease not above zero raises ``UsageError``.
+        are passed over (on MongoDB they end the later session, with ``ConflictError``). A lease not above zero raises
+        ``UsageError``.
         """
 
 

@@ -31,6 +31,8 @@ _SPELLINGS = {"canceled": ["canceled", "cancelled"]}
 _DERIVED = frozenset({"payload", "updated_at"})
 """What a document of the source does not hold as it is given."""
 _CHANCE_BITS = 20
+_LATEST = (1 << 41) * 2 - 2
+"""Milliseconds since 1970 that leave a number below 2^63: the year 2109."""
 
 
 class MongoGraphJobs(Repository[GraphJob]):
@@ -127,7 +129,8 @@ class MongoGraphJobs(Repository[GraphJob]):
         texts = self._refers(GraphJob, event.job_id)
         last = next(events._transaction.find(events._name, {"jobId": texts}, sort=(("_id", -1),)), None)  # noqa: SLF001 - its own other half
         stored = None if last is None else events._read(events._places[0], last)  # noqa: SLF001 - as above
-        chance = int(self._now.timestamp() * 1000) << _CHANCE_BITS | secrets.randbits(_CHANCE_BITS)
+        since = min(max(int(self._now.timestamp() * 1000), 0), _LATEST)
+        chance = since << _CHANCE_BITS | secrets.randbits(_CHANCE_BITS)
         number = max(graph_own.FIRST_NUMBER + chance, 0 if stored is None else stored.row.id + 1)
         numbered = msgspec.structs.replace(event, id=number)
         document = document_of(numbered)

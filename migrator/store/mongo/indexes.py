@@ -1,12 +1,15 @@
 """The indexes of the store's collections, and the triggers of schedules that another application wrote."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from pymongo import ASCENDING, DESCENDING
+from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
@@ -56,7 +59,7 @@ PLAIN: Mapping[str, Sequence[_Keys]] = {
 
 
 def ensure_indexes(database: Source) -> None:
-    """Create the indexes that are missing, once ``adopt_triggers`` has been called.
+    """Create the indexes that are missing, after ``adopt_triggers``.
 
     Documents of another application may repeat what is unique here (names of schedules, say). A key that they repeat
     gets a plain index: then only the look-up before each write guards it.
@@ -72,10 +75,13 @@ def ensure_indexes(database: Source) -> None:
 
 
 def _unique(database: Source, name: str, index: str, keys: _Keys, condition: Mapping[str, Any]) -> None:
+    plain = f"{index}_repeated"
+    if plain in database[name].index_information():
+        database[name].drop_index(plain)  # the server would not make the unique one beside it
     try:
         database[name].create_index(_directed(keys), name=index, unique=True, partialFilterExpression=condition)
     except DuplicateKeyError:
-        database[name].create_index(_directed(keys), name=f"{index}_repeated", partialFilterExpression=condition)
+        database[name].create_index(_directed(keys), name=plain, partialFilterExpression=condition)
 
 
 def _directed(keys: _Keys) -> list[tuple[str, int]]:
@@ -90,19 +96,22 @@ def adopt_triggers(database: Source) -> int:
     """
     if names.TRIGGERS in database.list_collection_names(filter={"name": names.TRIGGERS}):
         return 0
+
+    def adopt(session: ClientSession) -> int:
+        made = list(_made_by_schedules(database, session))
+        if not made or database[names.TRIGGERS].find_one({}, session=session) is not None:
+            return 0
+        return len(database[names.TRIGGERS].insert_many(made, session=session).inserted_ids)
+
+    with database.client.start_session() as session:  # all of them or none: half of them would hide the others
+        return session.with_transaction(adopt, ReadConcern("snapshot"), WriteConcern("majority"))
+
+
+def _made_by_schedules(database: Source, session: ClientSession) -> Iterator[Document]:
     decode = PLACES[Schedule][0].collection.decode
     context = Context(as_of=datetime.min.replace(tzinfo=UTC))
-    made: list[Document] = []
-    for document in database[names.SCHEDULES].find({"deletedAt": None}):
-        try:
-            rows = decode(document, context).rows
-        except Rejected:
-            continue
-        made += [
-            document_of(msgspec.structs.replace(row, source=None, source_id=None))
-            for row in rows
-            if isinstance(row, Trigger)
-        ]
-    if made:
-        database[names.TRIGGERS].insert_many(made)
-    return len(made)
+    for document in database[names.SCHEDULES].find({"deletedAt": None}, session=session):
+        with suppress(Rejected):
+            for row in decode(document, context).rows:
+                if isinstance(row, Trigger):
+                    yield document_of(row)
