@@ -4,6 +4,8 @@ One store serves all tests of a backend; every test has a tenant of its own.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,23 +15,23 @@ from migrator.records.base import Record
 from migrator.store import open_store
 from migrator.store.ports import Store
 from tests.contract.memory.store import MemoryStore
-from tests.contract.rows import fresh
+from tests.contract.rows import NOW, fresh
 
 BACKENDS = ["memory", "mongo", *(f"pg{version}" for version in binaries.postgres_versions())]
 
 
 class Bench:
-    """A backend: its store, and ``plant``, which writes rows past the store."""
+    """A backend: its store, ``plant``, which writes rows past the store, and ``look``, which reads one."""
 
-    def __init__(self, store: Store, plant: Callable[..., None]) -> None:
-        self.store, self.plant = store, plant
+    def __init__(self, store: Store, plant: Callable[..., None], look: Callable[[type[Record], UUID], Any]) -> None:
+        self.store, self.plant, self.look = store, plant, look
 
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "memory":
         memory = MemoryStore()
-        yield Bench(memory, memory.plant)
+        yield Bench(memory, memory.plant, memory.look)
     elif request.param == "mongo":
         yield from mongo_bench(request.getfixturevalue("mongo_server").uri)
     else:
@@ -40,6 +42,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 
 def mongo_bench(uri: str) -> Iterator[Bench]:
+    from migrator.sources.profile import Context  # noqa: PLC0415 - as below
     from migrator.store.mongo.client import open_source  # noqa: PLC0415 - only where this backend is used
     from migrator.store.mongo.places import PLACES, document_of  # noqa: PLC0415 - as above
 
@@ -52,13 +55,21 @@ def mongo_bench(uri: str) -> Iterator[Bench]:
         for row in rows:
             database[PLACES[type(row)][0].name].insert_one(document_of(row))
 
-    yield Bench(store, plant)
+    def look(record: type[Record], identity: UUID) -> Record | None:
+        place = PLACES[record][0]
+        found = database[place.name].find_one({"_id": {"$in": place.keys(identity)}})
+        context = Context(as_of=NOW, has_triggers=True)
+        return None if found is None else place.collection.decode(found, context).rows[0]
+
+    yield Bench(store, plant, look)
     store.close()
     database.client.drop_database(database.name)
     database.client.close()
 
 
 def postgres_bench(dsn: str) -> Iterator[Bench]:
+    from psycopg.sql import SQL  # noqa: PLC0415 - as below
+
     from migrator.store.postgres.mapping import table  # noqa: PLC0415 - only where this backend is used
     from tests.schema_rows import connect  # noqa: PLC0415 - as above
 
@@ -70,7 +81,11 @@ def postgres_bench(dsn: str) -> Iterator[Bench]:
             for row in rows:
                 connection.execute(table(type(row)).insert, table(type(row)).values(row))
 
-    yield Bench(store, plant)
+    def look(record: type[Record], identity: UUID) -> Record | None:
+        with connect(dsn) as connection, connection.cursor(row_factory=table(record).factory) as cursor:
+            return cursor.execute(table(record).select + SQL("WHERE id = %s"), (identity,)).fetchone()
+
+    yield Bench(store, plant, look)
     store.close()
 
 
@@ -83,6 +98,12 @@ def store(bench: Bench) -> Store:
 def plant(bench: Bench) -> Callable[..., None]:
     """Write rows of ``*``, or of another source, which no session writes."""
     return bench.plant
+
+
+@pytest.fixture(scope="session")
+def look(bench: Bench) -> Callable[[type[Record], UUID], Any]:
+    """Read a row past the store, which hides some."""
+    return bench.look
 
 
 @pytest.fixture

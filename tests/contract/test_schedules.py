@@ -1,12 +1,13 @@
 """Schedules: got, written, deleted, and changed in status by compare-and-set."""
 
 from collections.abc import Callable
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from migrator import states
 from migrator.errors import ConflictError, TransitionError, UsageError
+from migrator.records.schedule import Schedule
 from migrator.store.ports import ScheduleQuery, Store
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, run, schedule, trigger
 
@@ -95,6 +96,18 @@ def test_a_deleted_schedule_is_seen_by_nobody(store: Store, tenant: str) -> None
         assert session.schedules.count(ScheduleQuery()) == 0
         assert session.schedules.due(5) == []
         assert session.schedules.change_status(one.id, "scheduled", "paused") is None
+
+
+@pytest.mark.proves("0-T2.3.2")
+def test_a_deletion_writes_when_and_by_whom_and_nothing_else(
+    store: Store, tenant: str, look: Callable[[type[Schedule], UUID], Schedule]
+) -> None:
+    with store.session(tenant, now=NOW) as session:
+        one = session.schedules.upsert(schedule(tenant, description="d", tags=("a",)))
+    for by, instant in (("me", LATER), ("you", LATER + SECOND)):
+        with store.session(tenant, now=instant) as session:
+            session.schedules.soft_delete(one.id, by)
+        assert bare(look(Schedule, one.id)) == changed(bare(one), deleted_at=LATER, deleted_by="me")
 
 
 @pytest.mark.proves("0-T2.3.2")

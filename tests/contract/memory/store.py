@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 from typing import Literal
+from uuid import UUID
 
 from migrator import records
 from migrator.errors import UsageError
@@ -77,6 +78,11 @@ class MemoryStore:
         with self._lock:
             for row in rows:
                 self._tables[type(row)][row.id] = row  # type: ignore[attr-defined] # every table has an id
+
+    def look(self, record: type[Record], identity: UUID) -> Record | None:
+        """Return a row, whoever may see it."""
+        with self._lock:
+            return self._tables[record].get(identity)
 
     def now(self) -> datetime:
         return rules.milliseconds(datetime.now(UTC))
