@@ -64,7 +64,11 @@ class Repository(Generic[R]):
 
     def _insert(self, record: R) -> R:
         with self.refusing():
-            written = self._one(self._table.insert, self._table.values(record))
+            return self._inserted(record)
+
+    def _inserted(self, record: R) -> R:
+        """Insert, inside ``refusing``."""
+        written = self._one(self._table.insert, self._table.values(record))
         assert written is not None  # noqa: S101 - INSERT … RETURNING without a row has raised
         return written
 

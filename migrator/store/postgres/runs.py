@@ -80,7 +80,7 @@ class PostgresRuns(Repository[Run]):
         with self.refusing():
             if run.schedule_id is not None and owner == self._tenant:
                 changes["run_number"] = take_numbers(self._connection, self._tenant, run.schedule_id, self._now)
-            return self._insert(msgspec.structs.replace(run, **changes))
+            return self._inserted(msgspec.structs.replace(run, **changes))
 
     def update(self, run: Run, expected: str) -> bool:
         """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
