@@ -251,9 +251,8 @@ class PolicyJobs(Protocol):
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
         """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
 
-        In the order of ``list``; ``last_attempt_at`` and ``updated_at`` are now. Jobs that another session is taking
-        are passed over (on MongoDB they end the later session, with ``ConflictError``). A lease not above zero raises
-        ``UsageError``.
+        In the order of ``list``; ``last_attempt_at``, ``updated_at`` are now. Jobs that another session is taking are
+        passed over (MongoDB: ``ConflictError``, the session ends). A lease not above zero raises ``UsageError``.
         """
 
 
@@ -338,31 +337,31 @@ class Session(Protocol):
     def schedules(self) -> Schedules: ...  # noqa: D102 - named after its type, as all below
 
     @property
-    def triggers(self) -> Triggers: ...  # noqa: D102
+    def triggers(self) -> Triggers: ...  # noqa: D102 - as above
 
     @property
-    def runs(self) -> Runs: ...  # noqa: D102
+    def runs(self) -> Runs: ...  # noqa: D102 - as above
 
     @property
-    def graph_jobs(self) -> GraphJobs: ...  # noqa: D102
+    def graph_jobs(self) -> GraphJobs: ...  # noqa: D102 - as above
 
     @property
-    def policy_jobs(self) -> PolicyJobs: ...  # noqa: D102
+    def policy_jobs(self) -> PolicyJobs: ...  # noqa: D102 - as above
 
     @property
-    def impact_snapshots(self) -> ImpactSnapshots: ...  # noqa: D102
+    def impact_snapshots(self) -> ImpactSnapshots: ...  # noqa: D102 - as above
 
     @property
-    def execution_logs(self) -> ExecutionLogs: ...  # noqa: D102
+    def execution_logs(self) -> ExecutionLogs: ...  # noqa: D102 - as above
 
     @property
-    def run_summaries(self) -> RunSummaries: ...  # noqa: D102
+    def run_summaries(self) -> RunSummaries: ...  # noqa: D102 - as above
 
     @property
-    def audit(self) -> Audit: ...  # noqa: D102
+    def audit(self) -> Audit: ...  # noqa: D102 - as above
 
     @property
-    def handlers(self) -> Handlers: ...  # noqa: D102
+    def handlers(self) -> Handlers: ...  # noqa: D102 - as above
 
 
 class Store(Protocol):
