@@ -48,12 +48,10 @@ def verify(
     ``UsageError`` for an unknown area, ``ConfigurationError`` for settings that are missing, and ``RefusedError`` for a
     target that was never migrated.
     """
-    for option, names in (("--only", request.only), ("--skip", request.skip), ("--fail-on", request.fail_on)):
-        require_known(names, option)
-    specs = every_check() if checks is None else checks
     began = datetime.now(UTC)
     context = Context(settings, values_shown=request.values_shown)
-    _require_schema(context)
+    _require_sense(context, request)
+    specs = every_check() if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
     done: list[tuple[CheckSpec, Found, bool]] = []
     durations: dict[str, int] = {}
@@ -84,7 +82,9 @@ def verify(
     return build(evidence, run)
 
 
-def _require_schema(context: Context) -> None:
+def _require_sense(context: Context, request: Request) -> None:
+    for option, names in (("--only", request.only), ("--skip", request.skip), ("--fail-on", request.fail_on)):
+        require_known(names, option)
     with suppress(UnreachableError):  # then every check says so by itself
         if not any(one.revision for one in context.positions):
             raise not_migrated("it has neither schema")
@@ -162,6 +162,7 @@ def verify_into(
     """
     from migrator.report import render  # noqa: PLC0415 - Jinja, only where a report is written
 
+    _require_sense(Context(settings), request)  # before anything is written
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = make_folder(Path(directory or settings.report.directory), name)
     result = verify(settings, msgspec.structs.replace(request, run_name=folder.name), say=say)

@@ -109,7 +109,7 @@ def _without_login(uri: str, error: BaseException) -> str:
     text = redact(str(error))
     login = uri.partition("://")[2].rpartition("@")[0]
     for piece in sorted(re.split(r"[:/?@,]", login), key=len, reverse=True):
-        text = text.replace(piece, "***") if piece else text
+        text = re.sub(rf"(?<!\w){re.escape(piece)}(?!\w)", "***", text) if piece else text
     return text
 
 
