@@ -18,8 +18,7 @@ from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, fresh, 
 
 LATER = NOW + SECOND
 LEASE = timedelta(minutes=1)
-WORK = ("pending", "dispatching", "submitted", "completed", "failed", "canceled")
-"""The statuses of a work item."""
+STATUSES = tuple(states.POLICY_JOB)
 
 
 def in_order(jobs: list[PolicyJob]) -> list[PolicyJob]:
@@ -74,7 +73,7 @@ def test_a_job_that_the_table_refuses_is_refused_everywhere(columns: dict[str, A
 JOBS = st.lists(
     st.fixed_dictionaries(
         {
-            "status": st.sampled_from(WORK),
+            "status": st.sampled_from(STATUSES),
             "priority_rank": st.none() | st.integers(-1, 2),
             "queued_at": st.none() | st.integers(-1, 1).map(lambda seconds: NOW + SECOND * seconds),
             "available_at": st.none() | st.integers(-1, 1).map(lambda steps: NOW + MILLISECOND * steps),
@@ -93,7 +92,7 @@ def test_lists_are_what_a_walk_over_all_finds(store: Store, rows: list[dict[str,
     with store.session(tenant, now=NOW) as session:
         for job in jobs:
             session.policy_jobs.insert(job)
-        for status in (None, *WORK):
+        for status in (None, *STATUSES):
             expected = in_order([job for job in jobs if status in {None, job.status}])
             assert ids(session.policy_jobs.list(status, limit)) == ids(expected)[:limit]
 
@@ -106,9 +105,9 @@ def test_a_list_that_makes_no_sense_is_refused(status: str | None, limit: int, s
 
 
 @pytest.mark.proves("1-G3", "0-T2.6.1")
-@pytest.mark.parametrize("status", WORK)
+@pytest.mark.parametrize("status", STATUSES)
 def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: Store, tenant: str) -> None:
-    for follower in WORK:
+    for follower in STATUSES:
         job = policy_job(tenant, status=status, run_id=uuid4().hex)
         after = changed(job, status=follower, last_error="e", updated_at=LATER)
         with store.session(tenant, now=NOW) as session:

@@ -8,7 +8,7 @@ import pytest
 
 from migrator.errors import ConflictError, UnknownError, UsageError
 from migrator.store.ports import RunQuery, Store
-from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, run, schedule, trigger
+from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, line, run, schedule, snapshot, trigger
 
 LATER = NOW + SECOND
 
@@ -185,6 +185,29 @@ def test_a_run_refers_only_to_what_the_tenant_sees(store: Store, tenant: str) ->
             with pytest.raises(UnknownError):
                 session.runs.create(run(tenant, **columns))
         assert session.runs.list(RunQuery()).runs == ()
+
+
+@pytest.mark.proves("0-X2")
+def test_of_what_is_global_only_schedules_and_triggers_are_referred_to(
+    store: Store, tenant: str, plant: Callable[..., None]
+) -> None:
+    of, theirs = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW), run("*", updated_at=NOW)
+    cause = trigger(of)
+    plant(of, cause, theirs)
+    with store.session(tenant, now=NOW) as session:
+        made = session.runs.create(run(tenant))
+        assert session.runs.update(changed(made, schedule_id=of.id, trigger_id=cause.id), "queued") is True
+        assert session.runs.get(theirs.id) is not None
+        with pytest.raises(UnknownError):
+            session.runs.create(run(tenant, retry_of=theirs.id))
+        with pytest.raises(UnknownError):
+            session.runs.update(changed(made, retry_of=theirs.id), "queued")
+        with pytest.raises(UnknownError):
+            session.impact_snapshots.insert(snapshot(tenant, run_id=theirs.id))
+        with pytest.raises(UnknownError):
+            session.execution_logs.append([line(tenant, run_id=theirs.id)])
+        assert ids(session.runs.list(RunQuery()).runs) == [made.id]
+        assert session.runs.cancel(theirs.id, "x") is None
 
 
 @pytest.mark.proves("0-T2.4.1")

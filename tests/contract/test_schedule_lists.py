@@ -144,6 +144,8 @@ def test_every_order_and_page_is_as_a_walk_over_all_would_give(
             page = ScheduleQuery(sort_by=sort, descending=descending, offset=offset, limit=limit)
             assert ids(session.schedules.list(page)) == expected[offset : offset + limit], (sort, descending)
             assert session.schedules.count(page) == len(expected)
+            named = ScheduleQuery(sort_by=sort, descending=descending, offset=offset, limit=limit, name_contains="")
+            assert ids(session.schedules.list(named)) == expected[offset : offset + limit], (sort, descending)
 
 
 @pytest.mark.proves("0-T2.3.1")
