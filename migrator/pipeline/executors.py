@@ -45,7 +45,7 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
         except BrokenProcessPool as error:
             raise UnreachableError(LOST_WORKER) from error
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
 
 

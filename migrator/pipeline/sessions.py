@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import psycopg
 import stamina
@@ -98,12 +98,17 @@ def waited_out(settings: Settings, work: Callable[[], Result]) -> Result:
         wait_max=LONGEST_WAIT_S,
     ):
         with attempt:
-            return work()
+            result = work()
+            _Patience.exhausted = False
+            return result
     raise AssertionError("retry_context ends with a result or an error")
 
 
 class _Patience:
     """Tells whether to try again: after a transient failure, for so many seconds from the first one."""
+
+    exhausted: ClassVar[bool] = False
+    """This process has waited in vain: chunks that stand in line behind that one do not wait as long again."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -114,8 +119,9 @@ class _Patience:
             return False
         now = time.monotonic()
         if self._until is None:
-            self._until = now + self._seconds
-        return now < self._until
+            self._until = now if _Patience.exhausted else now + self._seconds
+        _Patience.exhausted = now >= self._until
+        return not _Patience.exhausted
 
 
 def _say(details: stamina.instrumentation.RetryDetails) -> None:
