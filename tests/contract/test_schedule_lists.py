@@ -195,3 +195,14 @@ def test_names_are_in_the_order_of_code_points(store: Store, tenant: str) -> Non
             session.schedules.upsert(schedule(tenant, name=name))
         found = session.schedules.list(ScheduleQuery(sort_by="name", descending=False))
         assert [row.name for row in found] == sorted(names)
+
+
+@pytest.mark.proves("0-T2.3.1")
+def test_all_of_some_tags_are_more_than_any_of_them(store: Store, tenant: str) -> None:
+    with store.session(tenant, now=NOW) as session:
+        for name, tags in (("none", None), ("no tag", ()), ("one", ("a",)), ("both", ("b", "a")), ("other", ("c",))):
+            session.schedules.upsert(schedule(tenant, name=name, tags=tags))
+        of_any = session.schedules.list(ScheduleQuery(tags_any=("a", "b")))
+        of_all = session.schedules.list(ScheduleQuery(tags_all=("a", "b")))
+    assert {row.name for row in of_any} == {"one", "both"}
+    assert {row.name for row in of_all} == {"both"}
