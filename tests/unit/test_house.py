@@ -111,11 +111,17 @@ def test_every_exemption_from_a_rule_has_its_reason() -> None:
     assert lines_with(r"# type: ignore(?!\[[\w, -]+\]\s+# \S)", "migrator", "alembic") == []
 
 
+MAY_SKIP = {"tests/faults/test_servers.py"}
+"""A full disk takes a disk of its own size, which root alone can mount; the last line says that it was not run."""
+
+
 def test_tests_neither_sleep_nor_skip() -> None:
     found = []
     for path in python_files("tests"):
         for node in ast.walk(ast.parse(path.read_text())):
             name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if name == "pytest.skip" and named(path) in MAY_SKIP:
+                continue
             if name in {"time.sleep", "pytest.skip", "pytest.xfail", "pytest.mark.skip", "pytest.mark.xfail"}:
                 found.append(f"{named(path)}:{node.lineno} {name}")  # type: ignore[attr-defined]  # an expression has it
     assert found == []

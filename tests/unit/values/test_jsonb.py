@@ -61,7 +61,7 @@ PLAIN: list[tuple[Any, str]] = [
 def test_values_are_written_as_an_application_would(value: Any, text: str) -> None:  # noqa: ANN401 - any BSON value
     assert jsonb.encode(value) == text.encode()
     # Beside a date every value takes the slow way.
-    assert jsonb.encode([value, datetime(2025, 1, 1)]) == f'[{text},"2025-01-01T00:00:00+00:00"]'.encode()  # noqa: DTZ001
+    assert jsonb.encode([value, datetime(2025, 1, 1)]) == f'[{text},"2025-01-01T00:00:00+00:00"]'.encode()  # noqa: DTZ001 - as decoded
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,6 @@ def test_what_is_no_json_is_refused() -> None:
         ("null", "{}", False),
     ],
 )
-def test_texts_are_compared_by_value_and_type(stored: str, written: str, same: bool) -> None:  # noqa: FBT001
+def test_texts_are_compared_by_value_and_type(stored: str, written: str, same: bool) -> None:  # noqa: FBT001 - a case
     assert jsonb.same(stored.encode(), written.encode()) is same
     assert (jsonb.canonicalise(stored) == jsonb.canonicalise(written)) is same

@@ -71,7 +71,7 @@ CASES: list[tuple[Any, Any, str, list[tuple[str, str]]]] = [
 @pytest.mark.parametrize(
     ("document", "rebuilt", "text", "entries"), CASES, ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)]
 )
-def test_residue(document: Any, rebuilt: Any, text: str, entries: list[tuple[str, str]]) -> None:  # noqa: ANN401
+def test_residue(document: Any, rebuilt: Any, text: str, entries: list[tuple[str, str]]) -> None:  # noqa: ANN401 - any
     found = residue.difference(document, rebuilt)
     assert found.decode() == text
     assert same(residue.apply(rebuilt, found), document)
