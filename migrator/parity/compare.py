@@ -162,7 +162,7 @@ def _judge(
         tally.rows[record.table] += 1
         if not codec(record).equal((row.head, row.tail), found):
             equal = False
-            _explain(row, found, source_id_of(outcome.raw), tally)
+            _explain(collection, row, found, source_id_of(outcome.raw), tally)
     # A document without residue was shown to encode to its own bytes while its rows were made (transform.settle).
     if loadable.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
         equal = False
@@ -212,8 +212,9 @@ def _missing(collection: str, key: str, table: str) -> Difference:
     return Difference(collection=collection, source_id=key, side="missing", table=table, cause="missing-row")
 
 
-def _explain(row: Row, found: bytes, key: str, tally: _Tally) -> None:
+def _explain(collection: Collection, row: Row, found: bytes, key: str, tally: _Tally) -> None:
     kind = codec(type(row.record))
+    references = {one.column for one in collection.references if one.record is type(row.record)}
     wanted, stored = kind.read(row.head + row.tail), kind.read(found)
     for name in kind.differing((row.head, row.tail), found):
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
@@ -225,7 +226,7 @@ def _explain(row: Row, found: bytes, key: str, tally: _Tally) -> None:
                 side="row",
                 table=row.record.table,
                 path=name,
-                cause=classify(before, after),
+                cause="reference" if name in references else classify(before, after),
                 tenant=str(wanted["tenant_id"] or ""),
                 words=explain(before, after) if worded else (),
             )

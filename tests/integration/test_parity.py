@@ -1,0 +1,295 @@
+"""The comparison of every document, against each kind of difference: it is named with side, id, column and cause."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from bson import Int64, ObjectId
+from msgspec.structs import replace
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from migrator.parity.flow import compare
+from migrator.parity.model import CollectionComparison, Difference, ParityOutcome
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from tests.agenda_documents import created_4
+from tests.conftest import Clusters
+from tests.copying import run_of, settings_for
+from tests.stellaops_documents import fresh
+
+Place = tuple[str, str, str, str, str]
+"""Side, table, column, source id and cause."""
+
+SCHEDULE = "sch_" + "5" * 32
+RUNS = 6
+
+
+def documents() -> dict[str, list[dict[str, Any]]]:
+    """Return clean documents, one with residue, one for the quarantine, one that a rule leaves behind."""
+    runs = [run_of(_id=f"r{number}", id=f"r{number}", scheduleId=SCHEDULE) for number in range(RUNS)]
+    runs[1]["note"] = {"count": Int64(1), "at": datetime(2026, 1, 2, tzinfo=UTC)}
+    expired = fresh("locks", _id="gone", expiresAt=datetime.now(UTC) - timedelta(days=1))
+    return {
+        "schedules": [fresh("schedules", _id=SCHEDULE, id=SCHEDULE)],
+        "runs": [*runs, run_of(_id="odd", id="odd", state="exploded")],
+        "graph_jobs": [fresh("graph_jobs", _id="g1", id="g1")],
+        "locks": [fresh("locks", _id="live", expiresAt=datetime.now(UTC) + timedelta(days=9)), expired],
+    }
+
+
+@pytest.fixture(scope="module")
+def source(mongo_client: MongoClient[Any]) -> Iterator[Database[Any]]:
+    database = mongo_client["parity"]
+    for name, some in documents().items():
+        database[name].insert_many(some)
+    yield database
+    mongo_client.drop_database(database)
+
+
+@pytest.fixture(scope="module")
+def copied(source: Database[Any], clusters: Clusters) -> Iterator[str]:
+    """A finished copy, to be cloned."""
+    cluster = clusters.get(18)
+    dsn = cluster.scheduler()
+    assert backfill(settings_for(source, dsn), Scope()).quarantined == 1
+    yield dsn
+    cluster.drop(dsn)
+
+
+@pytest.fixture
+def dsn(copied: str, clusters: Clusters) -> Iterator[str]:
+    cluster = clusters.get(18)
+    clone = cluster.server.create_database("parity_clone", template=copied.rpartition("/")[2])
+    yield clone
+    cluster.drop(clone)
+
+
+@pytest.fixture
+def compared(source: Database[Any], dsn: str) -> Callable[..., ParityOutcome]:
+    return lambda chunk=3, **scope: compare(settings_for(source, dsn, chunk=chunk), Scope(**scope))
+
+
+def collection(outcome: ParityOutcome, name: str) -> CollectionComparison:
+    (found,) = [one for one in outcome.collections if one.collection == name]
+    return found
+
+
+def places(outcome: ParityOutcome) -> set[Place]:
+    return {_place(one) for each in outcome.collections for one in each.differences}
+
+
+def _place(one: Difference) -> Place:
+    return one.side, one.table, one.path, one.source_id, one.cause
+
+
+def assert_balanced(outcome: ParityOutcome) -> None:
+    assert all(one.balanced for one in outcome.collections)
+
+
+def test_a_sound_copy_is_equal_and_its_sum_holds(compared: Callable[..., ParityOutcome]) -> None:
+    outcome = compared()
+    assert places(outcome) == set()
+    assert_balanced(outcome)
+    runs, locks = collection(outcome, "runs"), collection(outcome, "locks")
+    assert (runs.documents, runs.matched, runs.clean, runs.residue, runs.quarantined) == (
+        RUNS + 1,
+        RUNS,
+        RUNS - 1,
+        1,
+        1,
+    )
+    assert runs.excluded == ("odd",)
+    assert [(line.reason, line.path, line.count, line.keys) for line in runs.quarantine] == [
+        ("unknown-value", "state", 1, ("odd",))
+    ]
+    assert (locks.documents, locks.matched, locks.skipped) == (2, 1, {"expired lock": 1})
+    assert not any(one.differing_total or one.unverified for one in outcome.aggregates)
+
+
+STORED: dict[str, tuple[str, set[Place]]] = {
+    "a nested number": (
+        "UPDATE scheduler.runs SET stats = jsonb_set(stats, '{queued}', '987654') WHERE source_id = 'r2'",
+        {("row", "runs", "stats", "r2", "number")},
+    ),
+    "an int became a double": (
+        """UPDATE scheduler.runs SET stats = jsonb_set(stats, '{queued}', ((stats ->> 'queued') || '.0')::jsonb)
+           WHERE source_id = 'r2'""",
+        {("row", "runs", "stats", "r2", "number-type")},
+    ),
+    "a microsecond": (
+        "UPDATE scheduler.runs SET created_at = created_at + interval '1 us' WHERE source_id = 'r3'",
+        {("row", "runs", "created_at", "r3", "time-precision")},
+    ),
+    "a text": (
+        "UPDATE scheduler.schedules SET name = 'another'",
+        {("row", "schedules", "name", SCHEDULE, "text")},
+    ),
+    "a row is gone": (
+        "DELETE FROM scheduler.runs WHERE source_id = 'r4'",
+        {("missing", "runs", "", "r4", "missing-row")},
+    ),
+    "a row too many": (
+        """INSERT INTO scheduler.runs (id, tenant_id, source, source_id, state, created_at)
+           SELECT gen_random_uuid(), tenant_id, source, 'ghost', state, created_at FROM scheduler.runs LIMIT 1""",
+        {("extra", "runs", "", "ghost", "extra-row")},
+    ),
+    "one gone and one too many": (
+        "UPDATE scheduler.runs SET id = gen_random_uuid() WHERE source_id = 'r4'",
+        {("missing", "runs", "", "r4", "missing-row"), ("extra", "runs", "", "r4", "extra-row")},
+    ),
+    "the residue": (
+        "UPDATE scheduler.runs SET extra = jsonb_set(extra, '{unknown}', '1') WHERE source_id = 'r1'",
+        {("row", "runs", "extra", "r1", "keys")},
+    ),
+    "no residue": (
+        "UPDATE scheduler.runs SET extra = '{}' WHERE source_id = 'r1'",
+        {("row", "runs", "extra", "r1", "keys")},
+    ),
+    "a residue where none belongs": (
+        """UPDATE scheduler.runs SET extra = '{"a": 1}' WHERE source_id = 'r2'""",
+        {("row", "runs", "extra", "r2", "keys")},
+    ),
+    "the tenant": (
+        "UPDATE scheduler.runs SET tenant_id = 'somebody' WHERE source_id = 'r5'",
+        {("row", "runs", "tenant_id", "r5", "text")},
+    ),
+    "a reference": (
+        "UPDATE scheduler.runs SET schedule_id = NULL WHERE source_id = 'r5'",
+        {("row", "runs", "schedule_id", "r5", "reference")},
+    ),
+    "a column that contradicts its payload": (
+        "UPDATE scheduler.graph_jobs SET status = (status + 1) % 6",
+        {("row", "graph_jobs", "status", "g1", "number")},
+    ),
+    "the trigger beside the schedule": (
+        "DELETE FROM scheduler.triggers",
+        {("missing", "triggers", "", SCHEDULE, "missing-row")},
+    ),
+    "a document is no longer accounted for": (
+        "DELETE FROM migration.quarantine",
+        {("missing", "", "", "odd", "missing-row")},
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", STORED)
+def test_what_was_changed_in_the_target_is_named(fault: str, dsn: str, compared: Callable[..., ParityOutcome]) -> None:
+    statement, expected = STORED[fault]
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute(statement).rowcount == 1
+    outcome = compared()
+    assert places(outcome) == expected
+    assert_balanced(outcome)
+    counted = {
+        (cause.side, cause.table, cause.path, cause.cause) for one in outcome.collections for cause in one.causes
+    }
+    assert counted == {(side, table, path, cause) for side, table, path, _, cause in expected}
+
+
+def test_a_document_that_changed_after_the_copy(source: Database[Any], compared: Callable[..., ParityOutcome]) -> None:
+    before = source["runs"].find_one_and_update({"_id": "r2"}, {"$set": {"stats.queued": 987_654}})
+    assert before is not None
+    try:
+        outcome = compared()
+    finally:
+        source["runs"].replace_one({"_id": "r2"}, before)
+    assert places(outcome) == {("row", "runs", "stats", "r2", "number")}
+    assert_balanced(outcome)
+
+
+def test_a_document_that_came_after_the_copy(source: Database[Any], compared: Callable[..., ParityOutcome]) -> None:
+    source["runs"].insert_one(run_of(_id="new", id="new"))
+    try:
+        outcome = compared()
+    finally:
+        source["runs"].delete_one({"_id": "new"})
+    assert places(outcome) == {("missing", "runs", "", "new", "missing-row")}
+    assert_balanced(outcome)
+    assert any(one.differing_total for one in outcome.aggregates if one.collection == "runs")
+
+
+def test_a_document_that_went_after_the_copy(source: Database[Any], compared: Callable[..., ParityOutcome]) -> None:
+    gone = source["runs"].find_one_and_delete({"_id": "r4"})
+    try:
+        outcome = compared()
+    finally:
+        source["runs"].insert_one(gone)
+    assert places(outcome) == {("extra", "runs", "", "r4", "extra-row")}
+    assert_balanced(outcome)
+
+
+def test_a_document_that_became_unreadable_after_the_copy(
+    source: Database[Any], compared: Callable[..., ParityOutcome]
+) -> None:
+    """Its row is stored, and it is not in quarantine: neither equal nor accounted for."""
+    before = source["runs"].find_one_and_update({"_id": "r4"}, {"$set": {"state": "exploded"}})
+    assert before is not None
+    try:
+        outcome = compared()
+    finally:
+        source["runs"].replace_one({"_id": "r4"}, before)
+    assert {place[:1] + place[3:4] for place in places(outcome)} == {("missing", "r4"), ("extra", "r4")}
+    assert_balanced(outcome)
+
+
+def test_the_list_of_differences_is_bounded_and_their_count_is_not(dsn: str, source: Database[Any]) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE scheduler.runs SET created_at = created_at + interval '1 ms', cause = 'other'")
+    settings = settings_for(source, dsn, chunk=1)
+    settings = replace(settings, report=replace(settings.report, max_differences=3))
+    runs = collection(compare(settings, Scope()), "runs")
+    assert len(runs.differences) == 3
+    assert runs.differing == RUNS
+    assert {(one.path, one.count) for one in runs.causes} == {("created_at", RUNS), ("cause", RUNS)}
+    assert runs.differences == tuple(sorted(runs.differences))
+
+
+def test_one_collection_alone_leaves_the_others_unverified(compared: Callable[..., ParityOutcome]) -> None:
+    outcome = compared(only=("runs",))
+    assert {one.collection: one.unverified for one in outcome.collections if one.unverified} == dict.fromkeys(
+        ("schedules", "graph_jobs", "locks"), "left out by --only"
+    )
+    assert collection(outcome, "runs").matched == RUNS
+
+
+def test_any_cut_gives_the_same_answer(compared: Callable[..., ParityOutcome], dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE scheduler.runs SET cause = 'other' WHERE source_id IN ('r1', 'r4')")
+        connection.execute("DELETE FROM scheduler.runs WHERE source_id = 'r2'")
+    assert len(compared(chunk=100).collections) == len(documents())
+    assert compared(chunk=1) == compared(chunk=2) == compared(chunk=100)
+
+
+DERIVED = {
+    "UPDATE scheduler.workers SET status = 'active' WHERE source_id = 'one'": {
+        ("row", "workers", "status", "one", "foreign-writer")
+    },
+    "DELETE FROM scheduler.workers WHERE source_id = 'two'": {("missing", "workers", "", "two", "missing-row")},
+    "UPDATE scheduler.workers SET id = gen_random_uuid() WHERE source_id = 'one'": {
+        ("missing", "workers", "", "one", "missing-row"),
+        ("extra", "workers", "", "one", "extra-row"),
+    },
+}
+
+
+@pytest.mark.parametrize("statement", DERIVED)
+def test_rows_that_many_documents_make_together(
+    statement: str, mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    mongo_database["agendaJobs"].insert_many(
+        [created_4(_id=ObjectId(), lastModifiedBy=name) for name in ("one", "two", "two")]
+    )
+    settings = settings_for(mongo_database, scheduler_dsn, profile="agenda")
+    backfill(settings, Scope())
+    assert places(compare(settings, Scope())) == set()
+    with psycopg.connect(scheduler_dsn) as connection:
+        assert connection.execute(statement).rowcount == 1
+    outcome = compare(settings, Scope())
+    assert places(outcome) == DERIVED[statement]
+    assert_balanced(outcome)
+    assert backfill(settings, Scope()).complete
+    left = {place for place in DERIVED[statement] if place[0] == "extra"}
+    assert places(compare(settings, Scope())) == left
