@@ -17,6 +17,9 @@ from migrator.errors import ConfigurationError, UnreachableError
 PR_SET_PDEATHSIG = 1
 LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
 
+ANY_PORT = "127.0.0.1:0"
+"""Dask's web server runs in any case; not on its usual port, which may be taken."""
+
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
@@ -92,7 +95,7 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
         place: Any = settings.dask_scheduler
         if place is None:
             with _interruption_blocked():
-                cluster = open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=None)
+                cluster = open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=ANY_PORT)
             place = stack.enter_context(cluster)
         try:
             client = stack.enter_context(open_client(place))
