@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import click
+import msgspec
 
 from migrator.cli.options import common, finish, print_json, settings_of
 
@@ -49,13 +50,14 @@ def show(config: str | None, collection: str, source_id: str, raw: str | None, *
     from migrator.pipeline.quarantine import raw_document, readable  # noqa: PLC0415 - as above
 
     entry, content = raw_document(settings_of(config), collection, source_id)
+    document = readable(content) if flags["values"] else None
     if flags["as_json"]:
-        print_json(entry)
+        print_json({**msgspec.to_builtins(entry), **({} if document is None else {"document": document})})
     else:
         for name in entry.__struct_fields__:
             click.echo(f"{name}: {getattr(entry, name)}")
-    if flags["values"]:
-        click.echo(readable(content))
+        if document is not None:
+            click.echo(document)
     if raw is not None:
         Path(raw).write_bytes(content)
     finish(QUARANTINE)
