@@ -45,12 +45,11 @@ def verify(
     """Run every check that was asked for; ``say`` gets one line per check.
 
     A check that ends in an error of a server or of the tool is *unverified*, and the others go on. Raises
-    ``UsageError`` for an unknown area, ``ConfigurationError`` for settings that are missing, and ``RefusedError`` for a
-    target that was never migrated.
+    ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
     context = Context(settings, values_shown=request.values_shown)
-    _require_sense(context, request)
+    _require_known(request)
     specs = every_check() if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
     done: list[tuple[CheckSpec, Found, bool]] = []
@@ -82,9 +81,12 @@ def verify(
     return build(evidence, run)
 
 
-def _require_sense(context: Context, request: Request) -> None:
+def _require_known(request: Request) -> None:
     for option, names in (("--only", request.only), ("--skip", request.skip), ("--fail-on", request.fail_on)):
         require_known(names, option)
+
+
+def _require_schema(context: Context) -> None:
     with suppress(UnreachableError):  # then every check says so by itself
         if not any(one.revision for one in context.positions):
             raise not_migrated("it has neither schema")
@@ -158,11 +160,13 @@ def verify_into(
     """Verify, and write the result and its renderings; return the result and the folder.
 
     The folder is ``<directory>/<run>``, ``directory`` being that of the settings unless given. It is made first, so
-    that a folder that cannot be written stops the verification before it begins.
+    that a folder that cannot be written stops the verification before it begins. Raises ``RefusedError`` for a target
+    that was never migrated.
     """
     from migrator.report import render  # noqa: PLC0415 - Jinja, only where a report is written
 
-    _require_sense(Context(settings), request)  # before anything is written
+    _require_known(request)
+    _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = make_folder(Path(directory or settings.report.directory), name)
     result = verify(settings, msgspec.structs.replace(request, run_name=folder.name), say=say)

@@ -18,6 +18,7 @@ from migrator.embedded.mongo import MongoServer
 from tests.copying import EVERY_ID, contents, number, quarantine, run, run_of, settings_for, write_config
 
 USAGE = 2
+UNVERIFIED = 4
 QUARANTINE = 8
 UNREACHABLE = 16
 SECRET = "hunter2"
@@ -38,7 +39,7 @@ def _quick(database: Database[Any], dsn: str) -> MongoSettings:
 def call(folder: Path, settings: Settings, *arguments: str) -> tuple[int, str, str]:
     """Run a command; whatever it answers, it must not print a password."""
     config = write_config(folder, settings)
-    status, out, err = run(arguments[0], "--config", str(config), *arguments[1:], cwd=folder)
+    status, out, err = run(*arguments, "--config", str(config), cwd=folder)
     for secret in (SECRET, urlsplit(settings.postgres.dsn or "").password, urlsplit(settings.mongo.uri or "").password):
         assert not secret or secret not in out + err
     return status, out, err
@@ -80,10 +81,11 @@ DSNS = {
 
 
 @pytest.mark.parametrize("dsn", DSNS)
-def test_a_wrong_dsn(dsn: str, settings: Settings, tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [("backfill",), ("schema", "current")])
+def test_a_wrong_dsn(command: tuple[str, ...], dsn: str, settings: Settings, tmp_path: Path) -> None:
     status, sentence = DSNS[dsn]
     wrong = replace(settings, postgres=PostgresSettings(dsn=dsn))
-    assert sentence in refusal(tmp_path, wrong, "backfill", status=status)
+    assert sentence in refusal(tmp_path, wrong, *command, status=status)
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +177,19 @@ def test_a_database_that_is_wrong_or_empty(settings: Settings, mongo_database: D
         assert refusal(tmp_path, wrong, command, status=USAGE) == sentence
     mongo_database["runs"].rename("executions")
     assert refusal(tmp_path, settings, "backfill", status=USAGE).endswith("stellaops; it has: executions")
+
+
+def test_a_collection_without_documents(
+    settings: Settings, mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path
+) -> None:
+    mongo_database["runs"].delete_many({})
+    for command in ("inspect", "plan", "backfill", "backfill", "parity"):
+        status, _, err = call(tmp_path, settings, command)
+        assert status == 0, (command, err)
+    status, out, _ = call(tmp_path, settings, "verify")
+    assert status == UNVERIFIED
+    assert "the source holds no document of this profile" in out
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs") == 0
 
 
 def test_a_target_database_that_does_not_exist(settings: Settings, tmp_path: Path) -> None:

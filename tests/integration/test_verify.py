@@ -26,7 +26,7 @@ from migrator.pipeline.plan import Scope
 from migrator.result import Result
 from migrator.store.postgres.migrate import downgrade, upgrade
 from migrator.verify.checks import parity, schema
-from migrator.verify.runner import Request, verify
+from migrator.verify.runner import Request, verify, verify_into
 
 SEED = 7
 DOCUMENTS = 30
@@ -248,9 +248,12 @@ def test_nothing_copied_is_unverified(scheduler_dsn: str, mongo_server: MongoSer
     assert all("call backfill" in reason for reason in reasons)
 
 
-def test_a_target_that_was_never_migrated_is_refused(postgres_dsn: str, mongo_server: MongoServer) -> None:
+def test_a_target_that_was_never_migrated_is_refused(
+    postgres_dsn: str, mongo_server: MongoServer, tmp_path: Path
+) -> None:
     with pytest.raises(RefusedError, match=r"not migrated \(it has neither schema\): call migrator schema upgrade"):
-        verify(settings_for(mongo_server, postgres_dsn), Request(run_name="r"))
+        verify_into(settings_for(mongo_server, postgres_dsn), Request(run_name="r"), directory=str(tmp_path))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_target_that_is_migrated_by_half_fails_its_revision_check(

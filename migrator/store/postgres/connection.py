@@ -33,7 +33,7 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
                 options="-c timezone=UTC -c plan_cache_mode=force_custom_plan",
             )
         except psycopg.ProgrammingError as error:
-            raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {_unquoted(first_line(error))}") from None
+            raise not_a_dsn(error) from None
         try:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         except (errors.InvalidParameterValue, errors.UndefinedObject):
@@ -79,9 +79,10 @@ def not_migrated(why: str) -> RefusedError:
     return RefusedError(f"the target is not migrated ({why}): call migrator schema upgrade first")
 
 
-def _unquoted(text: str) -> str:
-    """Take out what libpq quotes from a DSN that it cannot read: it may be a piece of the password."""
-    return re.sub('"[^"]*"', '"***"', text)
+def not_a_dsn(error: psycopg.Error) -> ConfigurationError:
+    """Return the error for a DSN that libpq cannot read, without what it quotes: maybe a piece of the password."""
+    said = re.sub('"[^"]*"', '"***"', first_line(error))
+    return ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {said}")
 
 
 def first_line(error: psycopg.Error) -> str:

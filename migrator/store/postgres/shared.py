@@ -11,8 +11,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from migrator.errors import ConfigurationError, RefusedError
-from migrator.store.postgres.connection import Connection, first_line, speaking_of, translate
+from migrator.errors import RefusedError
+from migrator.store.postgres.connection import Connection, not_a_dsn, not_migrated, speaking_of, translate
 from migrator.store.postgres.security import Roles
 
 
@@ -21,7 +21,7 @@ def connect(dsn: str) -> Connection:
     try:
         return psycopg.connect(dsn, application_name="migrator", options="-c timezone=UTC")
     except psycopg.ProgrammingError as error:
-        raise ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {first_line(error)}") from None
+        raise not_a_dsn(error) from None
 
 
 @contextmanager
@@ -49,6 +49,6 @@ def be_owner(connection: Connection, names: Roles) -> None:
     try:
         connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(names.migration)))
     except (errors.InvalidParameterValue, errors.UndefinedObject):
-        raise RefusedError(f"the target has no role {names.migration}: call migrator schema upgrade first") from None
+        raise not_migrated(f"it has no role {names.migration}") from None
     except errors.InsufficientPrivilege:
         raise RefusedError(f"the target's user is not a member of {names.migration}: grant it") from None
