@@ -50,10 +50,15 @@ def bytes_text(count: float) -> str:
 
 
 def waiting(reason: str, *, stream: TextIO | None = None) -> None:
-    """Say why nothing moves; over a line that rewrites itself, if there is one."""
+    """Say why nothing moves."""
+    say(f"waiting: {reason}", stream=stream)
+
+
+def say(text: str, *, stream: TextIO | None = None) -> None:
+    """Write a line of its own, over one that rewrites itself if there is one."""
     stream = sys.stderr if stream is None else stream
     erased = "\r\x1b[K" if stream.isatty() else ""
-    stream.write(f"{erased}waiting: {redact(reason)}\n")  # in one piece: several processes share the stream
+    stream.write(f"{erased}{redact(text)}\n")  # in one piece: several processes share the stream
     stream.flush()
 
 

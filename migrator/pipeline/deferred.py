@@ -16,6 +16,7 @@ from migrator import signals
 from migrator.config import Settings
 from migrator.store.postgres.connection import Connection, open_target
 from migrator.store.postgres.rows import SCHEMA
+from migrator.telemetry import say
 
 MAINTENANCE_MEMORY = "256MB"
 WORTHWHILE_DOCUMENTS = 10_000
@@ -73,6 +74,8 @@ def restore(settings: Settings, connections: int) -> int:
     """Build everything that is owed, over ``connections`` connections at once; return how many."""
     with open_target(settings, autocommit=True) as target:
         due = owed(target)
+    if due:
+        say(f"backfill: building {len(due)} indexes and foreign keys that the load went without")
     signals.passed(signals.BEFORE_DEFERRED_RESTORED)
     for kind in ("index", "constraint"):
         by_table: dict[str, list[Owed]] = {}

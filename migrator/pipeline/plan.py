@@ -198,18 +198,19 @@ def load_mode(target: Connection, collection: Collection) -> Mode:
 
 def guard_foreign(target: Connection, profile: Profile) -> None:
     """Raise ``RefusedError`` when a table holds rows that this profile did not load."""
-    tables = {record.table: record for collection in profile.collections for record in collection.tables}
-    for table, record in tables.items():
-        if "source" not in record.__struct_fields__:
-            continue
+    for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
+        if "source" in record.__struct_fields__:
+            foreign = "source IS NULL OR NOT starts_with(source, %(prefix)s)"
+        else:  # such a table cannot tell whose its rows are, but the ledger can tell that they are not ours
+            foreign = "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
+        feeding = [one.name for one in profile.collections if record in one.tables]
         row = target.execute(
-            f"SELECT count(*) FROM (SELECT FROM scheduler.{table} WHERE source IS NULL"  # noqa: S608 - as above
-            " OR NOT starts_with(source, %s) LIMIT 1001) AS foreign_rows",
-            (f"{profile.name}/",),
+            f"SELECT count(*) FROM (SELECT FROM scheduler.{record.table} WHERE {foreign} LIMIT 1001) AS rows",  # noqa: S608 - a record's table name
+            {"prefix": f"{profile.name}/", "feeding": feeding},
         ).fetchone()
         if row and row[0]:
             count = "more than 1000" if row[0] > 1000 else str(row[0])  # noqa: PLR2004 - where counting stops
             raise RefusedError(
-                f"table scheduler.{table} holds rows that did not come from profile {profile.name} ({count}); "
+                f"table scheduler.{record.table} holds rows that did not come from profile {profile.name} ({count}); "
                 "copy into an empty schema, or remove them"
             )

@@ -20,6 +20,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
 from migrator.store.postgres.catalogue import differences
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
+from tests.stellaops_documents import fresh
 
 EVERYTHING = Scope()
 
@@ -191,15 +192,26 @@ def test_a_copy_after_the_source_was_mended_releases_the_document(
     assert (again.written, again.quarantined) == (1, 0)
 
 
-def test_foreign_rows_are_refused(mongo_database: Database[Any], scheduler_dsn: str) -> None:
-    mongo_database["runs"].insert_one(run_of())
+FOREIGN = {
+    "runs": "INSERT INTO scheduler.runs (id, tenant_id, state, created_at)"
+    " VALUES (gen_random_uuid(), 't', 'queued', now())",
+    "graph_jobs": "INSERT INTO scheduler.graph_jobs (id, tenant_id, type, status, payload, created_at, updated_at)"
+    " VALUES (gen_random_uuid(), 't', 0, 0, '{}', now(), now())",
+}
+
+
+@pytest.mark.parametrize("table", FOREIGN)
+def test_foreign_rows_are_refused(table: str, mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    mongo_database["graph_jobs"].insert_one(fresh("graph_jobs"))
     with psycopg.connect(scheduler_dsn) as connection:
-        connection.execute(
-            "INSERT INTO scheduler.runs (id, tenant_id, state, created_at)"
-            " VALUES (gen_random_uuid(), 't', 'queued', now())"
-        )
-    with pytest.raises(RefusedError, match=r"scheduler\.runs holds rows that did not come from profile stellaops"):
-        backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
+        connection.execute(FOREIGN[table])
+    settings = settings_for(mongo_database, scheduler_dsn)
+    with pytest.raises(RefusedError, match=rf"scheduler\.{table} holds rows that did not come from profile stellaops"):
+        backfill(settings, EVERYTHING)
+    with psycopg.connect(scheduler_dsn) as connection:
+        connection.execute(f"DELETE FROM scheduler.{table}")
+    assert backfill(settings, EVERYTHING).written == 1
+    assert backfill(settings, EVERYTHING).written == 0
 
 
 def test_an_unfinished_copy_is_not_resumed_under_other_settings(
