@@ -68,6 +68,7 @@ def _copy(job: ChunkJob, sessions: Sessions) -> ChunkDone:
     try:
         return _copy_in(job, sessions, job.chunk.mode)
     except psycopg.errors.UniqueViolation:
+        sessions.forget()  # rows that were stored a moment ago, and are not any more
         return _copy_in(job, sessions, "merge")
 
 

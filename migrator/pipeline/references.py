@@ -88,20 +88,21 @@ class Resolver:
 
     def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
         """Look up every reference of these documents that is not known yet."""
-        wanted: dict[str, set[UUID]] = {}
+        named: dict[str, set[UUID]] = {}
         for reference, row in _references(collection, prepared):
             target = getattr(row, reference.column)
-            if target is not None and target not in self._stored.get(reference.target.table, ()):
-                wanted.setdefault(reference.target.table, set()).add(target)
-        for table, ids in wanted.items():
+            if target is not None:
+                named.setdefault(reference.target.table, set()).add(target)
+        for table, ids in named.items():
             known = self._stored.setdefault(table, set())
             if len(known) > CACHED_IDS:
-                known.clear()
-            found = self._connection.execute(
-                f"SELECT id FROM scheduler.{table} WHERE id = ANY(%s)",  # noqa: S608 - a record's table name
-                (list(ids),),
-            )
-            known.update(row[0] for row in found)
+                known.clear()  # before asking: what these documents name must be known afterwards
+            if unknown := ids - known:
+                found = self._connection.execute(
+                    f"SELECT id FROM scheduler.{table} WHERE id = ANY(%s)",  # noqa: S608 - a record's table name
+                    (list(unknown),),
+                )
+                known.update(row[0] for row in found)
 
     def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""

@@ -58,6 +58,10 @@ class Sessions(SourceSessions):
     def open_target(self) -> None:
         """Connect to the target, and forget what was known of its rows."""
         self.target: Connection = open_target(self.settings, autocommit=True)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was known of the target's rows."""
         self.resolver = Resolver(self.target)
 
     def close(self) -> None:
@@ -157,9 +161,15 @@ def is_transient_cause(cause: BaseException | None) -> bool:
     return isinstance(cause, psycopg.Error | PyMongoError) and is_transient(cause)
 
 
+def close_kept() -> None:
+    """Close this process's connections, if there are any."""
+    while _kept:
+        _kept.pop().close()
+
+
 def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:
     if _kept and (_kept[0].settings != settings or type(_kept[0]) is not kind):
-        _kept.pop().close()
+        close_kept()
     if not _kept:
         _kept.append(kind(settings))
     sessions = _kept[0]
@@ -169,5 +179,5 @@ def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], 
     except psycopg.errors.UniqueViolation:
         raise
     except (psycopg.Error, PyMongoError):
-        _kept.pop().close()
+        close_kept()
         raise

@@ -1,6 +1,7 @@
 """The copy on real servers: what it writes, what it refuses, and that a second call writes nothing."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import bson
@@ -15,6 +16,7 @@ from migrator.embedded.demo.seed import seed
 from migrator.errors import RefusedError, UsageError
 from migrator.parity.flow import compare
 from migrator.pipeline import backfill as flow
+from migrator.pipeline import references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
@@ -161,6 +163,23 @@ def test_retry_of_points_forward_and_to_nothing(mongo_database: Database[Any], s
     backfill(settings, EVERYTHING)
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE retry_of IS NOT NULL AND extra = '{}'") == 2
     assert compare(settings, EVERYTHING).collections[0].matched == 3
+
+
+def test_more_references_than_are_remembered(mongo_database: Database[Any], scheduler_dsn: str) -> None:
+    """What is forgotten to bound the memory is asked again, also what the documents at hand refer to."""
+    schedules = [f"sch_{n:032x}" for n in range(120)]
+    mongo_database["schedules"].insert_many([fresh("schedules", _id=key, id=key) for key in schedules])
+    mongo_database["runs"].insert_many(
+        [run_of(_id=f"run_{n:032x}", id=f"run_{n:032x}", scheduleId=schedules[n * 7 % 120]) for n in range(400)]
+    )
+    settings = settings_for(mongo_database, scheduler_dsn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "executor", lambda _: ThreadPoolExecutor(1))  # a process of its own would not be patched
+        patch.setattr(references, "CACHED_IDS", 30)
+        done = backfill(settings, EVERYTHING)
+        sessions.close_kept()
+    assert done.orphans == 0
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE schedule_id IS NULL") == 0
 
 
 def test_quarantine_is_retried_after_the_source_was_mended(mongo_database: Database[Any], scheduler_dsn: str) -> None:
