@@ -1,5 +1,6 @@
 """The copy on real servers: what it writes, what it refuses, and that a second call writes nothing."""
 
+import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -167,10 +168,11 @@ def test_retry_of_points_forward_and_to_nothing(mongo_database: Database[Any], s
 
 def test_more_references_than_are_remembered(mongo_database: Database[Any], scheduler_dsn: str) -> None:
     """What is forgotten to bound the memory is asked again, also what the documents at hand refer to."""
+    dice = random.Random(7)
     schedules = [f"sch_{n:032x}" for n in range(120)]
     mongo_database["schedules"].insert_many([fresh("schedules", _id=key, id=key) for key in schedules])
     mongo_database["runs"].insert_many(
-        [run_of(_id=f"run_{n:032x}", id=f"run_{n:032x}", scheduleId=schedules[n * 7 % 120]) for n in range(400)]
+        [run_of(_id=f"run_{n:032x}", id=f"run_{n:032x}", scheduleId=dice.choice(schedules)) for n in range(400)]
     )
     settings = settings_for(mongo_database, scheduler_dsn)
     with pytest.MonkeyPatch.context() as patch:
