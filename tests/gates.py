@@ -5,7 +5,7 @@ import select
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.copying import kill, start
@@ -24,10 +24,15 @@ class Held:
         self.said = ""
         self.pid = pid
         """The process at the gate."""
+        self._order = os.open(folder / "go", os.O_RDWR)  # a pipe that is open for both never blocks its opener
 
-    def go(self, order: str = "on") -> None:
-        """Let it go on."""
-        (self.folder / "go").write_text(order)
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._order)
+
+    def go(self, order: bytes = b"on") -> None:
+        """Let it go on; it may have left the gate already, interrupted."""
+        os.write(self._order, order)
 
     def hear(self, words: str) -> str:
         """Read what it says on standard error up to the line that holds these words; return that line."""
@@ -63,14 +68,14 @@ class Held:
 
 
 @contextmanager
-def held(config: Path, point: str, folder: Path, *arguments: str) -> Iterator[Held]:
-    """Start a backfill and hold it at the first passing of ``point``; whatever is left of it ends with the block."""
+def held(config: Path, point: str, folder: Path, *arguments: str, command: str = "backfill") -> Iterator[Held]:
+    """Start a command and hold it at the first passing of ``point``; whatever is left of it ends with the block."""
     folder = folder / "gate"
     folder.mkdir()
     for name in ("reached", "go"):
         os.mkfifo(folder / name)
     process = start(
-        "backfill",
+        command,
         "--config",
         str(config),
         *arguments,
@@ -82,7 +87,9 @@ def held(config: Path, point: str, folder: Path, *arguments: str) -> Iterator[He
         },
     )
     try:
-        yield Held(process, folder, _at_the_gate(process, folder))
+        command_at_the_gate = Held(process, folder, _at_the_gate(process, folder))
+        with closing(command_at_the_gate):
+            yield command_at_the_gate
     finally:
         kill(process)
         process.communicate()

@@ -70,9 +70,21 @@ def test_ctrl_c_while_the_workers_are_being_born(config: Path, scheduler_dsn: st
     finish(config, scheduler_dsn)
 
 
+@pytest.mark.parametrize("command", ["inspect", "parity"])
+def test_an_interrupted_reading_stops(command: str, config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
+    finish(config, scheduler_dsn)
+    with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path, command=command) as reading:
+        interrupt_the_group(reading.process.pid)
+        reading.go()
+        status, out, said = reading.end()
+    assert (status, out) == (INTERRUPTED, ""), said
+    assert said.splitlines()[-1] == "migrator: interrupted"
+    assert "Traceback" not in said
+
+
 def test_a_killed_worker_is_named_and_the_next_call_finishes(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
     with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
-        copy.go("die")
+        copy.go(b"die")
         status, _, said = copy.end()
     assert status == TOOL_FAILED
     assert said.splitlines()[-1] == (
