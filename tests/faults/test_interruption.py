@@ -42,6 +42,13 @@ def terminate(process: int) -> None:
     os.kill(process, signal.SIGTERM)
 
 
+def blocks(process: int, number: int) -> bool:
+    """Tell whether a process does not receive a signal."""
+    status = Path(f"/proc/{process}/status").read_text()
+    mask = next(line for line in status.splitlines() if line.startswith("SigBlk:")).split()[1]
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("stop", [interrupt_the_group, terminate])
 def test_an_interrupted_copy_ends_at_a_chunk(
     stop: Callable[[int], None], config: Path, scheduler_dsn: str, tmp_path: Path
@@ -62,6 +69,9 @@ def test_an_interrupted_copy_ends_at_a_chunk(
 
 def test_ctrl_c_while_the_workers_are_being_born(config: Path, scheduler_dsn: str, tmp_path: Path) -> None:
     with held(config, points.AFTER_CHUNKS_SUBMITTED, tmp_path) as copy:
+        born = [pid for pid in copy.group() if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert len(born) == 1
+        assert all(blocks(pid, signal.SIGINT) for pid in born)
         interrupt_the_group(copy.process.pid)
         copy.go()
         status, _, said = copy.end()
