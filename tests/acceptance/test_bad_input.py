@@ -61,6 +61,7 @@ URIS = {
     "postgresql://localhost/x": (USAGE, "mongo.uri is not a MongoDB URI"),
     f"mongodb://me:{SECRET}@127.0.0.1:port/": (USAGE, "mongo.uri is not a MongoDB URI: port contains"),
     f"mongodb://me:{SECRET}/word@127.0.0.1/": (USAGE, "mongo.uri is not a MongoDB URI"),
+    f"mongodb://me:1/?{SECRET}=x@127.0.0.1/": (USAGE, "mongo.uri: unknown option: ***"),
     f"mongodb://me:{SECRET}@127.0.0.1:9/": (UNREACHABLE, "the source cannot be reached: 127.0.0.1:9: [Errno 111]"),
 }
 

@@ -108,8 +108,8 @@ def _without_login(uri: str, error: BaseException) -> str:
     """Take out every piece of user and password: the driver quotes what it took for a port or a host."""
     text = redact(str(error))
     login = uri.partition("://")[2].rpartition("@")[0]
-    for piece in sorted(re.split(r"[:/?@,]", login), key=len, reverse=True):
-        text = re.sub(rf"(?<!\w){re.escape(piece)}(?!\w)", "***", text) if piece else text
+    for piece in sorted(re.split(r"[:/?@,=&;]", login), key=len, reverse=True):
+        text = re.sub(rf"(?i)(?<!\w){re.escape(piece)}(?!\w)", "***", text) if piece else text
     return text
 
 
