@@ -110,7 +110,7 @@ def _without_login(uri: str, error: BaseException) -> str:
     login = uri.partition("://")[2].rpartition("@")[0]
     for piece in sorted(re.split(r"[:/?@,=&;]", login), key=len, reverse=True):
         text = re.sub(rf"(?i)(?<!\w){re.escape(piece)}(?!\w)", "***", text) if piece else text
-    return text
+    return text.removesuffix(". Refer to docstring.").removesuffix(".")
 
 
 def _lower(text: str) -> str:
