@@ -78,13 +78,15 @@ def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
 def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[Found]) -> dict[str, str]:
     """Return, by collection, why it cannot be compared; empty where it can."""
     reasons: dict[str, str] = {}
-    pending = {chunk.collection for chunk in ledger.chunks_of(sessions.target, plan.id) if not chunk.done}
+    # also what has all its chunks: the closing passes, which fill references and settle contested keys, are still owed
+    finished = plan.state == "complete"
+    unfinished = () if finished else {chunk.collection for chunk in ledger.chunks_of(sessions.target, plan.id)}
     ever = ledger.copied_collections(sessions.target)
     for one in found:
         name = one.collection.name
         if scope.only and name not in scope.only:
             reasons[name] = LEFT_OUT
-        elif name in pending and plan.state == "open":
+        elif name in unfinished:
             reasons[name] = UNFINISHED
         elif name not in ever:
             reasons[name] = NEVER_COPIED

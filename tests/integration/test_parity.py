@@ -13,6 +13,7 @@ from pymongo.database import Database
 
 from migrator.parity.flow import compare
 from migrator.parity.model import CollectionComparison, Difference, ParityOutcome
+from migrator.pipeline import backfill as flow
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from tests.agenda_documents import created_4
@@ -293,3 +294,25 @@ def test_rows_that_many_documents_make_together(
     assert backfill(settings, Scope()).complete
     left = {place for place in DERIVED[statement] if place[0] == "extra"}
     assert places(compare(settings, Scope())) == left
+
+
+def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
+    mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    """Every chunk is done, and a reference to a later document is still null: unfinished, not different."""
+    mongo_database["runs"].insert_many(
+        [run_of(_id=f"run_{'1' * 32}", retryOf=f"run_{'2' * 32}"), run_of(_id=f"run_{'2' * 32}")]
+    )
+    settings = settings_for(mongo_database, scheduler_dsn)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow, "_close", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            backfill(settings, Scope())
+    (runs,) = compare(settings, Scope()).collections
+    assert (runs.unverified, runs.documents, runs.differences) == ("its copy is unfinished: call backfill again", 0, ())
+    assert backfill(settings, Scope()).resumed
+    assert collection(compare(settings, Scope()), "runs").matched == 2
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
