@@ -64,6 +64,8 @@ def test_an_interrupted_copy_ends_at_a_chunk(
     kept = number(scheduler_dsn, ROWS)
     assert 1 <= kept < DOCUMENTS
     assert number(scheduler_dsn, PENDING) == DOCUMENTS - kept
+    assert run("status", "--config", str(config))[0] == INTERRUPTED
+    assert run("parity", "--config", str(config))[0] == INTERRUPTED
     assert f"wrote {DOCUMENTS - kept} rows" in finish(config, scheduler_dsn)
 
 
