@@ -18,7 +18,9 @@ from migrator.pipeline.closing import close_links, settle_duplicates
 from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
 from migrator.pipeline.load import Loadable, merge_rows
 from migrator.pipeline.model import Plan, SetAside
+from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
+from migrator.sources import load_profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.values import document as documents
@@ -52,7 +54,9 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
-    """Return the documents that are set aside now, in a stable order."""
+    """Return the documents that are set aside now, in a stable order; ``UsageError`` for an unknown collection."""
+    if collection is not None:
+        plans.check_scope(load_profile(settings.source.profile), Scope(only=(collection,)))
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
         rows = target.execute(
             "SELECT collection, source_id, tenant_id, reason, path, expected, length(raw), tool_version,"

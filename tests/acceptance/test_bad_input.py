@@ -229,8 +229,9 @@ def test_a_wrong_configuration(text: str, sentence: str, settings: Settings, tmp
 @pytest.mark.parametrize("command", ["backfill", "parity", "plan", "inspect"])
 def test_an_unknown_collection(command: str, settings: Settings, tmp_path: Path) -> None:
     assert call(tmp_path, settings, "backfill")[0] == 0
-    line = refusal(tmp_path, settings, command, "--only", "rnus", status=USAGE)
-    assert line.startswith("unknown collection rnus; profile stellaops has: schedules, ")
+    for words in ((command, "--only", "rnus"), ("quarantine", "list", "--collection", "rnus")):
+        line = refusal(tmp_path, settings, *words, status=USAGE)
+        assert line.startswith("unknown collection rnus; profile stellaops has: schedules, ")
 
 
 @pytest.mark.parametrize("command", COMPARING)
