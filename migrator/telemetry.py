@@ -35,7 +35,8 @@ def logger() -> Any:  # noqa: ANN401 - structlog's bound loggers have no common 
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
                 renderer,
             ],
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+            # asked for anew with each logger: the stream may have been replaced since
+            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         )
     return structlog.get_logger("migrator")
 
