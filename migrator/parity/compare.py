@@ -12,6 +12,7 @@ import msgspec
 from migrator.parity.causes import ABSENT, classify
 from migrator.parity.explain import explain
 from migrator.parity.model import (
+    KEYS_LISTED,
     CauseCount,
     CollectionComparison,
     ColumnCount,
@@ -35,7 +36,6 @@ from migrator.values import jsonb, residue
 from migrator.values.canonical import same
 from migrator.values.rowbytes import codec
 
-KEYS_LISTED = 5
 WORDED = 20
 """Differences of a chunk that DeepDiff puts into words: it takes 0.5 ms for each."""
 
