@@ -5,7 +5,7 @@ Each call is a transaction of its own. ``now`` none is the database's clock; tes
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,10 @@ from migrator.records.worker import Worker
 
 if TYPE_CHECKING:
     from migrator.store.ports import Session
+
+
+SCRATCH: Final = "~verify-"
+"""How the tenants of a verification begin: they are served only where they are named, so no live scheduler meets them."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,13 +73,19 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 class Queue(Protocol):
     """Firing and claiming, across tenants.
 
-    Tenants named in ``excluded`` (scratch tenants of a verification) are passed over.
+    ``tenants`` none: all tenants but those that begin with ``SCRATCH``; else exactly these. A limit below 1, or a lease
+    not above zero, raises ``UsageError``.
     """
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, excluded: Sequence[str] = ()
+        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
     ) -> Sequence[Run]:
-        """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted."""
+        """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted.
+
+        Due are enabled triggers whose next fire is not after now, of enabled, not deleted schedules in status pending,
+        scheduled or running; by the schedule's priority, highest first (null is 50), then by that fire, then by id. A
+        slot that has its run already (same trigger, slot and attempt) is passed over, and the trigger advances.
+        """
 
     def claim(
         self,
@@ -85,9 +95,11 @@ class Queue(Protocol):
         now: datetime | None = None,
         *,
         queues: Sequence[str] | None = None,
-        excluded: Sequence[str] = (),
+        tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available, then id.
+
+        ``queues``: only runs whose schedule names one of these; none: all. A run without a schedule has priority 50.
 
         They are running, with the worker's id, a fence one higher than before and a lease. Never more of a schedule
         than its ``max_concurrency``, whoever claims; a disabled, paused or deleted schedule's runs stay queued.
@@ -102,7 +114,7 @@ class Queue(Protocol):
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
         """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back."""
 
-    def expired(self, limit: int, now: datetime | None = None, excluded: Sequence[str] = ()) -> Sequence[Claim]:
+    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
@@ -124,8 +136,17 @@ class Workers(Protocol):
     def list(self) -> Sequence[Worker]:
         """Return all, by registration time."""
 
-    def declare_dead(self, silent_for: timedelta, now: datetime | None = None) -> Sequence[UUID]:
-        """Mark dead whoever was silent for longer; each is returned to one caller only."""
+    def declare_dead(
+        self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
+    ) -> Sequence[UUID]:
+        """Mark dead whoever was silent for longer; each is returned to one caller only.
+
+        The leases of the runs that it holds (``worker_id`` is the id's text) end now, in the same transaction, so that
+        ``Queue.expired`` finds them. ``among``: only these; none: all.
+        """
+
+    def remove(self, worker_id: UUID) -> bool:
+        """Forget one that is stopped or dead; false when there is none such."""
 
 
 class LockHandle(Protocol):
@@ -135,10 +156,10 @@ class LockHandle(Protocol):
     fence: int
     """Higher than that of every holder before."""
 
-    def renew(self, ttl: timedelta | None = None) -> bool:
-        """Extend; false when it was lost (expired and taken, or the session behind it ended): it stays lost."""
+    def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
+        """Extend from now; false when it was lost (expired, or the session behind it ended): it stays lost."""
 
-    def release(self) -> bool:
+    def release(self, *, now: datetime | None = None) -> bool:
         """Give it back; false when it was not this handle's any more. A second call returns false."""
 
     @property
@@ -157,13 +178,16 @@ class Locks(Protocol):
         ttl: timedelta,
         timeout: timedelta | None = timedelta(0),
         holder: str = "",
+        now: datetime | None = None,
     ) -> LockHandle | None:
         """Return the lock, or none when it was not had within ``timeout`` (0: one try; none: wait for ever).
 
-        Nothing is left held after a timeout. Raises ``UsageError`` for a negative timeout or a ttl not above zero.
+        Nothing is left held after a timeout. Not re-entrant: the same process asking again waits like another. ``now``
+        is for tests, and needs timeout 0. Raises ``UsageError`` for a negative timeout, a ttl not above zero, a tenant
+        or a resource that is empty, a tenant with a slash (the key is ``<tenant>/<resource>``).
         """
 
-    def holder(self, tenant: str, resource: str) -> tuple[str, int] | None:
+    def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
         """Return who holds it now (text, fence)."""
 
     def guard(self, session: "Session", tenant: str, resource: str, fence: int) -> None:
