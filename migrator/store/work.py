@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 SCRATCH: Final = "~verify-"
-"""How the tenants of a verification begin: they are served only where they are named, so no live scheduler meets them."""
+"""How the tenants of a verification begin. They are served only where they are named: no live scheduler meets them."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
