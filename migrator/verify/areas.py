@@ -10,6 +10,7 @@ from migrator.verify.check import CheckSpec
 AREAS: Final[dict[str, str]] = {
     "schema": "The target's schema",
     "parity": "Everything is there, and equal",
+    "meaning": "What it means: next fires, histories",
     "crud": "Reading and writing through the facade",
     "transitions": "State machines",
     "triggers": "When triggers fire",
@@ -19,6 +20,7 @@ AREAS: Final[dict[str, str]] = {
     "isolation": "Tenants kept apart",
     "cutover": "The switch and the way back",
     "performance": "Times with ceilings",
+    "sensitivity": "How strong this verification is",
 }
 """Name → title. An area without checks is reported as not checked by this version."""
 
