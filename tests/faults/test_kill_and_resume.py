@@ -85,6 +85,7 @@ def assert_as_undisturbed(dsn: str, undisturbed: Undisturbed) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.proves("0-O6")
 def test_killed_once_at_every_point(
     point: str, undisturbed: Undisturbed, new_scheduler_dsn: Callable[[], str], tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_killed_once_at_every_point(
 
 
 @pytest.mark.slow
+@pytest.mark.proves("0-O6")
 def test_killed_twenty_times_at_random(
     undisturbed: Undisturbed, new_scheduler_dsn: Callable[[], str], tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def small(mongo_client: MongoClient[Any]) -> Iterator[Database[Any]]:
     mongo_client.drop_database(database)
 
 
+@pytest.mark.proves("0-O6")
 def test_a_second_copy_writes_nothing(small: Database[Any], scheduler_dsn: str) -> None:
     """0-O6: re-run writes 0 rows, also in tables with serial ids."""
     settings = settings_for(small, scheduler_dsn, workers=2, chunk=3_000)
@@ -50,6 +51,7 @@ def test_a_second_copy_writes_nothing(small: Database[Any], scheduler_dsn: str) 
     assert first.orphans >= sum((item.outcome, item.reason) == ("loaded", "orphan") for item in planted(SEED)) > 0
 
 
+@pytest.mark.proves("0-X3")
 def test_two_copies_are_identical_whatever_the_workers(
     small: Database[Any], new_scheduler_dsn: Callable[[], str]
 ) -> None:
@@ -71,6 +73,7 @@ def test_every_postgres(small: Database[Any], any_scheduler_dsn: str) -> None:
     assert not any(figure.differing_total for figure in outcome.aggregates)
 
 
+@pytest.mark.proves("0-O6")
 def test_a_dry_run_writes_nothing(small: Database[Any], scheduler_dsn: str) -> None:
     before = contents(scheduler_dsn)
     done = backfill(settings_for(small, scheduler_dsn), EVERYTHING, dry_run=True)

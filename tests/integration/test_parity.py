@@ -90,6 +90,7 @@ def assert_balanced(outcome: ParityOutcome) -> None:
     assert all(one.balanced for one in outcome.collections)
 
 
+@pytest.mark.proves("0-X1", "1-G1", "1-G2", "1-D3")
 def test_a_sound_copy_is_equal_and_its_sum_holds(compared: Callable[..., ParityOutcome]) -> None:
     outcome = compared()
     assert places(outcome) == set()
@@ -177,6 +178,7 @@ STORED: dict[str, tuple[str, set[Place]]] = {
 
 
 @pytest.mark.parametrize("fault", STORED)
+@pytest.mark.proves("0-X1")
 def test_what_was_changed_in_the_target_is_named(fault: str, dsn: str, compared: Callable[..., ParityOutcome]) -> None:
     statement, expected = STORED[fault]
     with psycopg.connect(dsn) as connection:

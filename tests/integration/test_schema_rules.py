@@ -100,6 +100,7 @@ def test_every_state_of_a_machine_is_taken(
     assert count(connection, table) == len(machine)
 
 
+@pytest.mark.proves("1-S1..S8")
 def test_every_code_of_graph_jobs_is_taken(connection: Connection) -> None:
     """1-S3, 1-S4."""
     for type_ in states.GRAPH_JOB_TYPES.values():
@@ -203,6 +204,7 @@ def test_locks_summaries_and_handlers_are_one_of_a_kind(connection: Connection) 
     insert(connection, "handlers", "b", name="mail")
 
 
+@pytest.mark.proves("1-S11..16")
 def test_deleting_a_graph_job_removes_its_events_and_an_orphan_event_is_refused(any_scheduler_dsn: str) -> None:
     """1-S11 to 1-S16."""
     with connect(any_scheduler_dsn) as connection:

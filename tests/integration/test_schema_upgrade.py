@@ -66,6 +66,7 @@ def copied_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.proves("0-T2.2.1")
 def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postgres_dsn: str) -> None:
     """0-T2.2.1: empty database → schema; version recorded with checksum."""
     done = migrate.upgrade(any_postgres_dsn)
@@ -81,6 +82,7 @@ def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postg
     ]
 
 
+@pytest.mark.proves("0-T2.2.4", "2-V1")
 def test_a_second_upgrade_changes_nothing(any_scheduler_dsn: str) -> None:
     """0-T2.2.4: applied twice → the same catalogue."""
     before = facts(any_scheduler_dsn)
@@ -88,6 +90,7 @@ def test_a_second_upgrade_changes_nothing(any_scheduler_dsn: str) -> None:
     assert facts(any_scheduler_dsn) == before
 
 
+@pytest.mark.proves("0-T2.2.4")
 def test_of_two_upgraders_at_once_one_applies_and_the_other_waits(any_postgres_dsn: str) -> None:
     """0-T2.2.4."""
     with connect(any_postgres_dsn) as gate, ThreadPoolExecutor(2) as pool:
@@ -127,6 +130,7 @@ def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called
     assert catalogue.differences(any_postgres_dsn) == []
 
 
+@pytest.mark.proves("0-T2.2.4")
 def test_an_upgrade_killed_half_way_leaves_nothing_and_completes_when_called_again(any_scheduler_dsn: str) -> None:
     """0-T2.2.4: killed with SIGKILL between two tables of one revision."""
     migrate.downgrade(any_scheduler_dsn, "0003")
@@ -158,6 +162,7 @@ def test_an_upgrade_killed_half_way_leaves_nothing_and_completes_when_called_aga
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
+@pytest.mark.proves("3-A21")
 def test_a_downgrade_that_would_lose_rows_is_refused_and_says_which(any_scheduler_dsn: str) -> None:
     with connect(any_scheduler_dsn) as connection:
         insert(connection, "schedules")
@@ -172,6 +177,7 @@ def test_a_downgrade_that_would_lose_rows_is_refused_and_says_which(any_schedule
     assert facts(any_scheduler_dsn) == before
 
 
+@pytest.mark.proves("3-A21", "4-D9", "4-B2")
 def test_down_and_up_again_with_a_row_in_every_table(any_scheduler_dsn: str) -> None:
     """0-T2.2.1: the whole way down takes the schemas with it, the whole way up makes them anew."""
     with connect(any_scheduler_dsn) as connection:
@@ -189,6 +195,7 @@ def test_down_and_up_again_with_a_row_in_every_table(any_scheduler_dsn: str) -> 
             insert(connection, table)
 
 
+@pytest.mark.proves("1-M1")
 def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_scheduler_dsn: str) -> None:
     """1-M1: applied after earlier ones, once; down and up with data inside. 1-B1: the migration can be reverted."""
     with connect(any_scheduler_dsn) as connection:
@@ -205,6 +212,7 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
+@pytest.mark.proves("4-D9")
 def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_dsn: str) -> None:
     for stop in ("0005", "0004", "0003", "0002", "0001"):
         migrate.downgrade(any_scheduler_dsn, stop)
@@ -231,6 +239,7 @@ def test_a_schema_with_somebody_else_s_table_stays(scheduler_dsn: str) -> None:
         assert left.fetchall() == [("theirs",)]
 
 
+@pytest.mark.proves("0-T2.2.1")
 def test_a_changed_file_that_was_applied_is_refused(scheduler_dsn: str, copied_revisions: Path) -> None:
     """0-T2.2.1: F, a changed migration file is refused."""
     migrate.upgrade(scheduler_dsn)

@@ -107,6 +107,7 @@ def test_a_sound_copy_is_equal_with_its_quarantine(run: Callable[..., Result]) -
     assert {one.kind for one in result.evidence.losses} >= {"nul", "nan", "precision", "type"}
 
 
+@pytest.mark.proves("0-X3", "0-T2.11.6")
 def test_two_runs_over_the_same_data_have_the_same_evidence(run: Callable[..., Result]) -> None:
     assert run().digest == run().digest
 
@@ -205,6 +206,7 @@ def test_a_fault_of_the_schema_turns_its_checks_red(fault: str, dsn: str, mongo_
 
 
 @pytest.mark.parametrize("fault", PARITY_FAULTS)
+@pytest.mark.proves("0-T2.11.6", "0-X1")
 def test_a_fault_in_the_data_turns_its_checks_red(fault: str, dsn: str, mongo_server: MongoServer) -> None:
     statement, expected = PARITY_FAULTS[fault]
     plant(dsn, statement)
@@ -267,6 +269,7 @@ def test_a_target_that_is_migrated_by_half_fails_its_revision_check(
     assert revision.tallies[0].fix == "call migrator schema upgrade"
 
 
+@pytest.mark.proves("0-T2.11.6")
 def test_the_command_writes_a_report_that_belongs_to_its_result(
     dsn: str, mongo_server: MongoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

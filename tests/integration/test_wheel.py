@@ -41,6 +41,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(wheel, target)
 
 
+@pytest.mark.proves("0-O1")
 def test_holds_what_the_code_reads_beside_its_modules(installed: Installed) -> None:
     names = ZipFile(installed.wheel).namelist()
     revisions = {f"migrator/_alembic/versions/{path.name}" for path in (ROOT / "alembic" / "versions").glob("*.py")}
@@ -57,12 +58,14 @@ def test_holds_nothing_else(installed: Installed) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"migrator"}
 
 
+@pytest.mark.proves("0-T2.1.2")
 def test_is_what_runs(installed: Installed) -> None:
     said = installed.run("-c", "import migrator; print(migrator.__file__)").stdout
     assert Path(said.strip()).is_relative_to(installed.folder)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
+@pytest.mark.proves("0-O1", "0-T2.1.1")
 def test_every_command_helps(installed: Installed, command: str) -> None:
     done = installed.run("-m", "migrator", *command.split(), "--help")
     assert (done.returncode, done.stderr) == (0, "")

@@ -81,6 +81,7 @@ def test_the_lock_names_neither_an_index_nor_a_folder() -> None:
     assert re.findall(r"https?:|file:/|--(?:index-url|extra-index-url|find-links|trusted-host)|@ ", lock) == []
 
 
+@pytest.mark.proves("0-T2.1.2")
 def test_every_requirement_is_locked_with_hashes() -> None:
     lock = (ROOT / "requirements.lock").read_text().replace("\\\n", " ")
     entries = [line for line in lock.splitlines() if line and not line.startswith(("#", " "))]

@@ -30,6 +30,7 @@ SIZES = {"schedule": 7, "run": 8, "graph job": 6, "policy job": 10}
 
 
 @pytest.mark.parametrize("name", states.MACHINES)
+@pytest.mark.proves("3-S1..49", "3-T1")
 def test_exactly_these_transitions_are_allowed(name: str) -> None:
     """0-T2.4.2, 1-G3: the full square of states."""
     machine = states.MACHINES[name]
@@ -48,6 +49,7 @@ def test_followers_are_states_and_nothing_follows_itself_or_an_unknown_state(nam
 
 
 @pytest.mark.parametrize("name", states.MACHINES)
+@pytest.mark.proves("3-S54")
 def test_terminal_and_live_states_are_each_other_s_rest(name: str) -> None:
     machine = states.MACHINES[name]
     assert {state for state in machine if states.is_terminal(machine, state)} == TERMINAL[name]

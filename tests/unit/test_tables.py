@@ -117,6 +117,7 @@ def test_each_branch_is_one_line_of_revisions_that_makes_its_tables() -> None:
         assert sorted(tables) == sorted(table.name for table in metadata.tables.values())
 
 
+@pytest.mark.proves("1-M1")
 def test_graph_jobs_come_after_all_earlier_tables() -> None:
     """1-M1."""
     assert revisions.revisions("scheduler")[-1].tables == ("graph_jobs", "graph_job_events")
