@@ -139,6 +139,12 @@ class Triggers(Protocol):
         Exactly the columns of its kind must be set; an interval is above zero, ``end_at`` after ``start_at``.
         """
 
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now; false if it is not.
+
+        False also where there is no such trigger. A trigger of kind event: ``UsageError``.
+        """
+
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
 

@@ -95,6 +95,9 @@ class Queue(Protocol):
     not above zero, raises ``UsageError``.
     """
 
+    def tenants(self) -> Sequence[str]:
+        """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
+
     def fire_due(
         self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
     ) -> Sequence[Run]:

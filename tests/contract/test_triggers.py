@@ -110,6 +110,31 @@ def test_a_schedule_s_triggers_come_by_id(store: Store, tenant: str) -> None:
         assert ids(session.triggers.of_schedule(of.id)) == sorted(ids(rows))
 
 
+def test_a_next_fire_is_moved_by_compare_and_set_and_nothing_else_changes(store: Store, tenant: str) -> None:
+    of = schedule(tenant)
+    one = trigger(of, fire_count=3, last_fire_at=NOW - SECOND)
+    event = event_trigger(of, "push")
+    with store.session(tenant, now=NOW) as session:
+        session.schedules.upsert(of)
+        session.triggers.upsert(one)
+        session.triggers.upsert(event)
+        assert not session.triggers.move(one.id, NOW + SECOND, NOW + SECOND * 9)
+        assert not session.triggers.move(one.id, None, NOW + SECOND * 9)
+        assert not session.triggers.move(uuid4(), NOW, NOW)
+        assert [bare(each) for each in session.triggers.of_schedule(of.id) if each.id == one.id] == [one]
+        assert session.triggers.move(one.id, NOW, NOW + SECOND)
+        assert not session.triggers.move(one.id, NOW, NOW + SECOND)
+        assert session.triggers.move(one.id, NOW + SECOND, None)
+        assert session.triggers.move(one.id, None, NOW + SECOND * 2)
+        found = session.triggers.get(one.id)
+        assert found is not None
+        assert bare(found) == changed(one, next_fire_at=NOW + SECOND * 2)
+        with pytest.raises(UsageError):
+            session.triggers.move(event.id, None, NOW)
+    with store.session(fresh(), now=NOW) as session:
+        assert not session.triggers.move(one.id, NOW + SECOND * 2, NOW)
+
+
 def test_triggers_of_a_schedule_are_removed_and_runs_stay(store: Store, tenant: str) -> None:
     of, other = schedule(tenant), schedule(tenant)
     cause = trigger(of)

@@ -58,6 +58,15 @@ class MongoTriggers(Repository[Trigger]):
         kept = msgspec.structs.replace(trigger, extra=stored.row.extra)
         return self._replace(stored, rules.precise(kept, stored.row))
 
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
+        stored = self._find(trigger_id)
+        if stored is None or stored.row.next_fire_at != expected:
+            return False
+        moved = rules.written(msgspec.structs.replace(stored.row, next_fire_at=next_fire_at), self._tenant)
+        self._replace(stored, rules.precise(moved, stored.row))
+        return True
+
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
         keys = [one.document["_id"] for one in self._each({"scheduleId": self._refers(Schedule, schedule_id)})]

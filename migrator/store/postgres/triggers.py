@@ -55,6 +55,14 @@ class PostgresTriggers(Repository[Trigger]):
         assert replaced is not None  # noqa: S101 - its row is locked
         return replaced
 
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
+        stored = self._held(trigger_id)
+        if stored is None or stored.next_fire_at != expected:
+            return False
+        moved = rules.written(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
+        return self._replace(rules.precise(moved, stored)) is not None
+
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
         self._connection.execute(

@@ -160,6 +160,14 @@ class MemoryTriggers(Table[Trigger]):
             raise UsageError("a trigger stays with its schedule")
         return self._replace(trigger, stored)
 
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        stored = self._own(trigger_id)
+        if stored is None or stored.next_fire_at != expected:
+            return False
+        moved = rules.written(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
+        self._replace(rules.precise(moved, stored), stored)
+        return True
+
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         removed = [row.id for row in self._all() if row.schedule_id == schedule_id]
         for identity in removed:
