@@ -169,17 +169,22 @@ class MemoryRuns(Table[Run]):
                 self._rows[run.id] = msgspec.structs.replace(run, retry_of=None)
         return len(ended)
 
-    def _free(self, run: Run) -> None:
-        if run.trigger_id is None:
-            return
+    def taken(self, run: Run) -> str | None:
+        """Return what of a run is taken by another, in words."""
         for other in self._rows.values():
-            if other.trigger_id != run.trigger_id or other.id == run.id:
+            if run.trigger_id is None or other.trigger_id != run.trigger_id or other.id == run.id:
                 continue
             slot = None not in {run.scheduled_at, run.attempt}
             if slot and (other.scheduled_at, other.attempt) == (run.scheduled_at, run.attempt):
-                raise ConflictError("the slot of the trigger is taken")
+                return "the slot of the trigger is taken"
             if run.dedupe_key is not None and other.dedupe_key == run.dedupe_key:
-                raise ConflictError("the trigger ran for this dedupe key already")
+                return "the trigger ran for this dedupe key already"
+        return None
+
+    def _free(self, run: Run) -> None:
+        taken = self.taken(run)
+        if taken is not None:
+            raise ConflictError(taken)
 
     @staticmethod
     def _passes(run: Run, query: RunQuery) -> bool:

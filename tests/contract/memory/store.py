@@ -1,9 +1,17 @@
-"""A scheduler's data in memory: the ports read literally, over dictionaries, one session at a time.
+"""A scheduler's data in memory: the ports read literally, over dictionaries, one transaction at a time.
 
-It has the repositories; what crosses tenants (``store.work``) it has not.
+A test of anything that needs a ``SchedulerStore`` builds one with a clock of its own::
+
+    from tests.contract.memory.clock import Clock
+    from tests.contract.memory.store import MemoryStore
+
+    clock = Clock()  # at rows.NOW; clock.advance(timedelta(minutes=5))
+    store = MemoryStore(clock)
+
+``MemoryStore()`` goes by the time of day. ``store.plant(row, …)`` puts rows there past the sessions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import RLock
@@ -25,17 +33,20 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.store import rules
 from tests.contract.memory.jobs import MemoryGraphJobs, MemoryPolicyJobs
+from tests.contract.memory.locks import MemoryLocks
+from tests.contract.memory.queue import MemoryQueue
 from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
 from tests.contract.memory.schedules import MemorySchedules, MemoryTriggers
 from tests.contract.memory.table import Tables
 from tests.contract.memory.trails import MemoryAudit, MemoryExecutionLogs, MemoryHandlers, MemoryImpactSnapshots
+from tests.contract.memory.workers import MemoryWorkers
 
 
 class MemorySession:
     """One transaction of one tenant (``ports.Session``), on tables of its own."""
 
     def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
-        self.tenant, self.now = tenant, now
+        self.tenant, self.now, self.tables = tenant, now, tables
         self.schedules = MemorySchedules(Schedule, tables, tenant, now)
         self.triggers = MemoryTriggers(Trigger, tables, tenant, now)
         self.runs = MemoryRuns(Run, tables, tenant, now)
@@ -49,18 +60,32 @@ class MemorySession:
 
 
 class MemoryStore:
-    """``ports.Store`` over dictionaries; a second session waits for the first, in one thread it is an error."""
+    """``ports.SchedulerStore`` over dictionaries.
+
+    A second session waits for the first; in one thread it is an error.
+    """
 
     backend: Literal["memory"] = "memory"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
+        """Begin empty; ``clock`` is the database's clock, the time of day where none is given."""
+        self._clock = clock or (lambda: datetime.now(UTC))
         self._tables: Tables = {record: {} for record in records.ALL}
         self._lock, self._open = RLock(), False
+        self.queue = MemoryQueue(self.transaction)
+        self.workers = MemoryWorkers(self.transaction)
+        self.locks = MemoryLocks(self.transaction)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MemorySession]:
         if not tenant or "\0" in tenant:
             raise UsageError("a session needs a tenant")
+        with self.transaction(now) as (tables, moment):
+            yield MemorySession(tables, tenant, moment)
+
+    @contextmanager
+    def transaction(self, now: datetime | None = None) -> Iterator[tuple[Tables, datetime]]:
+        """Lend the tables and the time; what is written to them is kept, unless it ends with an exception."""
         if now is not None and now.tzinfo is None:
             raise UsageError("the time of a session names no time zone")
         with self._lock:
@@ -68,7 +93,7 @@ class MemoryStore:
             tables: Tables = {record: dict(rows) for record, rows in self._tables.items()}
             self._open = True
             try:
-                yield MemorySession(tables, tenant, self.now() if now is None else rules.milliseconds(now))
+                yield tables, self.now() if now is None else rules.milliseconds(now)
                 self._tables = tables
             finally:
                 self._open = False
@@ -85,7 +110,7 @@ class MemoryStore:
             return self._tables[record].get(identity)
 
     def now(self) -> datetime:
-        return rules.milliseconds(datetime.now(UTC))
+        return rules.milliseconds(self._clock())
 
     def ping(self) -> timedelta:
         return timedelta(0)
