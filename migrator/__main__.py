@@ -9,9 +9,7 @@ import click
 
 from migrator.cli import cli
 from migrator.errors import MigratorError
-
-INTERRUPTED = 4
-"""An interrupted run left something unverified (design, exit status)."""
+from migrator.exit_status import UNVERIFIED, USAGE
 
 
 def main() -> None:
@@ -26,10 +24,10 @@ def main() -> None:
         status = end.exit_code
     except click.ClickException as error:
         error.show()
-        status = 2
+        status = USAGE
     except (click.Abort, KeyboardInterrupt):
         click.echo("migrator: interrupted", err=True)
-        status = INTERRUPTED
+        status = UNVERIFIED  # an interrupted run left something so
     except MigratorError as error:
         if os.environ.get("MIGRATOR_TRACEBACK"):
             raise

@@ -18,17 +18,19 @@ document values.
 
 from typing import ClassVar
 
+from migrator.exit_status import TOOL_FAILED, USAGE
+
 
 class MigratorError(Exception):
     """The tool failed; base of everything raised on purpose."""
 
-    exit_status: ClassVar[int] = 16
+    exit_status: ClassVar[int] = TOOL_FAILED
 
 
 class UsageError(MigratorError):
     """The call cannot be carried out as it stands."""
 
-    exit_status: ClassVar[int] = 2
+    exit_status: ClassVar[int] = USAGE
 
 
 class ConfigurationError(UsageError):

@@ -3,9 +3,7 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, settings_of
-
-QUARANTINE = 8
-INTERRUPTED = 4
+from migrator.exit_status import mask
 
 
 @click.command()
@@ -44,4 +42,4 @@ def command(
         print_json(done)
     else:
         click.echo("\n".join(backfill_lines(done, dry_run=flags["dry_run"])))
-    finish((QUARANTINE if done.quarantined else 0) | (0 if done.complete else INTERRUPTED))
+    finish(mask(unverified=not done.complete, quarantine=done.quarantined))

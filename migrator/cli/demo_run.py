@@ -19,6 +19,7 @@ from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSet
 from migrator.embedded.demo import SEED, Planted, planted
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
+from migrator.exit_status import mask
 from migrator.pipeline import quarantine
 from migrator.pipeline.backfill import Backfill, backfill
 from migrator.pipeline.census import census
@@ -29,7 +30,6 @@ from migrator.store.postgres.migrate import upgrade
 from migrator.values import identity
 from migrator.verify.runner import Request, verify_into
 
-UNPLANNED = 1
 MANIFEST = "planted.md"
 
 Place = tuple[str, str]
@@ -71,7 +71,7 @@ def demonstrate(given: Settings, wish: Wish) -> int:
             click.echo(f"not planned: {line}", err=True)
         if wish.keep:
             _keep(settings)
-        return result.exit_status() | (UNPLANNED if surprises else 0)
+        return result.exit_status() | mask(different=surprises)
 
 
 def _servers(servers: ExitStack, given: Settings) -> Settings:

@@ -3,8 +3,7 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, settings_of
-
-QUARANTINE = 8
+from migrator.exit_status import mask
 
 
 @click.command()
@@ -27,4 +26,4 @@ def command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json:
         click.echo("\n".join(census_lines(found)))
         if fields:
             click.echo("\n".join(field_lines(found)))
-    finish(QUARANTINE if any(one.quarantine for one in found.collections) else 0)
+    finish(mask(quarantine=any(one.quarantine for one in found.collections)))

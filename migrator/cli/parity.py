@@ -3,10 +3,7 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, settings_of
-
-DIFFERENT = 1
-UNVERIFIED = 4
-QUARANTINE = 8
+from migrator.exit_status import mask
 
 
 @click.command()
@@ -38,7 +35,9 @@ def command(
     )
     unverified = any(one.unverified for one in collections) or any(one.unverified for one in outcome.aggregates)
     finish(
-        (DIFFERENT if different else 0)
-        | (UNVERIFIED if unverified or tenant else 0)
-        | (QUARANTINE if any(one.quarantined for one in collections) else 0)
+        mask(
+            different=different,
+            unverified=unverified or tenant,
+            quarantine=any(one.quarantined for one in collections),
+        )
     )

@@ -6,8 +6,7 @@ import click
 import msgspec
 
 from migrator.cli.options import common, finish, print_json, settings_of
-
-QUARANTINE = 8
+from migrator.exit_status import mask
 
 narrowed = (
     click.option("--collection", metavar="COLLECTION", help="Of this collection alone."),
@@ -36,7 +35,7 @@ def list_(config: str | None, collection: str | None, reason: str | None, *, as_
             place = one.path or "the document"
             click.echo(f"{one.collection}  {one.source_id}  {one.reason} at {place}: expected {one.expected}")
         click.echo(f"{len(found):,} documents in quarantine")
-    finish(QUARANTINE if found else 0)
+    finish(mask(quarantine=found))
 
 
 @command.command()
@@ -60,7 +59,7 @@ def show(config: str | None, collection: str, source_id: str, raw: str | None, *
             click.echo(document)
     if raw is not None:
         Path(raw).write_bytes(content)
-    finish(QUARANTINE)
+    finish(mask(quarantine=True))
 
 
 @command.command()
@@ -79,4 +78,4 @@ def retry(config: str | None, collection: str | None, reason: str | None, *, as_
         if done.loaded:
             click.echo("others may refer to what was loaded now: run migrator backfill again to fill their references")
         click.echo("nothing compared: run migrator parity, or migrator verify")
-    finish(QUARANTINE if done.rejected else 0)
+    finish(mask(quarantine=done.rejected))

@@ -7,11 +7,11 @@ import click
 
 from migrator.cli.options import common, finish, print_json, settings_of
 from migrator.config import Settings, postgres_dsn
+from migrator.exit_status import mask
 
 if TYPE_CHECKING:
     from migrator.store.postgres.security import Roles
 
-DIFFERENT = 1
 NOTHING_COMPARED = "nothing compared: run migrator schema check"
 
 
@@ -103,7 +103,7 @@ def check(config: str | None, *, as_json: bool) -> None:
             click.echo(f"  found:    {one.found or 'nothing'}")
         same = "the live catalogue equals the declared one"
         click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
-    finish(DIFFERENT if found or behind else 0)
+    finish(mask(different=found or behind))
 
 
 def _counted(things: Sequence[object], word: str) -> str:

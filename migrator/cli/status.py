@@ -3,9 +3,7 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, settings_of
-
-UNFINISHED = 4
-QUARANTINE = 8
+from migrator.exit_status import mask
 
 
 @click.command()
@@ -21,4 +19,4 @@ def command(config: str | None, *, as_json: bool) -> None:
     else:
         click.echo("\n".join(status_lines(found)))
     unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
-    finish((UNFINISHED if unfinished else 0) | (QUARANTINE if found.quarantined else 0))
+    finish(mask(unverified=unfinished, quarantine=found.quarantined))

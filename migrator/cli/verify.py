@@ -8,7 +8,12 @@ from migrator.cli.options import common, finish, settings_of
 @click.command("verify")
 @click.option("--only", multiple=True, metavar="AREA", help="Only this area; repeatable. The rest is unverified.")
 @click.option("--skip", multiple=True, metavar="AREA", help="Leave this area out; repeatable. It is unverified.")
-@click.option("--fail-on", multiple=True, metavar="AREA", help="Count warnings of this area as failures; repeatable.")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="AREA|no-AREA",
+    help="Warnings of AREA fail too; no-AREA: its failures are accepted, named in the verdict. Repeatable.",
+)
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
 @click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
@@ -24,7 +29,7 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Run every check, and write result.json, report.html and report.md into reports/<run>/.
+    """Run every check, and write the result and its renderings into reports/<run>/.
 
     Exit status, a bit mask: 1 a difference or a failed check, 2 usage or configuration, 4 something was left
     unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.

@@ -8,8 +8,9 @@ import msgspec
 
 from migrator import __version__
 from migrator.errors import UsageError
+from migrator.exit_status import mask
 from migrator.report import render
-from migrator.result import DIFFERENT, UNVERIFIED, Result, decode, digest
+from migrator.result import Result, decode, digest
 
 State = Literal["belongs", "differs", "other-version"]
 
@@ -35,7 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
         states = {one.state for one in self.renderings}
         wrong = not self.evidence_is_whole or "differs" in states
         unsure = not states or "other-version" in states
-        return (DIFFERENT if wrong else 0) | (UNVERIFIED if unsure else 0)
+        return mask(different=wrong, unverified=unsure)
 
     def lines(self) -> list[str]:
         """Return the answer as lines for a reader."""

@@ -14,6 +14,7 @@ STATUS_WORDS: Final[dict[Status, str]] = {
 VERDICT_WORDS: Final[dict[Verdict, str]] = {
     "equal": "Equal",
     "equal-but-quarantine": "Equal, with documents set aside",
+    "accepted": "Equal, with failures declared acceptable",
     "different": "Not equal",
     "tool-failed": "Not finished",
     "unverified": "Not proven",
@@ -84,28 +85,43 @@ def asked(policy: Policy) -> str:
     """Return what the caller asked for, in words."""
     parts = [
         f"{name} {listed(list(areas))}"
-        for name, areas in (("only", policy.only), ("without", policy.skip), ("failing on", policy.fail_on))
+        for name, areas in (
+            ("only", policy.only),
+            ("without", policy.skip),
+            ("failing on", policy.fail_on),
+            ("accepting failures of", policy.accepted),
+        )
         if areas
     ]
     return "; ".join([*parts, *(["values shown"] if policy.values_shown else [])]) or "everything"
 
 
 def sentence(result: Result) -> str:
-    """Return the verdict in one sentence."""
+    """Return the verdict in one sentence, with what was declared acceptable."""
+    said = _sentence(result)
+    accepted = result.accepted_failures()
+    if not accepted:
+        return said
+    areas = listed(list(dict.fromkeys(check.area for check in accepted)))
+    was = "was" if len(accepted) == 1 else "were"
+    return f"{said.removesuffix('.')}; {counted(len(accepted), 'failed check')} of {areas} {was} declared acceptable."
+
+
+def _sentence(result: Result) -> str:
     counts = result.statuses()
     made = len(result.evidence.checks)
     aside = counted(result.evidence.quarantined, "document")
     compared = any(check.area == "parity" and check.outcome.status == "passed" for check in result.evidence.checks)
     equal = "Nothing was lost or changed" if compared else "Every check that applies has passed"
     verdict = result.verdict()
-    if verdict == "equal":
+    if verdict == "equal" or (verdict == "accepted" and not result.evidence.quarantined):
         return f"{equal}."
-    if verdict == "equal-but-quarantine":
+    if verdict in ("equal-but-quarantine", "accepted"):
         moved = "Everything that was moved is equal" if compared else equal
         waits = "waits" if result.evidence.quarantined == 1 else "wait"
         return f"{moved}; {aside} could not be carried over and {waits} for a decision."
     if verdict == "different":
-        failed = counts["failed"]
+        failed = sum(one.outcome.status == "failed" for one in result.evidence.checks if result.counts_as_failed(one))
         if not failed:
             return "A warning that was declared a failure was raised."
         return f"The two sides are not equal: {failed} of {counted(made, 'check')} failed."
@@ -156,6 +172,11 @@ def rests_on(result: Result) -> list[str]:
     ]
     if evidence.policy.fail_on:
         said.append(f"Warnings count as failures in {listed(list(evidence.policy.fail_on))}.")
+    if evidence.policy.accepted:
+        said.append(f"Failures were declared acceptable in {listed(list(evidence.policy.accepted))}.")
+    over = [one for one in result.run.measurements if one.is_over]
+    if over:
+        said.append(f"{counted(len(over), 'measurement')} above the stated ceiling.")
     return said
 
 

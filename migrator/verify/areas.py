@@ -24,6 +24,12 @@ AREAS: Final[dict[str, str]] = {
 }
 """Name → title. An area without checks is reported as not checked by this version."""
 
+OF_DATA: Final = ("schema", "parity", "meaning", "isolation")
+"""What these find is a difference in the data or a leak; no option declares it acceptable."""
+
+ACCEPT: Final = "no-"
+"""``--fail-on no-AREA`` narrows, ``--fail-on AREA`` widens."""
+
 
 def every_check() -> tuple[CheckSpec, ...]:
     """Return all checks of this version, area by area."""
@@ -38,4 +44,26 @@ def require_known(names: Iterable[str], option: str) -> None:
         if name not in AREAS:
             near = difflib.get_close_matches(name, AREAS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(AREAS)}"
-            raise UsageError(f"{option} {name}: no such area; {hint}")
+            gap = "" if option.endswith(ACCEPT) else " "
+            raise UsageError(f"{option}{gap}{name}: no such area; {hint}")
+
+
+def widened_and_narrowed(fail_on: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split the values of ``--fail-on``: areas whose warnings fail too, and areas whose failures are accepted.
+
+    Raises ``UsageError`` for an unknown area, for one that stands in both, and for one of the data.
+    """
+    given = list(dict.fromkeys(fail_on))
+    narrowed = tuple(name.removeprefix(ACCEPT) for name in given if name.startswith(ACCEPT))
+    widened = tuple(name for name in given if not name.startswith(ACCEPT))
+    require_known(widened, "--fail-on")
+    require_known(narrowed, f"--fail-on {ACCEPT}")
+    for name in narrowed:
+        if name in OF_DATA:
+            raise UsageError(
+                f"--fail-on {ACCEPT}{name}: a difference found there is never acceptable; --skip {name} leaves the area"
+                " unverified"
+            )
+        if name in widened:
+            raise UsageError(f"--fail-on {name} and {ACCEPT}{name} contradict each other")
+    return widened, narrowed

@@ -38,6 +38,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()
     machines: tuple[Machine, ...] = ()
     measurements: tuple[Measurement, ...] = ()
+    """Figures that vary; one above its ceiling is a warning of the check, without a tally."""
+    varying: tuple[Exhibit, ...] = ()
+    """Tables and charts that vary from run to run; they stand in the report, outside the digest."""
     left_out: tuple[str, ...] = ()
 
 

@@ -17,7 +17,7 @@ from migrator.report import words
 from migrator.result import Area, Check, Evidence, Policy, Result, Run, build, unverified
 from migrator.store.postgres.connection import not_migrated
 from migrator.verify import environment
-from migrator.verify.areas import AREAS, every_check, require_known
+from migrator.verify.areas import AREAS, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
 
@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
+    """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.widened_and_narrowed``)."""
     values_shown: bool = False
     run_name: str = ""
     """Name of the run; empty: the time at which it starts."""
@@ -54,14 +55,14 @@ def verify(
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
     done: list[tuple[CheckSpec, Found, bool]] = []
     durations: dict[str, int] = {}
-    for spec in wanted:
+    for number, spec in enumerate(wanted, 1):
         found, broke, took = _run(spec, context)
         done.append((spec, found, broke))
         durations[spec.id] = took
-        say(f"verify: {spec.id}: {words.STATUS_WORDS[found.outcome.status]} ({words.milliseconds(took)})")
+        say(f"verify: {number}/{len(wanted)} {spec.id}: {_ended(found, took, began)}")
     evidence = Evidence(
         basis=environment.basis(context),
-        policy=Policy(only=request.only, skip=request.skip, fail_on=request.fail_on, values_shown=request.values_shown),
+        policy=_policy(request),
         areas=_areas(specs, request),
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, broke=broke) for spec, found, broke in done),
@@ -77,13 +78,31 @@ def verify(
         durations_ms={**context.steps, **durations},
         environment=environment.surroundings(context),
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
+        exhibits={spec.id: found.varying for spec, found, _ in done if found.varying},
     )
     return build(evidence, run)
 
 
+def _ended(found: Found, took: int, began: datetime) -> str:
+    """Return how a check ended, its own time, and the time since the first one began."""
+    so_far = round((datetime.now(UTC) - began).total_seconds() * 1000)
+    status = words.STATUS_WORDS[found.outcome.status]
+    return f"{status} ({words.milliseconds(took)}; {words.milliseconds(so_far)} in all)"
+
+
 def _require_known(request: Request) -> None:
-    for option, names in (("--only", request.only), ("--skip", request.skip), ("--fail-on", request.fail_on)):
-        require_known(names, option)
+    require_known(request.only, "--only")
+    require_known(request.skip, "--skip")
+    widened_and_narrowed(request.fail_on)
+
+
+def _policy(request: Request) -> Policy:
+    """Return the request as it is recorded: the same however often, and in whichever order, an area was named."""
+    widened, narrowed = widened_and_narrowed(request.fail_on)
+    only, skip, fail_on, accepted = (
+        tuple(name for name in AREAS if name in names) for names in (request.only, request.skip, widened, narrowed)
+    )
+    return Policy(only=only, skip=skip, fail_on=fail_on, accepted=accepted, values_shown=request.values_shown)
 
 
 def _require_schema(context: Context) -> None:

@@ -1,35 +1,16 @@
-"""What a verification found: the one result model, which every rendering, exit status and signature is made from.
+"""The parts of a result: outcomes, checks and what they found, the two halves."""
 
-A ``Result`` has two halves. ``evidence`` is deterministic: two runs over the same data give the same bytes, and the
-digest is taken over it. ``run`` holds what varies: times, durations, ports, versions of servers, measurements. No
-document values stand in either, keys and paths only.
-
-``result.json`` is the result with its keys sorted; the digest is SHA-256 over the evidence as JSON with its keys sorted
-and no white space, so that ``jq -cSj .evidence result.json | sha256sum`` gives it too. Evidence holds no floats.
-"""
-
-import hashlib
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-
-from migrator.errors import UsageError
-
-FORMAT: Final = 1
-"""Version of ``result.json``; it rises when a reader of the old one would misread the new one."""
 
 Status: TypeAlias = Literal["passed", "failed", "unverified", "not-applicable"]
 Severity: TypeAlias = Literal["difference", "warning", "settled"]
 """``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``settled``: a declared policy says what it is."""
 Standing: TypeAlias = Literal["checked", "skipped", "not-applicable", "absent"]
 """``absent``: this version of the tool has no checks of that area; shown in plain sight, sets no bit."""
-Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "different", "tool-failed", "unverified"]
-
-DIFFERENT: Final = 1
-UNVERIFIED: Final = 4
-QUARANTINE: Final = 8
-TOOL_FAILED: Final = 16
-"""Bits of the exit status; 2, usage or configuration, is never the result of a check."""
+Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "accepted", "different", "tool-failed", "unverified"]
+"""``accepted``: a check failed in an area whose failures the caller declared acceptable (``Policy.accepted``)."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,11 +90,18 @@ class Cell(Part, frozen=True, kw_only=True):
 
 
 class Exhibit(Part, frozen=True, kw_only=True):
-    """A table or chart of evidence that has no type of its own here (contention curves, readiness lists, ...)."""
+    """A table or chart of evidence that has no type of its own here (contention curves, readiness lists, ...).
 
-    kind: Literal["table", "bars", "series"]
+    ``table`` is shown as it stands. ``bars``: the first column names the bar, every column of numbers is a part of it;
+    columns named ``caught``, ``missed``, ``passed``, ``failed``, ``skipped`` or ``unverified`` have their colours.
+    ``series``: the first column is the point on the axis, every column of numbers a line. ``spans``: lane, first, last,
+    label: who held what from when to when. What varies from run to run goes into ``Found.varying``, not here.
+    """
+
+    kind: Literal["table", "bars", "series", "spans"]
     title: str
     columns: tuple[str, ...]
+    """As many as every row has cells."""
     rows: tuple[tuple[str | int | None, ...], ...]
     rows_total: int
     """How many there are; ``rows`` may be cut."""
@@ -222,7 +210,9 @@ class Policy(Part, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
-    """Areas in which warnings count as failures."""
+    """Areas in which warnings, and measurements above their ceiling, count as failures."""
+    accepted: tuple[str, ...] = ()
+    """Areas of behaviour whose failures the caller declared acceptable: shown, named in the verdict, no bit."""
     values_shown: bool = False
 
 
@@ -259,6 +249,12 @@ class Measurement(Part, frozen=True, kw_only=True):
     value: float
     ceiling: float | None = None
     points: tuple[tuple[str, float], ...] = ()
+    """Single readings, or the figure over time: a label and the value, in order."""
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it is above its ceiling."""
+        return self.ceiling is not None and self.value > self.ceiling
 
 
 class Run(Part, frozen=True, kw_only=True):
@@ -273,101 +269,15 @@ class Run(Part, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     """Versions of servers and libraries, time zone data, pooling, clock skew, host, ports."""
     measurements: tuple[Measurement, ...] = ()
+    exhibits: dict[str, tuple[Exhibit, ...]] = {}
+    """By check id: tables and charts that vary from run to run."""
 
 
 class Signature(Part, frozen=True, kw_only=True):
-    """A signature over the digest."""
+    """A signature over both halves (``signed_text``)."""
 
     algorithm: Literal["ed25519"]
     key: str
-    """Public key, base64."""
+    """Public key, its 32 bytes as base64."""
     value: str
-
-
-class Result(Part, frozen=True, kw_only=True):
-    """A verification: what was found, and under which circumstances."""
-
-    format: int = FORMAT
-    evidence: Evidence
-    run: Run
-    digest: str
-    """``sha256:`` and 64 hexadecimal digits, over ``evidence``."""
-    signature: Signature | None = None
-
-    def statuses(self) -> dict[Status, int]:
-        """Count the checks by how they ended."""
-        counts: dict[Status, int] = {"passed": 0, "failed": 0, "unverified": 0, "not-applicable": 0}
-        for check in self.evidence.checks:
-            counts[check.outcome.status] += 1
-        return counts
-
-    def exit_status(self) -> int:
-        """Return the bit mask: 1 failed, 4 unverified, 8 quarantine, 16 the tool failed; 0 when none holds.
-
-        Settled findings, warnings outside ``fail_on``, and what is not applicable set no bit.
-        """
-        checks = self.evidence.checks
-        counts = self.statuses()
-        skipped = any(area.standing == "skipped" for area in self.evidence.areas)
-        partly = any(cell.outcome.status == "unverified" for check in checks for cell in check.cells)
-        return (
-            (DIFFERENT if counts["failed"] or any(map(self._warned, checks)) else 0)
-            | (UNVERIFIED if counts["unverified"] or partly or skipped or not checks else 0)
-            | (QUARANTINE if self.evidence.quarantined else 0)
-            | (TOOL_FAILED if any(check.broke for check in checks) else 0)
-        )
-
-    def verdict(self) -> Verdict:
-        """Return the worst thing that can be said, in one word: what is wrong before what is not known."""
-        status = self.exit_status()
-        for bit, verdict in _VERDICTS:
-            if status & bit:
-                return verdict
-        return "equal"
-
-    def _warned(self, check: Check) -> bool:
-        return check.area in self.evidence.policy.fail_on and any(one.severity == "warning" for one in check.tallies)
-
-
-_VERDICTS: Final[tuple[tuple[int, Verdict], ...]] = (
-    (DIFFERENT, "different"),
-    (TOOL_FAILED, "tool-failed"),
-    (UNVERIFIED, "unverified"),
-    (QUARANTINE, "equal-but-quarantine"),
-)
-
-
-def build(evidence: Evidence, run: Run) -> Result:
-    """Put the two halves together under the digest of the first.
-
-    What is returned is what would be read back, the order of names included: the same result, the same rendering.
-    """
-    return decode(encode(Result(evidence=evidence, run=run, digest=digest(evidence))))
-
-
-def digest(evidence: Evidence) -> str:
-    """Return ``sha256:<hex>`` over the canonical bytes of the evidence."""
-    return "sha256:" + hashlib.sha256(msgspec.json.encode(evidence, order="sorted")).hexdigest()
-
-
-def encode(result: Result) -> bytes:
-    """Return the bytes of ``result.json``: keys sorted, two spaces, one newline at the end."""
-    return msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=2) + b"\n"
-
-
-def decode(text: bytes) -> Result:
-    """Read ``result.json``; raise ``UsageError`` when it is none, or of another format."""
-    try:
-        version = msgspec.json.decode(text, type=_Versioned).format
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"not a result of this tool: {str(error).lower()}") from None
-    if version != FORMAT:
-        raise UsageError(f"a result of format {version}; this version of the tool reads format {FORMAT}")
-    try:
-        return msgspec.json.decode(text, type=Result)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"not a whole result: {str(error).lower()}") from None
-
-
-class _Versioned(msgspec.Struct):
-    format: int
+    """The 64 bytes of the signature as base64."""
