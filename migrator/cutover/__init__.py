@@ -1,0 +1,1 @@
+"""The switch from MongoDB to PostgreSQL, and the way back."""

@@ -1,0 +1,217 @@
+"""What stops every writer of MongoDB, in whatever language, at the database itself.
+
+Two ways, and which one is taken is decided before anything happens:
+
+- ``write-block``: ``setUserWriteBlockMode`` (MongoDB 6.0 and later, with authentication, for a user that may call it
+  and pass it: role ``restore`` or ``root``). The server refuses every write of every database to users without the
+  privilege ``bypassWriteBlockingMode`` (error 371). It waits for open transactions to end, and holds up new writes
+  meanwhile, hence its limit. Tried on 6.0.27: a transaction that was open when the call came could still commit, and
+  the call returned after it.
+- ``roles``: the roles of every user that may write into the source's database are taken away and read is given
+  instead; what was taken is returned, to be kept, before it is taken. A transaction that is open may still commit
+  (tried on 6.0.27), so such transactions are waited for, and ended when the limit is over.
+
+A collection validator is no fence: deletes pass it, and so does whoever bypasses document validation.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from pymongo.errors import ExecutionTimeout, OperationFailure
+
+from migrator.errors import RefusedError, UnreachableError
+from migrator.store.mongo.client import Source, speaking_of
+
+Kind: TypeAlias = Literal["write-block", "roles"]
+
+WRITES: Final = frozenset({"insert", "update", "remove"})
+BYPASS: Final = "bypassWriteBlockingMode"
+SET: Final = "setUserWriteBlockMode"
+BLOCKED: Final = 2
+"""``serverStatus().repl.userWriteBlockMode`` while writes are blocked (1: they are not)."""
+WRITE_BLOCK_SINCE: Final = (6, 0)
+POLL_S: Final = 0.05
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A user of the server, as far as it concerns the fence."""
+
+    name: str
+    database: str
+    """Where it is defined; user names are unique within one."""
+    roles: tuple[dict[str, str], ...]
+    writes: bool
+    """May insert, update or remove in the source's database."""
+    passes: bool
+    """May write while writes are blocked."""
+    grants: bool
+    """May give itself back what was taken."""
+
+    @property
+    def title(self) -> str:
+        """Return ``name@database``."""
+        return f"{self.name}@{self.database}"
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be done on this server, and who would still write."""
+
+    kind: Kind | None
+    why_not: str = ""
+    """What is missing where no fence can be made."""
+    unstopped: tuple[str, ...] = ()
+    """Users, besides the tool's own, whom this fence would not stop."""
+    stopped: tuple[str, ...] = ()
+    """Users who write now and whom it would stop."""
+
+
+def survey(source: Source, *, prefer: Kind | None = None) -> Survey:
+    """Find out which fence this server allows; ``prefer`` names the only one to consider."""
+    with speaking_of("the source"):
+        me = _me(source)
+        if me is None:
+            return Survey(kind=None, why_not="the server asks nobody for a password, so nobody can be shut out")
+        try:
+            users = tuple(_users(source))
+        except OperationFailure:
+            return Survey(kind=None, why_not="the tool's user may not see the users of the server (privilege viewUser)")
+        mine = {privilege for name in me for privilege in _actions(source, name)}
+        others = [user for user in users if (user.name, user.database) not in me]
+        writers = [user for user in others if user.writes]
+        if prefer != "roles" and _version(source) >= WRITE_BLOCK_SINCE and {BYPASS, SET} <= mine:
+            return Survey(
+                kind="write-block",
+                unstopped=tuple(user.title for user in writers if user.passes),
+                stopped=tuple(user.title for user in writers if not user.passes),
+            )
+        if prefer != "write-block" and {"grantRole", "revokeRole"} <= mine:
+            return Survey(
+                kind="roles",
+                unstopped=tuple(user.title for user in writers if user.grants),
+                stopped=tuple(user.title for user in writers if not user.grants),
+            )
+    return Survey(
+        kind=None,
+        why_not=f"the tool's user needs {SET} and {BYPASS} (role restore, MongoDB 6.0 and later), or grantRole and "
+        "revokeRole",
+    )
+
+
+def taken_by_roles(source: Source) -> list[dict[str, Any]]:
+    """Return what the fence ``roles`` will take away, to be kept where a kill cannot lose it, before `engage`."""
+    with speaking_of("the source"):
+        me = _me(source) or set()
+        return [
+            {"user": user.name, "database": user.database, "roles": list(user.roles)}
+            for user in _users(source)
+            if user.writes and (user.name, user.database) not in me
+        ]
+
+
+def engage(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]], limit: timedelta) -> None:
+    """Stop the writers; returns when none of them can write any more, not even by a transaction begun before.
+
+    Called again, it changes nothing. Raises ``RefusedError`` when that took longer than ``limit``: the caller lifts it.
+    """
+    with speaking_of("the source"):
+        if kind == "write-block":
+            _block(source, limit)
+            return
+        for one in taken:
+            reading = [{"role": "read", "db": source.name}]
+            source.client[one["database"]].command("updateUser", one["user"], roles=reading)
+        _outwait_transactions(source, limit)
+
+
+def lift(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> None:
+    """Let the writers write again, with the roles they had. Called again, it changes nothing."""
+    with speaking_of("the source"):
+        if kind == "write-block":
+            source.client.admin.command({SET: 1, "global": False})
+            return
+        for one in taken:
+            source.client[one["database"]].command("updateUser", one["user"], roles=list(one["roles"]))
+
+
+def is_engaged(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether the fence stands, as the server sees it."""
+    with speaking_of("the source"):
+        if kind == "write-block":
+            state = source.client.admin.command("serverStatus", repl=1)["repl"].get("userWriteBlockMode")
+            return bool(state == BLOCKED)
+        fenced = {(one["user"], one["database"]) for one in taken}
+        return not any(user.writes for user in _users(source) if (user.name, user.database) in fenced)
+
+
+def _block(source: Source, limit: timedelta) -> None:
+    try:
+        source.client.admin.command({SET: 1, "global": True, "maxTimeMS": max(1, int(limit.total_seconds() * 1000))})
+    except ExecutionTimeout:
+        raise RefusedError(
+            f"the fence did not close within {limit.total_seconds():.0f} s: a transaction stays open"
+        ) from None
+
+
+def _outwait_transactions(source: Source, limit: timedelta) -> None:
+    """Wait until no transaction is open that began before now; they may still commit though the roles are gone."""
+    until = time.monotonic() + limit.total_seconds()
+    open_now = {_session(one) for one in _transactions(source)}
+    while open_now & {_session(one) for one in _transactions(source)}:
+        if time.monotonic() > until:
+            raise RefusedError(
+                f"the fence did not close within {limit.total_seconds():.0f} s: an older transaction stays open"
+            )
+        time.sleep(POLL_S)
+
+
+def _transactions(source: Source) -> Iterator[dict[str, Any]]:
+    pipeline: list[dict[str, Any]] = [
+        {"$currentOp": {"allUsers": True, "idleSessions": True}},
+        {"$match": {"transaction": {"$exists": True}}},
+    ]
+    yield from source.client.admin.aggregate(pipeline)
+
+
+def _session(operation: Mapping[str, Any]) -> tuple[bytes, int]:
+    return bytes(operation["lsid"]["id"]), operation["transaction"]["parameters"]["txnNumber"]
+
+
+def _me(source: Source) -> set[tuple[str, str]] | None:
+    """Return who the tool is logged in as; none where the server does not ask."""
+    status = source.client.admin.command("connectionStatus")["authInfo"]
+    found = {(user["user"], user["db"]) for user in status["authenticatedUsers"]}
+    return found or None
+
+
+def _users(source: Source) -> Iterator[User]:
+    answer = source.client.admin.command("usersInfo", {"forAllDBs": True})
+    for entry in answer["users"]:
+        actions = set(_actions(source, (entry["user"], entry["db"])))
+        yield User(
+            name=entry["user"],
+            database=entry["db"],
+            roles=tuple({"role": role["role"], "db": role["db"]} for role in entry["roles"]),
+            writes=bool(WRITES & actions),
+            passes=BYPASS in actions,
+            grants="grantRole" in actions,
+        )
+
+
+def _actions(source: Source, user: tuple[str, str]) -> Iterator[str]:
+    """Yield what a user may do in the source's database or on the server as a whole."""
+    answer = source.client[user[1]].command("usersInfo", {"user": user[0], "db": user[1]}, showPrivileges=True)
+    for entry in answer["users"]:
+        for privilege in entry["inheritedPrivileges"]:
+            where = privilege["resource"]
+            if where.get("cluster") or where.get("anyResource") or where.get("db") in ("", source.name):
+                yield from privilege["actions"]
+
+
+def _version(source: Source) -> tuple[int, ...]:
+    numbers = source.client.server_info()["versionArray"]
+    if not numbers:
+        raise UnreachableError("the source does not say its version")
+    return tuple(numbers[:2])
