@@ -123,7 +123,7 @@ class Queue(Protocol):
         """Take queued runs that are available, by the schedule's priority, then by when they became available, then id.
 
         ``queues``: only runs whose schedule names one of these; none: all. A run without a schedule has priority 50.
-        A run without ``available_at`` is available, as of ``created_at`` (which may lie ahead).
+        A run without ``available_at`` is available from ``created_at`` on: one key orders and bounds what waits.
 
         They are running, with the worker's id, a fence one higher than before and a lease. Never more of a schedule
         than its ``max_concurrency``, whoever claims; a disabled, paused or deleted schedule's runs stay queued. Neither

@@ -197,10 +197,10 @@ class Rows:
             of = self.schedule(run)
             barred = of is not None and (not of.enabled or of.status == "paused" or of.deleted_at is not None)
             named = queues is None or (of is not None and of.queue in queues)
-            ready = run.state == "queued" and (run.available_at is None or run.available_at <= self.now)
+            since = run.available_at or run.created_at
+            ready = run.state == "queued" and since <= self.now
             if ready and named and not barred and served(run.tenant_id, tenants):
-                since = microseconds(run.available_at or run.created_at)
-                found.append((-priority(of), since, run.id, run))
+                found.append((-priority(of), microseconds(since), run.id, run))
         return [row for *_, row in sorted(found, key=lambda item: item[:3])]
 
     def schedule(self, run: Run) -> Schedule | None:
