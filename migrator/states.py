@@ -99,6 +99,7 @@ LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "fatal")
 RUN_CAUSES = (
     "cron",
     "interval",
+    "one_time",
     "manual",
     "api",
     "event",

@@ -1,0 +1,194 @@
+"""What a due trigger leads to, and what moves its next fire. Pure: the same arguments, the same answer.
+
+Which slots fire (``docs/scheduler.md`` says it with examples):
+
+- A slot is late once it is older than the grace (``misfire_grace_ms``, one minute where none is stated). What is not
+  late fires, each slot its own run. What is late goes by ``misfire_policy``: ``fire_once`` (also where none is stated)
+  makes one run for all of them, or none where a slot that is not late fires anyway; ``skip`` makes none
+  (``skip_if_overdue`` says the same); ``fire_all`` makes one for each, of the newest ``slots.MOST_SLOTS``. What is
+  passed over leaves one run in state skipped, which says from when to when.
+- A slot that meets as many live runs as the schedule may have is skipped: a run in state skipped says so, and the
+  trigger goes on. Not so a one-time slot, and what ``fire_all`` catches up with: they queue up.
+- ``max_fires`` counts runs that were queued, not those skipped.
+- A clock that was set back: nothing is due until it reaches the planned fire again, so nothing fires twice.
+
+Nothing else moves a next fire, but the calls at the end of this module.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid5
+
+import msgspec
+
+from migrator.cron import CronError
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.scheduler import slots
+from migrator.scheduler.slots import first_fire, next_fire
+from migrator.store.work import Fire
+from migrator.values import jsonb
+from migrator.values.times import format_iso
+
+__all__ = ["GRACE", "adopt", "completed", "first_fire", "next_fire", "plan", "resumed", "slot_run_id"]
+
+GRACE = timedelta(minutes=1)
+"""How old a slot may be before it is late, where the trigger does not say."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
+    """Decide what a due trigger leads to (``store.work.FirePlan``); a trigger that is not due is left as it is.
+
+    One whose line cannot be evaluated any more fires what is due, and is disabled: it must not hold up the others.
+    """
+    if trigger.next_fire_at is None or trigger.next_fire_at > now or trigger.kind == "event" or not trigger.enabled:
+        return Fire(runs=(), trigger=trigger)
+    owed = slots.due(trigger, now)
+    if live_runs and slots.counted_from_completion(trigger):
+        return _fired(schedule, trigger, (), owed.following)  # it counts from the end of what still runs
+    fires, misses = _chosen(trigger, owed, now)
+    left = None if trigger.max_fires is None else max(trigger.max_fires - trigger.fire_count, 0)
+    fires = fires[:left]
+    room = _room(schedule, trigger, live_runs, [fire for fire in fires if fire.waits])
+    runs = [_run(trigger, miss, "skipped", now) for miss in misses]
+    for fire in fires:
+        if not fire.waits and room is not None:
+            if room == 0:
+                runs.append(_run(trigger, _Slot(at=fire.at, reason={"skipped": "concurrency"}), "skipped", now))
+                continue
+            room -= 1
+        runs.append(_run(trigger, fire, "queued", now))
+    if owed.broken is not None:
+        trigger = msgspec.structs.replace(trigger, enabled=False)
+    return _fired(schedule, trigger, runs, owed.following)
+
+
+class _Slot(msgspec.Struct, frozen=True, kw_only=True):
+    at: datetime
+    reason: dict[str, Any] | None = None
+    waits: bool = False
+    """Queues up, however many runs are live."""
+
+
+def _chosen(trigger: Trigger, owed: slots.Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
+    """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
+    grace = GRACE if trigger.misfire_grace_ms is None else _length(trigger.misfire_grace_ms)
+    late = [slot for slot in owed.slots if now - slot > grace]
+    on_time = [_Slot(at=slot, waits=trigger.kind == "one_time") for slot in owed.slots[len(late) :]]
+    broken = {} if owed.broken is None else {"triggerDisabled": owed.broken}
+    if broken and on_time:
+        on_time[-1] = msgspec.structs.replace(on_time[-1], reason=broken)
+    if not late:
+        return on_time, []
+    policy = "skip" if trigger.skip_if_overdue else trigger.misfire_policy or "fire_once"
+    span = {"from": format_iso(owed.passed or late[0]), "to": format_iso(late[-1])} | broken
+    if policy == "skip":
+        return on_time, [_Slot(at=late[-1], reason={"skipped": "misfire"} | span)]
+    if policy == "fire_once":
+        missed = _Slot(at=late[-1], reason={"misfire": policy} | span, waits=trigger.kind == "one_time")
+        return on_time or [missed], []
+    passed = [] if owed.passed is None else [_Slot(at=owed.passed, reason={"skipped": "misfire"} | span)]
+    return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in late] + on_time, passed
+
+
+def _room(schedule: Schedule, trigger: Trigger, live_runs: int, waiting: Sequence[_Slot]) -> int | None:
+    """Return how many more runs may be live; none for any number."""
+    if schedule.max_concurrency is None or trigger.kind == "one_time":
+        return None
+    return max(schedule.max_concurrency - live_runs - len(waiting), 0)
+
+
+def _fired(schedule: Schedule, trigger: Trigger, runs: Sequence[Run], following: datetime | None) -> Fire:
+    fired = [run.scheduled_at for run in runs if run.state == "queued" and run.scheduled_at is not None]
+    last = max([*fired, *([] if trigger.last_fire_at is None else [trigger.last_fire_at])], default=None)
+    trigger = msgspec.structs.replace(trigger, fire_count=trigger.fire_count + len(fired), last_fire_at=last)
+    trigger = msgspec.structs.replace(trigger, next_fire_at=slots.bounded(trigger, following))
+    # A schedule whose trigger is through is running until its last run has ended (``settling``); the ones that go on
+    # stay scheduled, so that they can be paused.
+    status = "running" if trigger.next_fire_at is None else "scheduled"
+    changes = schedule.status == "pending" or (schedule.status == "scheduled" and status == "running")
+    return Fire(runs=tuple(runs), trigger=trigger, schedule_status=status if changes else None)
+
+
+def _run(trigger: Trigger, slot: _Slot, state: str, now: datetime) -> Run:
+    identity = slot_run_id(trigger.id, slot.at)
+    return Run(
+        id=identity,
+        tenant_id=trigger.tenant_id,
+        schedule_id=trigger.schedule_id,
+        trigger_id=trigger.id,
+        attempt=1,
+        cause=trigger.kind,
+        state=state,
+        scheduled_at=slot.at,
+        available_at=slot.at if state == "queued" else None,
+        created_at=now,
+        finished_at=now if state == "skipped" else None,
+        reason=None if slot.reason is None else jsonb.encode(slot.reason),
+        trace_id=identity.hex,
+        span_id=uuid5(identity, "span").hex[:16],
+        triggered_by="scheduler",
+        updated_at=now,
+    )
+
+
+def slot_run_id(trigger_id: UUID, slot: datetime, attempt: int = 1) -> UUID:
+    """Return the id of the run of a slot: the same on every backend and in every process."""
+    return uuid5(trigger_id, f"{(slot - _EPOCH) // _MILLISECOND}/{attempt}")
+
+
+def _length(milliseconds: int) -> timedelta:
+    try:
+        return timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return timedelta.max
+
+
+def adopt(trigger: Trigger, now: datetime) -> Trigger:
+    """Give a trigger that has no next fire the one it should have; else return it as it is.
+
+    For rows that were moved from a source which does not say it. Never now, and nothing that was missed: the first slot
+    after now, in the phase of the last fire where there is one. A one-time slot that never fired keeps its time, past
+    or not; the misfire policy decides. Left alone: events, disabled ones, those that fired as often as they may or have
+    ended, and lines that no dialect takes.
+    """
+    if trigger.next_fire_at is not None or not trigger.enabled or trigger.kind == "event":
+        return trigger
+    if trigger.kind == "one_time" and (trigger.fire_count or trigger.last_fire_at is not None):
+        return trigger
+    fired = trigger.last_fire_at is not None and not slots.counted_from_completion(trigger)
+    try:
+        found = next_fire(trigger, now) if fired else first_fire(trigger, now)
+    except CronError:
+        return trigger
+    return msgspec.structs.replace(trigger, next_fire_at=found)
+
+
+def resumed(trigger: Trigger, now: datetime) -> Trigger:
+    """Return the trigger of a schedule that was paused or disabled, and may fire again.
+
+    What fell into the pause is passed over, unless the trigger itself states ``fire_once`` or ``fire_all``: then it
+    stays planned, and the next tick goes by that policy. The phase stays: the next fire is a slot it would have had
+    anyway. One that lies ahead is not touched, and a one-time slot is not lost. Raises ``CronError``.
+    """
+    planned = trigger.next_fire_at
+    if planned is None:
+        return adopt(trigger, now)
+    stated = trigger.misfire_policy in {"fire_once", "fire_all"} and not trigger.skip_if_overdue
+    if planned > now or trigger.kind == "one_time" or stated:
+        return trigger
+    on_a_grid = msgspec.structs.replace(trigger, anchor="fixed_rate") if trigger.kind == "interval" else trigger
+    return msgspec.structs.replace(trigger, next_fire_at=next_fire(on_a_grid, now))
+
+
+def completed(trigger: Trigger, ended: datetime) -> Trigger:
+    """Return the trigger after its run ended: an interval counted from completion begins anew; others stay."""
+    if not slots.counted_from_completion(trigger) or trigger.next_fire_at is None:
+        return trigger
+    since = ended if trigger.last_fire_at is None else max(ended, trigger.last_fire_at)
+    return msgspec.structs.replace(trigger, next_fire_at=next_fire(trigger, since))
