@@ -26,8 +26,8 @@ from migrator.values import jsonb
 
 READS: Mapping[str, frozenset[str]] = {
     "schedules": frozenset({"get", "by_name", "list", "count", "due"}),
-    "triggers": frozenset({"get", "of_schedule", "of_event"}),
-    "runs": frozenset({"get", "list", "pending", "of_schedule", "beyond"}),
+    "triggers": frozenset({"get", "of_schedule", "of_schedules", "of_event"}),
+    "runs": frozenset({"get", "list", "pending", "of_schedule", "repeats", "beyond"}),
     "graph_jobs": frozenset({"get", "list", "events"}),
     "policy_jobs": frozenset({"get", "by_run_id", "list"}),
     "impact_snapshots": frozenset({"get", "of_run"}),
@@ -35,6 +35,7 @@ READS: Mapping[str, frozenset[str]] = {
     "run_summaries": frozenset({"get"}),
     "audit": frozenset({"list"}),
     "handlers": frozenset({"get", "list"}),
+    "figures": frozenset({"schedules", "runs", "backlog", "failures", "hours", "next_fires"}),
 }
 """Repository to the methods that read; every other one writes."""
 
@@ -109,6 +110,7 @@ class ShadowedSession:
         self.run_summaries = cast("ports.RunSummaries", _Watched("run_summaries", session.run_summaries, self))
         self.audit = cast("ports.Audit", _Watched("audit", session.audit, self))
         self.handlers = cast("ports.Handlers", _Watched("handlers", session.handlers, self))
+        self.figures = cast("ports.Figures", _Watched("figures", session.figures, self))
 
     def writing(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call, noting that the session writes when it is made."""
@@ -179,6 +181,10 @@ class ShadowedStore:
     def ping(self) -> timedelta:
         """Return how long the chosen backend takes to answer."""
         return self._store.ping()
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove a tenant's rows of the chosen backend."""
+        return self._store.purge(tenant)
 
     def counts(self) -> ShadowCounts:
         """Return what became of the reads so far."""

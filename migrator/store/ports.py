@@ -29,7 +29,7 @@ What holds for every write (the rules themselves are ``store.rules`` and ``store
 One behavioural suite (``tests/contract``) runs unchanged against each implementation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeAlias
@@ -37,15 +37,14 @@ from uuid import UUID
 
 from migrator.records.audit import AuditEntry
 from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.handler import Handler
 from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.policy_job import PolicyJob
 from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.store.figures import Figures
+from migrator.store.ports_jobs import GraphJobs, PolicyJobs
 from migrator.store.queries import GraphType, RunPage, RunQuery, ScheduleQuery, SortKey
 from migrator.store.work import Locks, Queue, Workers
 
@@ -53,6 +52,7 @@ __all__ = [
     "Audit",
     "Backend",
     "ExecutionLogs",
+    "Figures",
     "GraphJobs",
     "GraphType",
     "Handlers",
@@ -126,6 +126,9 @@ class Triggers(Protocol):
     def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
         """Return a schedule's triggers, by id."""
 
+    def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
+        """Return the triggers of several schedules at once, by schedule, then by id."""
+
     def of_event(self, event: str) -> Sequence[Trigger]:
         """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run.
 
@@ -183,6 +186,9 @@ class Runs(Protocol):
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         """Return the tenant's newest runs of a schedule, newest first."""
 
+    def repeats(self, run_id: UUID) -> Sequence[Run]:
+        """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
+
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
         """Make a live run cancelled, whoever works on it; none when it is not live.
 
@@ -204,61 +210,6 @@ class Runs(Protocol):
         """Delete runs that ended, with their logs; live and unknown ones are passed over. Returns how many.
 
         Snapshots, and retries of them, stay without the reference.
-        """
-
-
-class GraphJobs(Protocol):
-    """Graph jobs of the session's tenant; build and overlay jobs never answer for each other."""
-
-    def insert(self, job: GraphJob) -> None:
-        """Insert; raises ``ConflictError`` for an id that exists."""
-
-    def try_replace(self, job: GraphJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now (a word of ``states.GRAPH_JOB``) and the type is the same.
-
-        Writes an event with the new status in the same transaction: its time is now, its payload the source's envelope
-        (``lives.graph_event``). Raises ``TransitionError`` for an illegal pair, the same status included.
-        """
-
-    def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
-        """Return the job of this type."""
-
-    def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
-        """Return jobs of this type, newest first; an unknown type or status raises ``UsageError``."""
-
-    def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
-
-    def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
-        """Return a job's events in the order they were appended."""
-
-
-class PolicyJobs(Protocol):
-    """Policy jobs of the session's tenant."""
-
-    def insert(self, job: PolicyJob) -> None:
-        """Insert; raises ``ConflictError`` for an id or a run id that exists."""
-
-    def get(self, job_id: UUID) -> PolicyJob | None:
-        """Return the job."""
-
-    def by_run_id(self, run_id: str) -> PolicyJob | None:
-        """Return the job with this idempotency key: of several sources, the one born here, else by source."""
-
-    def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
-        """Return jobs, highest rank first, then by queued time (none last)."""
-
-    def try_replace(self, job: PolicyJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair.
-
-        The run id stays. The same status is an illegal pair.
-        """
-
-    def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
-        """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
-
-        In the order of ``list``; ``last_attempt_at``, ``updated_at`` are now. Jobs that another session is taking are
-        passed over (MongoDB: ``ConflictError``, the session ends). A lease not above zero raises ``UsageError``.
         """
 
 
@@ -369,6 +320,9 @@ class Session(Protocol):
     @property
     def handlers(self) -> Handlers: ...  # noqa: D102 - as above
 
+    @property
+    def figures(self) -> Figures: ...  # noqa: D102 - as above
+
 
 class Store(Protocol):
     """A scheduler's data on one backend."""
@@ -385,6 +339,13 @@ class Store(Protocol):
 
     def ping(self) -> timedelta:
         """Return how long the backend takes to answer; raises ``UnreachableError``."""
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove every row of a tenant, its locks and its audit trail included; return table to rows removed.
+
+        All in one transaction; no row of another tenant is touched. Raises ``UsageError`` for no tenant and for ``*``,
+        ``RefusedError`` where the user may not act as the owner of the tables.
+        """
 
     def close(self) -> None:
         """Close every connection."""

@@ -49,10 +49,14 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: tuple[datetime, UUID] | None = None
     """(created_at, id) of the last run of the page before."""
     limit: int = 50
+    offset: int = 0
+    """Runs passed over, after the cursor; a page by key is the quicker way."""
+    descending: bool = True
+    """Newest first, else oldest first."""
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs, newest first (created_at descending, then id), and where the next page begins (none: this was the last)."""
+    """Runs by created_at, then id, and where the next page begins (none: this was the last)."""
 
     runs: tuple[Run, ...]
     cursor: tuple[datetime, UUID] | None

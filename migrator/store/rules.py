@@ -153,6 +153,14 @@ def own(tenant: str, mine: str) -> None:
         raise UsageError("a record of another tenant than the session's")
 
 
+def purgeable(tenant: str) -> None:
+    """Raise ``UsageError`` for a tenant that is none, or is all."""
+    if not tenant or "\0" in tenant:
+        raise UsageError("a purge needs a tenant")
+    if tenant == GLOBAL:
+        raise UsageError("the tenant * is not purged: its rows are everybody's")
+
+
 def milliseconds(instant: datetime) -> datetime:
     """Cut an instant to whole milliseconds."""
     return instant.replace(microsecond=instant.microsecond // 1000 * 1000)

@@ -24,7 +24,7 @@ from tests.store_postgres import NOW, graph_job, opened, run, schedule, settings
 
 WRITES = {
     "schedules": {"upsert", "change_status", "soft_delete"},
-    "triggers": {"upsert", "delete_of_schedule"},
+    "triggers": {"upsert", "move", "delete_of_schedule"},
     "runs": {"create", "update", "cancel", "cancel_of_schedule", "remove"},
     "graph_jobs": {"insert", "try_replace", "append_event"},
     "policy_jobs": {"insert", "try_replace", "lease"},
@@ -33,6 +33,7 @@ WRITES = {
     "run_summaries": {"recompute"},
     "audit": {"append"},
     "handlers": {"upsert", "delete"},
+    "figures": set(),
 }
 
 Sides = tuple[PostgresStore, PostgresStore]

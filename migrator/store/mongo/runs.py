@@ -51,7 +51,7 @@ class MongoRuns(Repository[Run]):
 
     def list(self, query: RunQuery) -> RunPage:
         """Return one page."""
-        rules.page(query.limit)
+        rules.page(query.limit, query.offset)
         rules.known("run state", states.RUN, query.states)
         parts: list[_Document] = [{}]
         if query.schedule_id is not None:
@@ -65,8 +65,9 @@ class MongoRuns(Repository[Run]):
         if query.trace_id is not None:
             parts.append({"traceId": query.trace_id})
         if query.cursor is not None:
-            parts.append(self._after(*query.cursor))
-        runs = self._rows({"$and": parts}, query.limit + 1, sort=NEWEST)
+            parts.append(self._after(*query.cursor, descending=query.descending))
+        sort = NEWEST if query.descending else OLDEST
+        runs = self._rows({"$and": parts}, query.offset + query.limit + 1, sort=sort)[query.offset :]
         page = tuple(runs[: query.limit])
         more = len(runs) > query.limit
         return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
@@ -120,6 +121,10 @@ class MongoRuns(Repository[Run]):
         rules.page(limit)
         return self._rows({"scheduleId": self._refers(Schedule, schedule_id)}, limit, sort=NEWEST)
 
+    def repeats(self, run_id: UUID) -> Sequence[Run]:
+        """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
+        return [one.row for one in self._each({"retryOf": self._refers(Run, run_id)}, sort=OLDEST)]
+
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
         """Make a live run cancelled, whoever works on it; none when it is not live."""
         stored = self._find(run_id)
@@ -163,11 +168,12 @@ class MongoRuns(Repository[Run]):
         self._transaction.change(names.RUNS, mine | {"retryOf": {"$in": keys}}, {"$unset": {"retryOf": ""}})
         return self._transaction.delete(self._name, mine | {"_id": {"$in": keys}})
 
-    def _after(self, created_at: datetime, run_id: UUID) -> _Document:
+    def _after(self, created_at: datetime, run_id: UUID, *, descending: bool) -> _Document:
         stored = self._find(run_id)
         key = f"{names.RUN_PREFIX}{run_id.hex}" if stored is None else stored.document["_id"]
         at = format_iso(created_at)
-        return {"createdAt": {"$lte": at}, "$or": [{"createdAt": {"$lt": at}}, {"_id": {"$gt": key}}]}
+        beyond = "$lt" if descending else "$gt"
+        return {"createdAt": {f"{beyond}e": at}, "$or": [{"createdAt": {beyond: at}}, {"_id": {"$gt": key}}]}
 
     def _check_keys(self, document: _Document) -> None:
         """Raise ``ConflictError`` where the slot or the dedupe key of the trigger is another run's."""

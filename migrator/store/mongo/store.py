@@ -1,6 +1,6 @@
 """A scheduler's data in MongoDB: sessions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -15,18 +15,20 @@ from migrator.errors import RefusedError, UsageError
 from migrator.store.mongo.audit import MongoAudit
 from migrator.store.mongo.client import open_source, require_replica_set, speaking_of
 from migrator.store.mongo.execution_logs import MongoExecutionLogs
+from migrator.store.mongo.figures import MongoFigures
 from migrator.store.mongo.graph_jobs import MongoGraphJobs
 from migrator.store.mongo.handlers import MongoHandlers
 from migrator.store.mongo.impact_snapshots import MongoImpactSnapshots
 from migrator.store.mongo.indexes import ensure_indexes
 from migrator.store.mongo.policy_jobs import MongoPolicyJobs
+from migrator.store.mongo.purge import purge
 from migrator.store.mongo.repository import Strangers
 from migrator.store.mongo.run_summaries import MongoRunSummaries
 from migrator.store.mongo.runs import MongoRuns
 from migrator.store.mongo.schedules import MongoSchedules
 from migrator.store.mongo.transaction import WHAT, Transaction
 from migrator.store.mongo.triggers import MongoTriggers
-from migrator.store.rules import milliseconds
+from migrator.store.rules import milliseconds, purgeable
 
 
 class MongoSession:
@@ -44,6 +46,7 @@ class MongoSession:
         self.run_summaries = MongoRunSummaries(transaction, strangers, tenant, now)
         self.audit = MongoAudit(transaction, strangers, tenant, now)
         self.handlers = MongoHandlers(transaction, strangers, tenant, now)
+        self.figures = MongoFigures(transaction, strangers, tenant, now)
 
 
 class MongoStore:
@@ -101,6 +104,12 @@ class MongoStore:
             begun = monotonic()
             self.database.client.admin.command("ping")
             return timedelta(seconds=monotonic() - begun)
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove every document of a tenant; return table to documents removed."""
+        purgeable(tenant)
+        with self.session(tenant) as session:
+            return purge(session.transaction, tenant)
 
     def close(self) -> None:
         """Close every connection."""

@@ -34,6 +34,12 @@ class MongoTriggers(Repository[Trigger]):
         found = self._each({"scheduleId": self._refers(Schedule, schedule_id)}, shared=True)
         return sorted((one.row for one in found), key=lambda row: row.id)
 
+    def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
+        """Return the triggers of several schedules at once, by schedule, then by id."""
+        texts = [text for identity in schedule_ids for text in self._texts(Schedule, identity)]
+        found = self._each({"scheduleId": {"$in": texts}}, shared=True)
+        return sorted((one.row for one in found), key=lambda row: (row.schedule_id, row.id))
+
     def of_event(self, event: str) -> Sequence[Trigger]:
         """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
         found: list[tuple[int, UUID, Trigger]] = []

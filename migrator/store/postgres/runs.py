@@ -24,9 +24,11 @@ _FILTERS: dict[str, LiteralString] = {
     "created_after": "created_at > %(created_after)s",
     "created_before": "created_at < %(created_before)s",
     "trace_id": "trace_id = %(trace_id)s",
-    # The first condition is the index's, the second leaves out what the page before held of its last instant.
-    "cursor": "created_at <= %(at)s AND (created_at < %(at)s OR id > %(after)s)",
 }
+
+# The first condition is the index's, the second leaves out what the page before held of its last instant.
+_OLDER: LiteralString = "created_at <= %(at)s AND (created_at < %(at)s OR id > %(after)s)"
+_NEWER: LiteralString = "created_at >= %(at)s AND (created_at > %(at)s OR id > %(after)s)"
 
 PENDING = "WHERE tenant_id = %s AND state = ANY(ARRAY['planning', 'queued']) ORDER BY created_at, id LIMIT %s"
 OF_SCHEDULE = "WHERE schedule_id = %s AND tenant_id = %s ORDER BY created_at DESC, id LIMIT %s"
@@ -52,16 +54,18 @@ class PostgresRuns(Repository[Run]):
 
     def list(self, query: RunQuery) -> RunPage:
         """Return one page."""
-        rules.page(query.limit)
+        rules.page(query.limit, query.offset)
         rules.known("run state", states.RUN, query.states)
-        given = {name: value for name in _FILTERS if (value := getattr(query, name)) not in (None, ())}
-        parameters: dict[str, Any] = {"tenant": self._tenant, "limit": query.limit + 1} | given
-        parameters["states"] = list(query.states)
+        given = {name: value for name in (*_FILTERS, "cursor") if (value := getattr(query, name)) not in (None, ())}
+        parameters: dict[str, Any] = {"tenant": self._tenant, "limit": query.limit + 1, "offset": query.offset}
+        parameters |= given | {"states": list(query.states)}
         if query.cursor is not None:
             parameters["at"], parameters["after"] = query.cursor
             del parameters["cursor"]
-        condition = " AND ".join(["WHERE tenant_id = %(tenant)s", *(_FILTERS[name] for name in given)])
-        text = sql.SQL(condition + " ORDER BY created_at DESC, id LIMIT %(limit)s")
+        filters = _FILTERS | {"cursor": _OLDER if query.descending else _NEWER}
+        condition = " AND ".join(["WHERE tenant_id = %(tenant)s", *(filters[name] for name in given)])
+        order: LiteralString = "created_at DESC, id" if query.descending else "created_at, id"
+        text = sql.SQL(condition + " ORDER BY " + order + " LIMIT %(limit)s OFFSET %(offset)s")
         runs = self._many(self._table.select + text, parameters)
         page = tuple(runs[: query.limit])
         more = len(runs) > query.limit
@@ -105,6 +109,11 @@ class PostgresRuns(Repository[Run]):
         """Return the tenant's newest runs of a schedule, newest first."""
         rules.page(limit)
         return self._many(self._table.select + sql.SQL(OF_SCHEDULE), (schedule_id, self._tenant, limit))
+
+    def repeats(self, run_id: UUID) -> Sequence[Run]:
+        """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
+        query = self._table.select + sql.SQL("WHERE retry_of = %s AND tenant_id = %s ORDER BY created_at, id")
+        return self._many(query, (run_id, self._tenant))
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
         """Make a live run cancelled, whoever works on it; none when it is not live."""

@@ -1,6 +1,6 @@
 """A scheduler's data in PostgreSQL: sessions, and what crosses tenants."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Literal
@@ -9,11 +9,13 @@ from migrator.config import Settings
 from migrator.store.postgres.audit import PostgresAudit
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.execution_logs import PostgresExecutionLogs
+from migrator.store.postgres.figures import PostgresFigures
 from migrator.store.postgres.graph_jobs import PostgresGraphJobs
 from migrator.store.postgres.handlers import PostgresHandlers
 from migrator.store.postgres.impact_snapshots import PostgresImpactSnapshots
 from migrator.store.postgres.policy_jobs import PostgresPolicyJobs
 from migrator.store.postgres.pool import Pool
+from migrator.store.postgres.purge import purge
 from migrator.store.postgres.run_summaries import PostgresRunSummaries
 from migrator.store.postgres.runs import PostgresRuns
 from migrator.store.postgres.schedules import PostgresSchedules
@@ -35,6 +37,7 @@ class PostgresSession:
         self.run_summaries = PostgresRunSummaries(connection, tenant, now)
         self.audit = PostgresAudit(connection, tenant, now)
         self.handlers = PostgresHandlers(connection, tenant, now)
+        self.figures = PostgresFigures(connection, tenant, now)
 
 
 class PostgresStore:
@@ -60,6 +63,10 @@ class PostgresStore:
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
         return self.pool.ping()
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove every row of a tenant; return table to rows removed."""
+        return purge(self.pool, self.settings.postgres.migration_role, tenant)
 
     def close(self) -> None:
         """Close every connection."""

@@ -24,6 +24,11 @@ from tests.contract.memory.table import Table, newest_first
 newest = newest_first("created_at")
 
 
+def oldest(run: Run) -> tuple[datetime, UUID]:
+    """Return the key of the opposite order, equal times by id too."""
+    return run.created_at, run.id
+
+
 class MemoryRunSummaries(Table[RunSummary]):
     """``ports.RunSummaries``."""
 
@@ -87,9 +92,10 @@ class MemoryRuns(Table[Run]):
         return self._visible(run_id)
 
     def list(self, query: RunQuery) -> RunPage:
-        rules.page(query.limit)
+        rules.page(query.limit, query.offset)
         rules.known("run state", states.RUN, query.states)
-        found = sorted((run for run in self._all() if self._passes(run, query)), key=newest)
+        order = newest if query.descending else oldest
+        found = sorted((run for run in self._all() if self._passes(run, query)), key=order)[query.offset :]
         page = tuple(found[: query.limit])
         more = len(found) > query.limit
         return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
@@ -130,6 +136,9 @@ class MemoryRuns(Table[Run]):
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         rules.page(limit)
         return sorted((run for run in self._all() if run.schedule_id == schedule_id), key=newest)[:limit]
+
+    def repeats(self, run_id: UUID) -> Sequence[Run]:
+        return sorted((run for run in self._all() if run.retry_of == run_id), key=oldest)
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
         stored = self._own(run_id)
@@ -191,7 +200,8 @@ class MemoryRuns(Table[Run]):
         after = True
         if query.cursor is not None:
             at, last = query.cursor
-            after = run.created_at < at or (run.created_at == at and run.id > last)
+            before = run.created_at < at if query.descending else run.created_at > at
+            after = before or (run.created_at == at and run.id > last)
         return (
             after
             and (query.schedule_id is None or run.schedule_id == query.schedule_id)

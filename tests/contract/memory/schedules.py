@@ -141,6 +141,10 @@ class MemoryTriggers(Table[Trigger]):
         found = [row for row in self._all(shared=True) if row.schedule_id == schedule_id]
         return sorted(found, key=lambda row: row.id)
 
+    def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
+        found = [row for row in self._all(shared=True) if row.schedule_id in schedule_ids]
+        return sorted(found, key=lambda row: (row.schedule_id, row.id))
+
     def of_event(self, event: str) -> Sequence[Trigger]:
         found = []
         for row in self._all(shared=True):

@@ -32,6 +32,7 @@ from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.store import rules
+from tests.contract.memory.figures import MemoryFigures
 from tests.contract.memory.jobs import MemoryGraphJobs, MemoryPolicyJobs
 from tests.contract.memory.locks import MemoryLocks
 from tests.contract.memory.queue import MemoryQueue
@@ -57,6 +58,7 @@ class MemorySession:
         self.run_summaries = MemoryRunSummaries(RunSummary, tables, tenant, now)
         self.audit = MemoryAudit(AuditEntry, tables, tenant, now)
         self.handlers = MemoryHandlers(Handler, tables, tenant, now)
+        self.figures = MemoryFigures(tables, tenant, now)
 
 
 class MemoryStore:
@@ -114,6 +116,17 @@ class MemoryStore:
 
     def ping(self) -> timedelta:
         return timedelta(0)
+
+    def purge(self, tenant: str) -> dict[str, int]:
+        rules.purgeable(tenant)
+        removed: dict[str, int] = {}
+        with self.transaction() as (tables, _):
+            for record, rows in tables.items():
+                mine = [key for key, row in rows.items() if row.tenant_id == tenant]
+                for key in mine:
+                    del rows[key]
+                removed[record.table] = len(mine)
+        return removed
 
     def close(self) -> None:
         pass

@@ -1,0 +1,157 @@
+"""Figures in PostgreSQL: aggregates over the indexes of pages and of live runs."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+from psycopg import sql
+
+from migrator import states
+from migrator.store import rules
+from migrator.store.figures import (
+    FAILED,
+    PERCENTILES,
+    Backlog,
+    Durations,
+    FailurePattern,
+    NextFire,
+    RunFigures,
+    RunFilter,
+    ScheduleFigures,
+)
+from migrator.store.postgres.connection import Connection
+
+_SCHEDULES = """
+SELECT status, count(*), count(*) FILTER (WHERE enabled) FROM scheduler.schedules
+WHERE tenant_id = %s AND deleted_at IS NULL GROUP BY status
+"""
+
+_BOUNDS: Mapping[str, LiteralString] = {
+    "schedule_id": " AND schedule_id = %(schedule_id)s",
+    "since": " AND created_at >= %(since)s",
+    "until": " AND created_at < %(until)s",
+}
+
+_RUNS = """
+SELECT max(started_at), max(created_at), {counts},
+    count(duration_ms) FILTER (WHERE state = 'completed'), sum(duration_ms) FILTER (WHERE state = 'completed'),
+    min(duration_ms) FILTER (WHERE state = 'completed'), max(duration_ms) FILTER (WHERE state = 'completed'),
+    percentile_disc(%(percentiles)s::float8[]) WITHIN GROUP (ORDER BY duration_ms) FILTER (WHERE state = 'completed')
+FROM scheduler.runs WHERE tenant_id = %(tenant)s {bounds}
+"""
+
+# The states stand here as in ix_runs_live, so that its condition is met.
+_BACKLOG = """
+SELECT count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, created_at) <= %(now)s),
+    count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, created_at) > %(now)s),
+    count(*) FILTER (WHERE state = 'planning'), count(*) FILTER (WHERE state = 'running'),
+    count(DISTINCT schedule_id) FILTER (WHERE state = 'running'),
+    min(coalesce(available_at, created_at)) FILTER (
+        WHERE state = 'queued' AND coalesce(available_at, created_at) <= %(now)s
+    )
+FROM scheduler.runs WHERE tenant_id = %(tenant)s AND state = ANY(ARRAY[{live}])
+"""
+
+_FAILURES = """
+SELECT coalesce(split_part(error, ':', 1), state) COLLATE "C" AS pattern, count(*),
+    max(coalesce(finished_at, created_at))
+FROM scheduler.runs WHERE tenant_id = %(tenant)s AND state = ANY(%(failed)s) {bounds}
+GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(limit)s
+"""
+
+_HOURS = """
+SELECT extract(hour FROM coalesce(started_at, created_at) AT TIME ZONE 'UTC')::int, count(*)
+FROM scheduler.runs WHERE tenant_id = %(tenant)s {bounds} GROUP BY 1
+"""
+
+_NEXT = """
+SELECT t.next_fire_at, s.id, t.id, s.name
+FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
+WHERE t.tenant_id = %s AND t.enabled AND t.next_fire_at IS NOT NULL
+  AND s.enabled AND s.deleted_at IS NULL AND s.status IN ('pending', 'scheduled', 'running')
+ORDER BY t.next_fire_at, t.id LIMIT %s
+"""
+
+
+class PostgresFigures:
+    """``ports.Figures``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        self._connection, self._tenant, self._now = connection, tenant, now
+
+    def schedules(self) -> ScheduleFigures:
+        """Count the schedules."""
+        rows = self._connection.execute(_SCHEDULES, (self._tenant,)).fetchall()
+        found = {status: count for status, count, _ in rows}
+        return ScheduleFigures(
+            by_status={status: found.get(status, 0) for status in states.SCHEDULE},
+            enabled=sum(enabled for *_, enabled in rows),
+        )
+
+    def runs(self, runs: RunFilter) -> RunFigures:
+        """Count the runs."""
+        counts = sql.SQL(", ").join(
+            sql.SQL("count(*) FILTER (WHERE state = {})").format(sql.Literal(state)) for state in states.RUN
+        )
+        (row,) = self._rows(_RUNS, runs, counts=counts, percentiles=[*PERCENTILES])
+        started, created, rest = row[0], row[1], row[2:]
+        count, total, least, most, percentiles = rest[len(states.RUN) :]
+        durations = None
+        if count:
+            p50, p95, p99 = percentiles
+            durations = Durations(count=count, total=int(total), least=least, most=most, p50=p50, p95=p95, p99=p99)
+        return RunFigures(
+            by_state=dict(zip(states.RUN, rest, strict=False)),
+            durations=durations,
+            last_started_at=started,
+            last_created_at=created,
+        )
+
+    def backlog(self) -> Backlog:
+        """Count what waits and what runs."""
+        live = sql.SQL(", ").join(map(sql.Literal, states.live(states.RUN)))
+        query = sql.SQL(_BACKLOG).format(live=live)
+        row = self._connection.execute(query, {"tenant": self._tenant, "now": self._now}).fetchone()
+        assert row is not None  # noqa: S101 - an aggregate without GROUP BY has one row
+        ready, delayed, planning, running, schedules, oldest = row
+        return Backlog(
+            ready=ready,
+            delayed=delayed,
+            planning=planning,
+            running=running,
+            running_schedules=schedules,
+            oldest_ready_at=oldest,
+        )
+
+    def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
+        """Return the most frequent beginnings of errors, most frequent first, then by code point."""
+        rules.page(limit)
+        rows = self._rows(_FAILURES, runs, failed=[*FAILED], limit=limit)
+        return [FailurePattern(pattern=pattern, count=count, last_at=last) for pattern, count, last in rows]
+
+    def hours(self, runs: RunFilter) -> Mapping[int, int]:
+        """Return the runs by the hour of the day (UTC) in which they started (were made, where they did not)."""
+        return dict(sorted(self._rows(_HOURS, runs)))
+
+    def next_fires(self, limit: int) -> Sequence[NextFire]:
+        """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run."""
+        rules.page(limit)
+        rows = self._connection.execute(_NEXT, (self._tenant, limit)).fetchall()
+        return [
+            NextFire(at=at, schedule_id=UUID(str(schedule)), trigger_id=UUID(str(trigger)), name=name)
+            for at, schedule, trigger, name in rows
+        ]
+
+    def _rows(
+        self,
+        query: LiteralString,
+        runs: RunFilter,
+        *,
+        counts: sql.Composable = sql.SQL(""),  # noqa: B008 - immutable
+        **parameters: Any,  # noqa: ANN401 - whatever the query takes
+    ) -> list[tuple[Any, ...]]:
+        given = {name: value for name in _BOUNDS if (value := getattr(runs, name)) is not None}
+        bounds = sql.SQL("".join(_BOUNDS[name] for name in given))
+        text = sql.SQL(query).format(bounds=bounds, counts=counts)
+        return self._connection.execute(text, {"tenant": self._tenant, **given, **parameters}).fetchall()

@@ -1,0 +1,111 @@
+"""Figures of the model: the words of ``store.figures`` read literally."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from migrator import states
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.store import rules
+from migrator.store.figures import (
+    FAILED,
+    PERCENTILES,
+    Backlog,
+    Durations,
+    FailurePattern,
+    NextFire,
+    RunFigures,
+    RunFilter,
+    ScheduleFigures,
+    pattern_of,
+    rank,
+)
+from tests.contract.memory.schedules import MAY_RUN
+from tests.contract.memory.table import Table, Tables
+
+
+class MemoryFigures:
+    """``ports.Figures``."""
+
+    def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
+        self._now = now
+        self._schedules = Table(Schedule, tables, tenant, now)
+        self._triggers = Table(Trigger, tables, tenant, now)
+        self._runs = Table(Run, tables, tenant, now)
+
+    def schedules(self) -> ScheduleFigures:
+        rows = [row for row in self._schedules._all() if row.deleted_at is None]
+        counts = Counter(row.status for row in rows)
+        return ScheduleFigures(
+            by_status={status: counts[status] for status in states.SCHEDULE},
+            enabled=len([row for row in rows if row.enabled]),
+        )
+
+    def runs(self, runs: RunFilter) -> RunFigures:
+        rows = list(self._filtered(runs))
+        counts = Counter(row.state for row in rows)
+        lasted = sorted(row.duration_ms for row in rows if row.state == "completed" and row.duration_ms is not None)
+        durations = None
+        if lasted:
+            p50, p95, p99 = (lasted[rank(percentile, len(lasted)) - 1] for percentile in PERCENTILES)
+            durations = Durations(
+                count=len(lasted), total=sum(lasted), least=lasted[0], most=lasted[-1], p50=p50, p95=p95, p99=p99
+            )
+        return RunFigures(
+            by_state={state: counts[state] for state in states.RUN},
+            durations=durations,
+            last_started_at=max((row.started_at for row in rows if row.started_at is not None), default=None),
+            last_created_at=max((row.created_at for row in rows), default=None),
+        )
+
+    def backlog(self) -> Backlog:
+        rows = list(self._filtered(RunFilter()))
+        queued = [row.available_at or row.created_at for row in rows if row.state == "queued"]
+        ready = [at for at in queued if at <= self._now]
+        running = [row for row in rows if row.state == "running"]
+        return Backlog(
+            ready=len(ready),
+            delayed=len(queued) - len(ready),
+            planning=len([row for row in rows if row.state == "planning"]),
+            running=len(running),
+            running_schedules=len({row.schedule_id for row in running} - {None}),
+            oldest_ready_at=min(ready, default=None),
+        )
+
+    def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
+        rules.page(limit)
+        ends: dict[str, list[datetime]] = {}
+        for row in self._filtered(runs):
+            if row.state in FAILED:
+                ends.setdefault(pattern_of(row.error, row.state), []).append(row.finished_at or row.created_at)
+        found = [FailurePattern(pattern=one, count=len(all_), last_at=max(all_)) for one, all_ in ends.items()]
+        return sorted(found, key=lambda one: (-one.count, one.pattern))[:limit]
+
+    def hours(self, runs: RunFilter) -> Mapping[int, int]:
+        return dict(sorted(Counter((row.started_at or row.created_at).hour for row in self._filtered(runs)).items()))
+
+    def next_fires(self, limit: int) -> Sequence[NextFire]:
+        rules.page(limit)
+        found = []
+        for trigger in self._triggers._all():
+            schedule = self._schedules._own(trigger.schedule_id)
+            if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
+                continue
+            if schedule.status in MAY_RUN and trigger.enabled and trigger.next_fire_at is not None:
+                found.append(
+                    NextFire(
+                        at=trigger.next_fire_at, schedule_id=schedule.id, trigger_id=trigger.id, name=schedule.name
+                    )
+                )
+        return sorted(found, key=lambda one: (one.at, one.trigger_id))[:limit]
+
+    def _filtered(self, runs: RunFilter) -> Iterator[Run]:
+        for row in self._runs._all():
+            if (
+                runs.schedule_id in {None, row.schedule_id}
+                and (runs.since is None or row.created_at >= runs.since)
+                and (runs.until is None or row.created_at < runs.until)
+            ):
+                yield row
