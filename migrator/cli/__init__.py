@@ -14,7 +14,7 @@ COMMANDS = {
     "parity": "Compare every document with its rows, and the rows with the document.",
     "plan": "Show the chunks, estimates and risks; writes nothing.",
     "quarantine": "List, show or retry the documents that were set aside.",
-    "report": "Render a stored result again, or check that a report belongs to it.",
+    "report": "Render a stored result again, sign it, or check that a report belongs to it.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
     "status": "Show where the copy stands.",
     "verify": "Run every check and write the report.",

@@ -1,4 +1,4 @@
-"""``migrator report``: render a stored result again, and prove that a report belongs to its evidence."""
+"""``migrator report``: render a stored result again, sign it, and prove that a report belongs to its evidence."""
 
 from pathlib import Path
 
@@ -6,20 +6,21 @@ import click
 
 from migrator.cli.options import finish, print_json
 
+FILE = click.Path(path_type=Path, dir_okay=False)
 RESULT = click.argument("result_json", type=click.Path(path_type=Path), metavar="RESULT.json")
 
 
 @click.group("report")
 def command() -> None:
-    """Render a stored result again, or check that a report belongs to it."""
+    """Render a stored result again, sign it, or check that a report belongs to it."""
 
 
-@command.command("render", short_help="Write report.html and report.md from a result.")
+@command.command("render", short_help="Write every rendering from a result.")
 @RESULT
 @click.option("--report-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool) -> None:
-    """Write report.html and report.md from a result; the same result always gives the same bytes."""
+    """Write report.html, report.md, junit.xml and sarif.json from a result; the same result gives the same bytes."""
     from migrator.report import check, render  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     folder = report_dir or result_json.parent
@@ -31,19 +32,40 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
             click.echo(path)
 
 
+@command.command("sign", short_help="Sign a result with an Ed25519 key.")
+@RESULT
+@click.option("--key", required=True, type=FILE, metavar="FILE", help="Private key, PEM or OpenSSH, no passphrase.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
+    """Write a signature into a result, and its renderings anew beside it. Needs the extra sign."""
+    from migrator.report import check, render, signing  # noqa: PLC0415 - imported when called, --help stays quick
+
+    private = signing.private_key(key)
+    signed = signing.sign(check.read(result_json), private)
+    render.write_result(signed, result_json)
+    written = [result_json, *render.write_renderings(signed, result_json.parent)]
+    if as_json:
+        print_json({"signature": signed.signature, "written": [str(path) for path in written]})
+    else:
+        click.echo(f"signed with the key {signed.signature.key if signed.signature else ''}")
+        for path in written:
+            click.echo(path)
+
+
 @command.command("check", short_help="Prove that a report belongs to its result, and that the evidence is whole.")
 @RESULT
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[REPORT]...")
+@click.option("--public-key", type=FILE, metavar="FILE", help="Demand a signature made with this key's private half.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def check_command(result_json: Path, reports: tuple[Path, ...], *, as_json: bool) -> None:
-    """Prove that the evidence is what the digest was taken over, and that the reports were made from it.
+def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path | None, *, as_json: bool) -> None:
+    """Prove that the evidence is what the digest was taken over, that the signature fits, and the reports belong.
 
-    REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, 4 there was no
-    report to compare, or it was rendered by another version of the tool.
+    REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, or the signature
+    does not fit, 4 there was no report to compare, or it was rendered by another version of the tool.
     """
     from migrator.report import check  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    answer = check.belongs(result_json, reports)
+    answer = check.belongs(result_json, reports, public_key)
     if as_json:
         print_json(answer)
     else:

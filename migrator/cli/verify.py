@@ -1,5 +1,7 @@
 """``migrator verify``: every check, one result, its report."""
 
+from pathlib import Path
+
 import click
 
 from migrator.cli.options import common, finish, settings_of
@@ -16,6 +18,9 @@ from migrator.cli.options import common, finish, settings_of
 )
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
 @click.option(
+    "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
+)
+@click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
 )
 @common
@@ -24,6 +29,7 @@ def command(
     skip: tuple[str, ...],
     fail_on: tuple[str, ...],
     report_dir: str | None,
+    sign_key: Path | None,
     workers: int | None,
     config: str | None,
     *,
@@ -40,7 +46,11 @@ def command(
 
     request = Request(only=only, skip=skip, fail_on=fail_on)
     result, folder = verify_into(
-        settings_of(config, workers=workers), request, directory=report_dir, say=lambda line: click.echo(line, err=True)
+        settings_of(config, workers=workers),
+        request,
+        directory=report_dir,
+        say=lambda line: click.echo(line, err=True),
+        sign_key=sign_key,
     )
     if as_json:
         click.echo(results.encode(result), nl=False)

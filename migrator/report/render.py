@@ -1,6 +1,7 @@
-"""From a result to HTML and Markdown: the same result always gives the same bytes.
+"""From a result to its renderings: the same result always gives the same bytes.
 
-The HTML is one file without network or script; a test holds that no address stands in it that a browser would fetch.
+The HTML is one file without network; a test holds that no address stands in it that a browser would fetch. Its script
+only filters, and its policy lets no other run.
 """
 
 from functools import cache
@@ -12,11 +13,15 @@ from markupsafe import Markup
 
 from migrator.errors import UsageError
 from migrator.report import words
+from migrator.report.junit import junit
+from migrator.report.sarif import sarif
 from migrator.report.view import arrange
 from migrator.result import Check, Result, encode
 
 HTML: Final = "report.html"
 MARKDOWN: Final = "report.md"
+JUNIT: Final = "junit.xml"
+SARIF: Final = "sarif.json"
 RESULT: Final = "result.json"
 
 _MARKDOWN_SPECIAL: Final = frozenset("\\`*_[]<>|#~")
@@ -32,13 +37,23 @@ def markdown(result: Result) -> bytes:
     return _render(_markdown(), "report.md.j2", result)
 
 
-RENDERINGS: Final = {HTML: html, MARKDOWN: markdown}
+RENDERINGS: Final = {HTML: html, MARKDOWN: markdown, JUNIT: junit, SARIF: sarif}
 """File name → how to make it."""
 
 
 def write(result: Result, directory: Path) -> list[Path]:
     """Write ``result.json`` and every rendering into ``directory``, which is made where it is missing."""
     return _write({RESULT: encode(result)} | _renderings(result), directory)
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Replace the stored result at ``path``, in one step."""
+    new = path.with_name(path.name + ".new")
+    _write({new.name: encode(result)}, path.parent)
+    try:
+        new.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or type(error).__name__}") from None
 
 
 def write_renderings(result: Result, directory: Path) -> list[Path]:

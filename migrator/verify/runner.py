@@ -175,20 +175,24 @@ def verify_into(
     *,
     directory: str | None = None,
     say: Callable[[str], None] = lambda _line: None,
+    sign_key: Path | None = None,
 ) -> tuple[Result, Path]:
     """Verify, and write the result and its renderings; return the result and the folder.
 
     The folder is ``<directory>/<run>``, ``directory`` being that of the settings unless given. It is made first, so
-    that a folder that cannot be written stops the verification before it begins. Raises ``RefusedError`` for a target
-    that was never migrated.
+    that a folder that cannot be written, or a key that is none, stops the verification before it begins. Raises
+    ``RefusedError`` for a target that was never migrated.
     """
-    from migrator.report import render  # noqa: PLC0415 - Jinja, only where a report is written
+    from migrator.report import render, signing  # noqa: PLC0415 - Jinja, only where a report is written
 
     _require_known(request)
+    key = None if sign_key is None else signing.private_key(sign_key)
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = make_folder(Path(directory or settings.report.directory), name)
     result = verify(settings, msgspec.structs.replace(request, run_name=folder.name), say=say)
+    if key is not None:
+        result = signing.sign(result, key)
     render.write(result, folder)
     return result, folder
 

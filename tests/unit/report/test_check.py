@@ -25,12 +25,12 @@ def status(folder: Path, *reports: Path) -> int:
 
 def test_a_report_as_written_belongs(folder: Path) -> None:
     answer = check.belongs(folder / "result.json")
-    assert [Path(one.file).name for one in answer.renderings] == ["report.html", "report.md"]
+    assert [Path(one.file).name for one in answer.renderings] == list(render.RENDERINGS)
     assert answer.exit_status() == 0
     assert answer.lines()[0].startswith("the evidence is whole: sha256:")
 
 
-@pytest.mark.parametrize("file", ["report.html", "report.md"])
+@pytest.mark.parametrize("file", render.RENDERINGS)
 def test_a_report_changed_in_one_byte_does_not_belong(folder: Path, file: str) -> None:
     text = (folder / file).read_bytes()
     (folder / file).write_bytes(text.replace(b"118", b"117", 1))

@@ -1,0 +1,238 @@
+"""Signatures: what is signed cannot be changed, not in one byte; and what is no Ed25519 key is refused."""
+
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from cryptography.hazmat.primitives import serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from migrator.cli import cli
+from migrator.errors import RefusedError, UsageError
+from migrator.report import check, render, signing
+from migrator.result import Result, build, encode
+from tests.fabricated_results import clean, troubled
+
+PEM = forms.Encoding.PEM
+OPENSSH = forms.Encoding.OpenSSH
+
+
+def pair(folder: Path, name: str = "key") -> tuple[Path, Path]:
+    """Write a private and a public key; the same name always gives the same pair."""
+    key = Ed25519PrivateKey.from_private_bytes(name.encode().ljust(32, b"."))
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+    private.write_bytes(key.private_bytes(PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(PEM, forms.PublicFormat.SubjectPublicKeyInfo))
+    return private, public
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A signed report with its renderings."""
+    render.write(troubled(), tmp_path)
+    private, _ = pair(tmp_path)
+    answer = CliRunner().invoke(cli, ["report", "sign", str(tmp_path / "result.json"), "--key", str(private)])
+    assert answer.exit_code == 0, answer.output
+    return tmp_path
+
+
+def checked(folder: Path, *more: str) -> tuple[int, str]:
+    answer = CliRunner().invoke(cli, ["report", "check", str(folder / "result.json"), *more])
+    return answer.exit_code, answer.output
+
+
+def asked(folder: Path, name: str = "key") -> tuple[int, str]:
+    return checked(folder, "--public-key", str(pair(folder, name)[1]))
+
+
+def change(folder: Path, alter: Callable[[Result], Result]) -> None:
+    """Change the stored result and render it again: only the signature can tell."""
+    result = alter(check.read(folder / "result.json"))
+    render.write(result, folder)
+
+
+def test_a_signed_report_belongs_and_names_its_key(folder: Path) -> None:
+    status, said = asked(folder)
+    assert status == 0
+    assert "signed, evidence and run, with the key" in said
+    assert "whose key" not in said
+    assert "belongs to it" in said
+    status, said = checked(folder)
+    assert status == 0
+    assert "whose key that is, only --public-key can tell" in said
+
+
+def test_the_page_shows_the_key_and_the_other_half_does_not_change(folder: Path) -> None:
+    signed = check.read(folder / "result.json")
+    assert signed.signature is not None
+    assert signed.signature.key.replace("+", "&#43;") in (folder / "report.html").read_text().replace("+", "&#43;")
+    assert signed.digest == troubled().digest
+    assert msgspec.structs.replace(signed, signature=None) == troubled()
+
+
+def test_signing_again_gives_the_same_bytes(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    CliRunner().invoke(cli, ["report", "sign", str(folder / "result.json"), "--key", str(pair(folder)[0])])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_another_key_is_told_from_the_right_one(folder: Path) -> None:
+    status, said = asked(folder, "other")
+    assert status == 1
+    assert "SIGNED WITH ANOTHER KEY" in said
+
+
+def test_without_a_signature_a_wanted_one_is_missing(folder: Path) -> None:
+    change(folder, lambda result: msgspec.structs.replace(result, signature=None))
+    assert checked(folder)[0] == 0
+    status, said = asked(folder)
+    assert status == 1
+    assert "NOT SIGNED" in said
+
+
+def test_evidence_taken_together_with_its_digest_breaks_the_signature(folder: Path) -> None:
+    def forge(result: Result) -> Result:
+        forged = build(msgspec.structs.replace(result.evidence, quarantine=()), result.run)
+        return msgspec.structs.replace(forged, signature=result.signature)
+
+    change(folder, forge)
+    status, said = checked(folder)
+    assert status == 1
+    assert "THE SIGNATURE DOES NOT FIT" in said
+    assert "the evidence is whole" in said
+
+
+def test_the_run_is_signed_too(folder: Path) -> None:
+    def forge(result: Result) -> Result:
+        return msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, measurements=()))
+
+    change(folder, forge)
+    status, said = checked(folder)
+    assert status == 1
+    assert "THE SIGNATURE DOES NOT FIT" in said
+
+
+@pytest.mark.parametrize("file", ["report.html", "report.md", "junit.xml", "sarif.json"])
+def test_one_byte_of_a_rendering_is_seen(folder: Path, file: str) -> None:
+    content = bytearray((folder / file).read_bytes())
+    place = content.index(b"118")
+    content[place] ^= 1
+    (folder / file).write_bytes(content)
+    status, said = asked(folder)
+    assert status == 1
+    assert f"DOES NOT BELONG TO IT: {folder / file}" in said
+
+
+def test_no_byte_of_the_result_can_be_changed(folder: Path) -> None:
+    """Every 97th byte with its lowest bit turned: no longer a result, or red."""
+    path, (_, public) = folder / "result.json", pair(folder)
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 97):
+        if whole[place : place + 1].isspace():
+            continue  # outside of texts, white space means nothing
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        try:
+            assert check.belongs(path, [folder / "report.md"], public).exit_status() & 1, place
+        except UsageError:
+            continue  # it is no result any more
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+@pytest.mark.parametrize("value", ["", "AAAA", "not base64", "é"])
+def test_a_damaged_signature_does_not_fit(folder: Path, field: str, value: str) -> None:
+    def damage(result: Result) -> Result:
+        assert result.signature is not None
+        return msgspec.structs.replace(result, signature=msgspec.structs.replace(result.signature, **{field: value}))
+
+    change(folder, damage)
+    assert asked(folder)[0] == 1
+
+
+def test_changed_evidence_is_not_signed(tmp_path: Path) -> None:
+    key = signing.private_key(pair(tmp_path)[0])
+    with pytest.raises(RefusedError, match="it is not signed"):
+        signing.sign(msgspec.structs.replace(clean(), digest="sha256:0"), key)
+
+
+def test_the_openssh_form_of_keys_is_read(tmp_path: Path) -> None:
+    key = Ed25519PrivateKey.from_private_bytes(b"key".ljust(32, b"."))
+    private, public = tmp_path / "id_ed25519", tmp_path / "id_ed25519.pub"
+    private.write_bytes(key.private_bytes(PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(OPENSSH, forms.PublicFormat.OpenSSH) + b" somebody\n")
+    signed = signing.sign(clean(), signing.private_key(private))
+    assert signing.proven(signed, signing.public_key(public)) == "good"
+
+
+def test_a_key_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    render.write(clean(), tmp_path)
+    other = ec.generate_private_key(ec.SECP256R1())
+    (tmp_path / "ec.pem").write_bytes(other.private_bytes(PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    (tmp_path / "ec.pub").write_bytes(other.public_key().public_bytes(PEM, forms.PublicFormat.SubjectPublicKeyInfo))
+    locked = Ed25519PrivateKey.generate().private_bytes(
+        PEM, forms.PrivateFormat.PKCS8, forms.BestAvailableEncryption(b"x")
+    )
+    (tmp_path / "locked.pem").write_bytes(locked)
+    (tmp_path / "text.pem").write_text("no key at all")
+    private, public = pair(tmp_path)
+    cases = [
+        ("sign", "--key", tmp_path / "ec.pem", "signatures are made with Ed25519 only"),
+        ("sign", "--key", tmp_path / "locked.pem", "the key has a passphrase"),
+        ("sign", "--key", tmp_path / "text.pem", "holds no private key"),
+        ("sign", "--key", public, "holds no private key"),
+        ("sign", "--key", tmp_path / "none.pem", "cannot read"),
+        ("check", "--public-key", tmp_path / "ec.pub", "signatures are made with Ed25519 only"),
+        ("check", "--public-key", tmp_path / "text.pem", "holds no public key"),
+        ("check", "--public-key", private, "holds no public key"),
+        ("check", "--public-key", tmp_path / "none.pub", "cannot read"),
+    ]
+    before = (tmp_path / "result.json").read_bytes()
+    for command, option, file, message in cases:
+        answer = CliRunner().invoke(cli, ["report", command, str(tmp_path / "result.json"), option, str(file)])
+        assert isinstance(answer.exception, UsageError), (command, file)
+        assert message in str(answer.exception)
+        assert answer.exception.exit_status == 2
+    assert (tmp_path / "result.json").read_bytes() == before
+
+
+def test_without_the_extra_signing_is_refused_and_a_signature_is_left_unproven(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, public = pair(folder)
+    for name in [name for name in sys.modules if name.startswith("cryptography")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match="need the extra sign"):
+        signing.private_key(private)
+    with pytest.raises(UsageError, match="need the extra sign"):
+        check.belongs(folder / "result.json", public_key=public)
+    answer = check.belongs(folder / "result.json")
+    assert answer.exit_status() == 4
+    assert "signed, and not proven: the extra sign is not installed" in answer.lines()
+
+
+def test_the_signature_can_be_proven_without_this_tool(folder: Path) -> None:
+    """By what docs/report.md says: two lines, each half as JSON with its keys sorted and no white space."""
+    stored = json.loads((folder / "result.json").read_bytes())
+    lines = ""
+    for half in ("evidence", "run"):
+        plain = json.dumps(stored[half], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        lines += f"migrator {half} sha256:{hashlib.sha256(plain.encode()).hexdigest()}\n"
+    key = forms.load_pem_public_key((folder / "key.pub").read_bytes())
+    assert isinstance(key, Ed25519PublicKey)
+    key.verify(base64.b64decode(stored["signature"]["value"]), lines.encode())
+
+
+def test_a_result_is_replaced_in_one_step(tmp_path: Path) -> None:
+    render.write_result(clean(), tmp_path / "result.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+    assert (tmp_path / "result.json").read_bytes() == encode(clean())
+    with pytest.raises(UsageError, match="cannot write"):
+        render.write_result(clean(), tmp_path)
