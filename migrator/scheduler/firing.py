@@ -83,15 +83,16 @@ def _chosen(trigger: Trigger, owed: slots.Due, now: datetime) -> tuple[list[_Slo
     broken = {} if owed.broken is None else {"triggerDisabled": owed.broken}
     if broken and on_time:
         on_time[-1] = msgspec.structs.replace(on_time[-1], reason=broken)
-    if not late:
+    if not late and owed.passed is None:
         return on_time, []
     policy = "skip" if trigger.skip_if_overdue else trigger.misfire_policy or "fire_once"
-    span = {"from": format_iso(owed.passed or late[0]), "to": format_iso(late[-1])} | broken
+    missed = late if owed.passed is None else [owed.passed, *late]
+    span = {"from": format_iso(missed[0]), "to": format_iso(missed[-1])} | broken
     if policy == "skip":
-        return on_time, [_Slot(at=late[-1], reason={"skipped": "misfire"} | span)]
+        return on_time, [_Slot(at=missed[-1], reason={"skipped": "misfire"} | span)]
     if policy == "fire_once":
-        missed = _Slot(at=late[-1], reason={"misfire": policy} | span, waits=trigger.kind == "one_time")
-        return on_time or [missed], []
+        one = _Slot(at=missed[-1], reason={"misfire": policy} | span, waits=trigger.kind == "one_time")
+        return on_time or [one], []
     passed = [] if owed.passed is None else [_Slot(at=owed.passed, reason={"skipped": "misfire"} | span)]
     return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in late] + on_time, passed
 

@@ -62,9 +62,9 @@ def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
     if trigger.kind == "one_time":
         found = trigger.run_at if trigger.run_at is not None and trigger.run_at > after else None
     elif trigger.kind == "cron":
-        start = trigger.start_at
-        found = _cron(trigger, after if start is None else max(after, start - _INSTANT))
+        found = _cron(trigger, _not_before(trigger.start_at, after))
     elif trigger.kind == "interval":
+        after = _not_before(trigger.start_at, after)
         base = trigger.next_fire_at or trigger.last_fire_at or trigger.start_at
         if counted_from_completion(trigger):
             base = after
@@ -147,6 +147,11 @@ def _previous(trigger: Trigger, planned: datetime, before: datetime) -> datetime
     assert trigger.cron_dialect is not None  # noqa: S101 - a CHECK of the table
     assert trigger.cron_expression is not None  # noqa: S101 - as above
     return cron.previous_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, before)
+
+
+def _not_before(start: datetime | None, after: datetime) -> datetime:
+    """Return what a slot must come after, so that it is not before ``start`` either."""
+    return after if start is None else max(after, start - _INSTANT)
 
 
 def _within(trigger: Trigger, slot: datetime) -> bool:
