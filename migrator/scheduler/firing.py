@@ -53,16 +53,16 @@ def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) ->
         return _fired(schedule, trigger, (), owed.following)  # it counts from the end of what still runs
     fires, misses = _chosen(trigger, owed, now)
     left = None if trigger.max_fires is None else max(trigger.max_fires - trigger.fire_count, 0)
-    fires = fires[:left]
-    room = _room(schedule, trigger, live_runs, [fire for fire in fires if fire.waits])
     runs = [_run(trigger, miss, "skipped", now) for miss in misses]
+    queued = 0
     for fire in fires:
-        if not fire.waits and room is not None:
-            if room == 0:
-                runs.append(_run(trigger, _Slot(at=fire.at, reason={"skipped": "concurrency"}), "skipped", now))
-                continue
-            room -= 1
-        runs.append(_run(trigger, fire, "queued", now))
+        if queued == left:
+            break
+        if fire.waits or schedule.max_concurrency is None or live_runs + queued < schedule.max_concurrency:
+            runs.append(_run(trigger, fire, "queued", now))
+            queued += 1
+        else:
+            runs.append(_run(trigger, _Slot(at=fire.at, reason={"skipped": "concurrency"}), "skipped", now))
     if owed.broken is not None:
         trigger = msgspec.structs.replace(trigger, enabled=False)
     return _fired(schedule, trigger, runs, owed.following)
@@ -95,13 +95,6 @@ def _chosen(trigger: Trigger, owed: slots.Due, now: datetime) -> tuple[list[_Slo
         return on_time or [one], []
     passed = [] if owed.passed is None else [_Slot(at=owed.passed, reason={"skipped": "misfire"} | span)]
     return [_Slot(at=slot, waits=True, reason={"misfire": policy} | broken) for slot in late] + on_time, passed
-
-
-def _room(schedule: Schedule, trigger: Trigger, live_runs: int, waiting: Sequence[_Slot]) -> int | None:
-    """Return how many more runs may be live; none for any number."""
-    if schedule.max_concurrency is None or trigger.kind == "one_time":
-        return None
-    return max(schedule.max_concurrency - live_runs - len(waiting), 0)
 
 
 def _fired(schedule: Schedule, trigger: Trigger, runs: Sequence[Run], following: datetime | None) -> Fire:
