@@ -1355,7 +1355,7 @@ CREATE INDEX ix_impact_snapshots_run ON scheduler.impact_snapshots USING btree (
 
 CREATE INDEX ix_policy_jobs_status ON scheduler.policy_jobs USING btree (tenant_id, status, queued_at DESC, id);
 
-CREATE INDEX ix_runs_live ON scheduler.runs USING btree (state, available_at, id) WHERE (state = ANY (ARRAY['planning'::text, 'queued'::text, 'running'::text]));
+CREATE INDEX ix_runs_open ON scheduler.runs USING btree (state, schedule_id, COALESCE(available_at, created_at), id) WHERE (state = ANY (ARRAY['queued'::text, 'running'::text]));
 
 CREATE INDEX ix_runs_page ON scheduler.runs USING btree (tenant_id, created_at DESC, id);
 
@@ -1365,9 +1365,13 @@ CREATE INDEX ix_runs_schedule ON scheduler.runs USING btree (schedule_id, create
 
 CREATE INDEX ix_runs_trace ON scheduler.runs USING btree (trace_id) WHERE (trace_id IS NOT NULL);
 
+CREATE INDEX ix_runs_waiting ON scheduler.runs USING btree (state, COALESCE(available_at, created_at), id) WHERE (state = ANY (ARRAY['planning'::text, 'queued'::text]));
+
 CREATE INDEX ix_schedules_active ON scheduler.schedules USING btree (tenant_id, name, id) WHERE (enabled AND (deleted_at IS NULL));
 
 CREATE INDEX ix_schedules_page ON scheduler.schedules USING btree (tenant_id, created_at DESC NULLS LAST, id) WHERE (deleted_at IS NULL);
+
+CREATE INDEX ix_schedules_ranked ON scheduler.schedules USING btree (priority) WHERE (priority <> 50);
 
 CREATE INDEX ix_schedules_tags ON scheduler.schedules USING gin (tags);
 

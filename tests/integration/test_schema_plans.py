@@ -126,10 +126,10 @@ ORDERED: dict[str, tuple[str, str]] = {
     ),
     "0-T2.4.1 queued runs that are available": (
         (
-            f"SELECT id FROM scheduler.runs WHERE state = 'queued' AND available_at <= {AFTER}"
-            " ORDER BY available_at, id LIMIT 10"
+            f"SELECT id FROM scheduler.runs WHERE state = 'queued' AND coalesce(available_at, created_at) <= {AFTER}"
+            " ORDER BY coalesce(available_at, created_at), id LIMIT 10"
         ),
-        "ix_runs_live",
+        "ix_runs_waiting",
     ),
     "0-T2.7.2 snapshots of a run": (
         f"SELECT id FROM scheduler.impact_snapshots WHERE run_id = {ID} ORDER BY generated_at, id LIMIT 50",

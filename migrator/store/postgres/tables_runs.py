@@ -1,6 +1,6 @@
 """What ran: runs, their logs, impact snapshots and summaries."""
 
-from sqlalchemy import Index, MetaData, PrimaryKeyConstraint, Table, desc
+from sqlalchemy import Index, MetaData, PrimaryKeyConstraint, Table, TextClause, desc
 from sqlalchemy import text as sql
 
 from migrator import states
@@ -18,6 +18,14 @@ from migrator.store.postgres.columns import (
     uuid,
 )
 
+SINCE = sql("COALESCE(available_at, created_at)")
+"""Since when a queued run is available."""
+
+
+def _in_state(*among: str) -> TextClause:
+    words = ", ".join(f"'{state}'::text" for state in among)
+    return sql(f"state = ANY (ARRAY[{words}])")
+
 
 def declare(metadata: MetaData) -> None:
     """Add the tables to ``metadata``."""
@@ -28,7 +36,6 @@ def declare(metadata: MetaData) -> None:
 
 
 def _runs(metadata: MetaData) -> None:
-    live = ", ".join(f"'{state}'::text" for state in states.live(states.RUN))
     Table(
         "runs",
         metadata,
@@ -100,7 +107,10 @@ def _runs(metadata: MetaData) -> None:
             "id",
             postgresql_where=sql("schedule_id IS NOT NULL"),
         ),
-        Index("ix_runs_live", "state", "available_at", "id", postgresql_where=sql(f"state = ANY (ARRAY[{live}])")),
+        # Claims go by the first; the second counts and finds what is open of a schedule, and what is running. A claim
+        # changes the state, so each index that held both queued and running runs would cost it an entry.
+        Index("ix_runs_waiting", "state", SINCE, "id", postgresql_where=_in_state("planning", "queued")),
+        Index("ix_runs_open", "state", "schedule_id", SINCE, "id", postgresql_where=_in_state("queued", "running")),
         Index("ix_runs_trace", "trace_id", postgresql_where=sql("trace_id IS NOT NULL")),
         # Retention deletes runs: without this index each deleted row would cost a scan of the table.
         Index("ix_runs_retry_of", "retry_of", postgresql_where=sql("retry_of IS NOT NULL")),

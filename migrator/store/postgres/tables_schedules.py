@@ -119,6 +119,8 @@ def _schedules(metadata: MetaData) -> None:
             postgresql_where=sql("deleted_at IS NULL"),
         ),
         Index("ix_schedules_tags", "tags", postgresql_using="gin"),
+        # Claims and fires take the schedules before and after the usual priority apart, which most are without.
+        Index("ix_schedules_ranked", "priority", postgresql_where=sql("priority <> 50")),
         comment="What runs: one row per schedule, whatever makes it fire. A column that a source may leave out is null"
         " rather than a default, so that absent and stated stay two things.",
     )
