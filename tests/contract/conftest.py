@@ -4,7 +4,7 @@ One store serves all tests of a backend; every test has a tenant of its own.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -13,7 +13,8 @@ from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings
 from migrator.embedded import binaries
 from migrator.records.base import Record
 from migrator.store import open_store
-from migrator.store.ports import Store
+from migrator.store.ports import SchedulerStore, Store
+from migrator.store.work import Locks, Queue, Workers
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, fresh
 
@@ -92,6 +93,31 @@ def postgres_bench(dsn: str) -> Iterator[Bench]:
 @pytest.fixture(scope="session")
 def store(bench: Bench) -> Store:
     return bench.store
+
+
+@pytest.fixture(scope="session")
+def at_work(store: Store) -> SchedulerStore:
+    """The store, with what crosses tenants."""
+    if not hasattr(store, "queue"):
+        pytest.skip(f"{store.backend} has no queue yet")
+    return cast("SchedulerStore", store)
+
+
+@pytest.fixture(scope="session")
+def queue(at_work: SchedulerStore) -> Queue:
+    """Firing and claiming; name the tenant in each call, since the others' rows are there too."""
+    return at_work.queue
+
+
+@pytest.fixture(scope="session")
+def workers(at_work: SchedulerStore) -> Workers:
+    """Processes; all tests of a backend share them."""
+    return at_work.workers
+
+
+@pytest.fixture(scope="session")
+def locks(at_work: SchedulerStore) -> Locks:
+    return at_work.locks
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 
 R = TypeVar("R", bound=Record)
+S = TypeVar("S", bound=msgspec.Struct)
 
 NOW = datetime(2025, 11, 2, 8, 0, 0, 250_000, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -31,7 +32,7 @@ def bare(row: R) -> R:
     return msgspec.structs.replace(row, **{name: aside[name] for name in aside if name in row.__struct_fields__})
 
 
-def changed(row: R, **changes: Any) -> R:  # noqa: ANN401 - columns have all types
+def changed(row: S, **changes: Any) -> S:  # noqa: ANN401 - columns have all types
     return msgspec.structs.replace(row, **changes)
 
 

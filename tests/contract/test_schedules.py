@@ -166,7 +166,7 @@ def test_deletion_is_not_written_by_upsert(store: Store, tenant: str) -> None:
         assert session.schedules.count(ScheduleQuery()) == 0
 
 
-@pytest.mark.proves("1-G3")
+@pytest.mark.proves("1-G3", "3-S1..49")
 @pytest.mark.parametrize("status", states.SCHEDULE)
 def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: Store, tenant: str) -> None:
     for follower in states.SCHEDULE:

@@ -40,6 +40,11 @@ class MemoryQueue:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
+    def tenants(self) -> Sequence[str]:
+        with self._transaction(None) as (tables, _):
+            found = {row.tenant_id for row in tables[Schedule].values() if row.deleted_at is None}
+            return sorted(found | {row.tenant_id for row in tables[Run].values()})
+
     def fire_due(
         self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
     ) -> Sequence[Run]:
