@@ -4,7 +4,10 @@ The HTML is one file without network; a test holds that no address stands in it 
 only filters, and its policy lets no other run.
 """
 
+import base64
+import hashlib
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,8 +79,16 @@ def _write(files: dict[str, bytes], directory: Path) -> list[Path]:
 
 
 def _render(environment: jinja2.Environment, template: str, result: Result) -> bytes:
-    text = environment.get_template(template).render(result=result, view=arrange(result))
+    text = environment.get_template(template).render(result=result, view=arrange(result), **_script())
     return text.encode("utf-8")
+
+
+@cache
+def _script() -> dict[str, Markup]:
+    """Return the page's script, and the hash by which its policy lets it run, and no other."""
+    text = resources.files("migrator.report").joinpath("templates", "report.js").read_text("utf-8").strip()
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return {"script": Markup(text), "script_hash": Markup(f"sha256-{digest}")}  # noqa: S704 - our own file
 
 
 @cache

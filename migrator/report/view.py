@@ -7,31 +7,20 @@ from typing import Final
 
 import msgspec
 
+from migrator.exit_status import meaning
 from migrator.report import words
+from migrator.report.charts import LISTED_ROWS, Bar, Chart, Gauge, chart, gauge
+from migrator.report.machines import Grid, grid
+from migrator.report.sections import Section, sections_of
 from migrator.result import Area, Cell, Check, Finding, Result, Severity, Tally
 
 LISTED_FINDINGS: Final = 25
 """Per check, one by one."""
-LISTED_ROWS: Final = 200
-"""Of any other table."""
 LISTED_PLACES: Final = 30
 """Of one cause."""
 
-AREA_SECTIONS: Final = (
-    ("transitions", "State machines as exercised"),
-    ("locking", "Locking under contention"),
-    ("cutover", "Cutover readiness and the way back"),
-)
-
-
-class Bar(msgspec.Struct, frozen=True):
-    """A part of a bar: what, how much, and its share in thousandths of the bar's length (at least 6 when not 0)."""
-
-    kind: str
-    label: str
-    count: int
-    start: int
-    width: int
+LISTED_STEPS: Final = 20
+"""Of the times, the longest first."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -101,17 +90,32 @@ class View(msgspec.Struct, frozen=True):
     limits: list[tuple[Check, str]]
     causes: dict[Severity, list[Cause]]
     examples: list[tuple[Check, list[Finding], int]]
+    gaps_more: int
     timings: list[Timing]
+    timings_more: str
+    gauges: list[Gauge]
+    gauges_more: int
     areas: list[tuple[Area, list[Check]]]
-    sections: list[tuple[str, Area | None, list[Check]]]
+    sections: list[Section]
+    charts: dict[str, list[Chart]]
+    shown_above: set[str]
+    """Checks whose charts stand in the section of their area."""
+    machines: list[Grid]
+    statuses: list[str]
+    """How checks ended in this result, for the filter."""
+    strength: tuple[int, int] | None
     complete: bool
     asked: str
+    meaning: str
 
 
 def arrange(result: Result) -> View:
     """Arrange ``result`` for the templates."""
     checks = list(result.evidence.checks)
     columns = [check for check in checks if check.cells]
+    gaps = _gaps(result)
+    sections = sections_of(result)
+    measured = result.run.measurements
     return View(
         verdict=result.verdict(),
         word=words.VERDICT_WORDS[result.verdict()],
@@ -121,15 +125,28 @@ def arrange(result: Result) -> View:
         columns=columns,
         rows=_map(result, columns),
         whole=[check for check in checks if not check.cells],
-        gaps=_gaps(result),
+        gaps=gaps[:LISTED_ROWS],
+        gaps_more=len(gaps) - LISTED_ROWS,
         limits=[(check, limit) for check in checks for limit in check.limits],
         causes={severity: _causes(checks, severity) for severity in ("difference", "warning", "settled")},
         examples=_examples(checks),
         timings=_timings(result),
-        areas=[(area, [one for one in checks if one.area == area.name]) for area in result.evidence.areas],
-        sections=_sections(result),
+        timings_more=_timings_more(result),
+        gauges=[gauge(one) for one in measured[:LISTED_ROWS]],
+        gauges_more=len(measured) - LISTED_ROWS,
+        areas=_areas(result),
+        sections=sections,
+        charts={
+            check.id: [chart(one) for one in (*check.exhibits, *result.run.exhibits.get(check.id, ()))]
+            for check in checks
+        },
+        shown_above={check.id for section in sections for _, _, some in section.areas for check in some},
+        machines=[grid(machine) for machine in result.evidence.machines],
+        statuses=[status for status, count in result.statuses().items() if count],
+        strength=words.caught(result),
         complete=not any(check.outcome.status == "unverified" for check in checks),
         asked=words.asked(result.evidence.policy),
+        meaning=meaning(result.exit_status()),
     )
 
 
@@ -245,18 +262,26 @@ def _examples(checks: list[Check]) -> list[tuple[Check, list[Finding], int]]:
 
 
 def _timings(result: Result) -> list[Timing]:
+    """Return the longest steps, the longest first."""
     durations = result.run.durations_ms
     longest = max(durations.values(), default=0)
     return [
         Timing(name, words.milliseconds(took), max(4, took * 1_000 // longest) if longest else 0)
-        for name, took in durations.items()
+        for name, took in sorted(durations.items(), key=lambda one: (-one[1], one[0]))[:LISTED_STEPS]
     ]
 
 
-def _sections(result: Result) -> list[tuple[str, Area | None, list[Check]]]:
-    """Return the sections of design §7 that belong to one area each: title, the area, its checks."""
+def _timings_more(result: Result) -> str:
+    durations = result.run.durations_ms
+    shorter = sorted(durations.values(), reverse=True)[LISTED_STEPS:]
+    together = words.milliseconds(sum(shorter))
+    said = [f"{words.counted(len(shorter), 'shorter step')} took {together} together"] if shorter else []
+    return "; ".join([*said, f"{words.milliseconds(sum(durations.values()))} in all"]) if durations else ""
+
+
+def _areas(result: Result) -> list[tuple[Area, list[Check]]]:
+    """Return every area with its checks; checks of an area that the result does not name come last."""
     areas = {area.name: area for area in result.evidence.areas}
-    return [
-        (title, areas.get(name), [check for check in result.evidence.checks if check.area == name])
-        for name, title in AREA_SECTIONS
-    ]
+    for check in result.evidence.checks:
+        areas.setdefault(check.area, Area(name=check.area, title=check.area, standing="checked"))
+    return [(area, [one for one in result.evidence.checks if one.area == name]) for name, area in areas.items()]

@@ -44,6 +44,13 @@ def counted(value: int, one: str, many: str | None = None) -> str:
     return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
+def decimal(value: float) -> str:
+    """Write a measurement: three digits that count, no more, and thousands apart."""
+    if abs(value) >= 100:  # noqa: PLR2004 - three digits stand before the point
+        return number(round(value))
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
 def listed(names: list[str]) -> str:
     """Join names as a sentence does: ``a, b and c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
@@ -163,6 +170,12 @@ def rests_on(result: Result) -> list[str]:
         said.append(
             f"{counted(settled, 'finding')} settled by a declared policy, listed below; none of them is a difference."
         )
+    strength = caught(result)
+    if strength is not None:
+        said.append(
+            f"Of {counted(strength[1], 'fault')} planted to test this verification, {number(strength[0])} were caught"
+            f" and {number(strength[1] - strength[0])} missed."
+        )
     absent = [area.name for area in evidence.areas if area.standing == "absent"]
     if absent:
         said.append(f"Not looked at by this version of the tool: {listed(absent)}.")
@@ -176,7 +189,9 @@ def rests_on(result: Result) -> list[str]:
         said.append(f"Failures were declared acceptable in {listed(list(evidence.policy.accepted))}.")
     over = [one for one in result.run.measurements if one.is_over]
     if over:
-        said.append(f"{counted(len(over), 'measurement')} above the stated ceiling.")
+        said.append(
+            f"{counted(len(over), 'measurement')} {'is' if len(over) == 1 else 'are'} above the stated ceiling."
+        )
     return said
 
 
@@ -196,6 +211,16 @@ def _moved(result: Result) -> str:
     if apart:
         parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")
     return "; ".join(parts) + "."
+
+
+def caught(result: Result) -> tuple[int, int] | None:
+    """Return how many planted faults the verification caught, and of how many; none where it was not tried.
+
+    The checks of area ``sensitivity`` count them under ``caught`` and ``missed``.
+    """
+    counts = [one.counts for one in result.evidence.checks if one.area == "sensitivity" and "caught" in one.counts]
+    found = sum(one["caught"] for one in counts)
+    return (found, found + sum(one.get("missed", 0) for one in counts)) if counts else None
 
 
 def skipped_areas(result: Result) -> list[str]:
