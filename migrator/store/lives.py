@@ -1,8 +1,8 @@
 """How rows change over their life, as pure functions that every backend calls: runs, graph events, summaries."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import msgspec
@@ -14,10 +14,16 @@ from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.residue import RESIDUE_KEY
 from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
-from migrator.store.rules import duration_ms, transition
+from migrator.records.schedule import Schedule
+from migrator.store.rules import duration_ms, known, transition
 from migrator.values import jsonb
 from migrator.values.identity import row_id
 from migrator.values.times import format_iso
+
+if TYPE_CHECKING:
+    from migrator.store.work import Finish
+
+_LONGEST_MS: Final = timedelta.max // timedelta(milliseconds=1)
 
 LAST_NUMBER = "lastRunNumber"
 """Member of a summary's counters: the highest run number ever given."""
@@ -71,6 +77,73 @@ def cancelled_run(stored: Run, reason: str, now: datetime) -> Run:
         lease_expires_at=None,
         updated_at=now,
     )
+
+
+def claimed_run(stored: Run, worker_id: str, until: datetime, now: datetime) -> Run:
+    """Return what ``Queue.claim`` makes of a queued run; ``until`` is the end of its lease."""
+    started = stored.started_at or now
+    return msgspec.structs.replace(
+        stored,
+        state="running",
+        worker_id=worker_id,
+        fence=(stored.fence or 0) + 1,
+        lease_expires_at=until,
+        started_at=started,
+        duration_ms=duration_ms(started, stored.finished_at),
+        updated_at=now,
+    )
+
+
+def ended_run(stored: Run, end: "Finish", now: datetime) -> Run:
+    """Return what ``Queue.finish`` makes of a run that the worker still holds."""
+    return msgspec.structs.replace(
+        stored,
+        state=end.state,
+        result=end.result,
+        error=end.error,
+        error_detail=end.error_detail,
+        finished_at=now,
+        duration_ms=duration_ms(stored.started_at, now),
+        lease_expires_at=None,
+        updated_at=now,
+    )
+
+
+def released_run(stored: Run, now: datetime) -> Run:
+    """Return what ``Queue.release`` makes of a run that the worker still holds."""
+    return msgspec.structs.replace(
+        stored, state="queued", worker_id=None, lease_expires_at=None, started_at=None, duration_ms=None, updated_at=now
+    )
+
+
+def is_held(run: Run, worker_id: str | None, fence: int) -> bool:
+    """Tell whether a run is running under this worker and fence; none is the empty text, and 0."""
+    return run.state == "running" and (run.worker_id or "", run.fence or 0) == (worker_id or "", fence)
+
+
+def is_over(run: Run, schedule: Schedule | None, now: datetime) -> bool:
+    """Tell whether a run is running past its lease, or past its schedule's timeout; what is null is never over."""
+    if run.state != "running":
+        return False
+    if run.lease_expires_at is not None and run.lease_expires_at <= now:
+        return True
+    timeout = None if schedule is None else schedule.timeout_ms
+    if timeout is None or run.started_at is None:
+        return False
+    return (now - run.started_at) >= timedelta(milliseconds=min(timeout, _LONGEST_MS))
+
+
+def with_status(schedule: Schedule, status: str, now: datetime) -> Schedule:
+    """Return a schedule whose status the queue changes."""
+    completed = now if status == "completed" else schedule.completed_at
+    return msgspec.structs.replace(schedule, status=status, updated_at=now, completed_at=completed)
+
+
+def leads_to(status: str, follower: str) -> bool:
+    """Tell whether a schedule's status may become another one, in one step or by way of running."""
+    known("schedule state", states.SCHEDULE, (follower,))
+    steps = states.SCHEDULE[status]
+    return follower in steps or ("running" in steps and follower in states.SCHEDULE["running"] - {status})
 
 
 def grown(stored: bytes | None, given: bytes | None) -> bytes | None:

@@ -6,7 +6,7 @@ PostgreSQL's CHECKs stay the last guard; what they refuse is refused here first,
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -72,6 +72,9 @@ UNCHANGEABLE = KEPT | {"status", "created_at", "created_by", "deleted_at", "dele
 DEFAULT_PRIORITY = 50
 """What a schedule's null priority counts as."""
 
+MAY_RUN = ("pending", "scheduled", "running")
+"""Statuses of a schedule whose triggers fire."""
+
 _MILLISECOND = timedelta(milliseconds=1)
 
 _BITS = {"int2": 15, "int4": 31, "int8": 63}
@@ -106,6 +109,15 @@ def written(record: R, tenant: str) -> R:
         if lasted != record.duration_ms:
             changes["duration_ms"] = lasted
     return msgspec.structs.replace(record, **changes) if changes else record
+
+
+def served(record: R, tenant: str) -> R:
+    """Return the record as the queue writes it: as a session of the tenant would, also where that is ``*``."""
+    row: Any = record
+    if tenant != GLOBAL or row.tenant_id != GLOBAL:
+        return written(record, tenant)
+    held: Any = written(msgspec.structs.replace(row, tenant_id="-"), "-")
+    return cast("R", msgspec.structs.replace(held, tenant_id=GLOBAL))
 
 
 def _cell(name: str, column: str, value: Any) -> Any:  # noqa: ANN401 - columns have all types
@@ -159,6 +171,13 @@ def purgeable(tenant: str) -> None:
         raise UsageError("a purge needs a tenant")
     if tenant == GLOBAL:
         raise UsageError("the tenant * is not purged: its rows are everybody's")
+
+
+def moment(now: datetime) -> datetime:
+    """Return the time of a call as it is given; raises ``UsageError`` for one without zone."""
+    if now.tzinfo is None:
+        raise UsageError("the time of a call names no time zone")
+    return milliseconds(now)
 
 
 def milliseconds(instant: datetime) -> datetime:

@@ -109,7 +109,7 @@ OWN = OwnFields(
         "retry_cap_ms": 0,
         "retry_count": 0,
         "timeout_ms": 0,
-        "max_concurrency": 1,
+        "max_concurrency": 0,
     },
     most={"priority": 100},
 )

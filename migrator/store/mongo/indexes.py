@@ -35,8 +35,23 @@ UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
 }
 """Collection to its unique indexes: name to keys and to the condition on documents that are in it."""
 
+WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
+    names.TRIGGERS: {"idx_triggers_due": (("nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
+    names.RUNS: {
+        "idx_runs_available": (
+            ("availableAt", "_id", "scheduleId", "tenantId"),
+            {"state": "queued", "availableAt": _THERE},
+        ),
+        "idx_runs_created": (("createdAt", "_id", "scheduleId", "tenantId"), {"state": "queued", "availableAt": None}),
+        "idx_runs_queued": (("scheduleId", "availableAt", "_id", "tenantId"), {"state": "queued"}),
+        "idx_runs_running": (("scheduleId", "tenantId", "workerId"), {"state": "running"}),
+        "idx_runs_leases": (("leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
+    },
+}
+"""Collection to the indexes of what waits or is worked on: as small as that is, however many runs have ended."""
+
 PLAIN: Mapping[str, Sequence[_Keys]] = {
-    names.SCHEDULES: (("tenantId", "_id"),),
+    names.SCHEDULES: (("tenantId", "_id"), ("priority",), ("timeoutMs",)),
     names.TRIGGERS: (("tenantId", "nextFireAt"), ("scheduleId",), ("eventName",)),
     names.RUNS: (
         ("tenantId", "-createdAt", "_id"),
@@ -54,6 +69,7 @@ PLAIN: Mapping[str, Sequence[_Keys]] = {
     names.POLICY_RUNS: (("tenantId", "status"),),
     names.RUN_SUMMARIES: (("tenantId", "scheduleId"),),
     names.AUDIT: (("tenantId", "-occurredAt", "_id"),),
+    names.LOCKS: (("tenantId", "resource"),),
 }
 """Collection to its other indexes; ``-`` is descending."""
 
@@ -69,6 +85,9 @@ def ensure_indexes(database: Source) -> None:
         for name, indexes in UNIQUE.items():
             for index, (keys, condition) in indexes.items():
                 _unique(database, name, index, keys, condition)
+        for name, indexes in WAITING.items():
+            for index, (keys, condition) in indexes.items():
+                database[name].create_index(_directed(keys), name=index, partialFilterExpression=condition)
         for name, many in PLAIN.items():
             for keys in many:
                 database[name].create_index(_directed(keys))

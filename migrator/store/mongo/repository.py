@@ -167,11 +167,15 @@ class Repository(Generic[R]):
 
     def _new(self, record: R, key: str | None = None) -> tuple[Document, R]:
         """Return the document of a new row, and the row as it will be read; raises ``ConflictError`` for its id."""
-        document = document_of(record, key)
-        row = self._proved(self._places[0], document, record)
+        document, row = self._fresh(record, key)
         if self._taken(record.id):  # type: ignore[attr-defined] # every record that comes here has one
             raise ConflictError(f"the id is taken ({self._name})")
         return document, row
+
+    def _fresh(self, record: R, key: str | None = None) -> tuple[Document, R]:
+        """Return the same without asking whether the id is taken."""
+        document = document_of(record, key)
+        return document, self._proved(self._places[0], document, record)
 
     def _insert(self, record: R, key: str | None = None) -> R:
         document, row = self._new(record, key)

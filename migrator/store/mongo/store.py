@@ -22,6 +22,7 @@ from migrator.store.mongo.impact_snapshots import MongoImpactSnapshots
 from migrator.store.mongo.indexes import ensure_indexes
 from migrator.store.mongo.policy_jobs import MongoPolicyJobs
 from migrator.store.mongo.purge import purge
+from migrator.store.mongo.queue import MongoQueue
 from migrator.store.mongo.repository import Strangers
 from migrator.store.mongo.run_summaries import MongoRunSummaries
 from migrator.store.mongo.runs import MongoRuns
@@ -50,7 +51,7 @@ class MongoSession:
 
 
 class MongoStore:
-    """``ports.Store`` over one client, whose connections are pooled by the driver."""
+    """``ports.SchedulerStore`` over one client, whose connections are pooled by the driver."""
 
     backend: Literal["mongo"] = "mongo"
 
@@ -63,6 +64,7 @@ class MongoStore:
         self.settings = settings
         self.database = open_source(settings)
         self._strangers = Strangers()
+        self.queue = MongoQueue(self.database, self._strangers, self.now)
         try:
             try:
                 require_replica_set(self.database)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
+from pymongo import ReplaceOne, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
@@ -16,6 +16,7 @@ from migrator.store.mongo.client import Source, speaking_of
 
 WHAT = "the source"
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
+Change: TypeAlias = UpdateOne | ReplaceOne[Document]
 _DUPLICATE = 11000
 _OVERTAKEN = frozenset({24, 112, 246, 251})
 """LockTimeout, WriteConflict, SnapshotUnavailable, NoSuchTransaction."""
@@ -37,17 +38,28 @@ class Transaction:
         limit: int | None = None,
     ) -> Iterator[bytes]:
         """Yield the documents of a collection as BSON."""
-        with self._speaking(), self._raw(name).find(where, session=self._session) as cursor:
-            for document in islice(cursor.sort(list(sort)) if sort else cursor, limit):
+        with self._speaking(), self._raw(name).find(where, limit=limit or 0, session=self._session) as cursor:
+            for document in cursor.sort(list(sort)) if sort else cursor:
                 yield document.raw
 
     def project(
-        self, name: str, where: Mapping[str, Any], fields: Sequence[str], *, sort: Sequence[tuple[str, int]] = ()
+        self,
+        name: str,
+        where: Mapping[str, Any],
+        fields: Sequence[str],
+        *,
+        sort: Sequence[tuple[str, int]] = (),
+        limit: int | None = None,
     ) -> Iterator[Document]:
         """Yield some fields of the documents."""
-        chosen = dict.fromkeys(fields, 1)
-        with self._speaking(), self.database[name].find(where, chosen, session=self._session) as cursor:
+        chosen, most = dict.fromkeys(fields, 1), limit or 0
+        with self._speaking(), self.database[name].find(where, chosen, limit=most, session=self._session) as cursor:
             yield from cursor.sort(list(sort)) if sort else cursor
+
+    def distinct(self, name: str, field: str, where: Mapping[str, Any]) -> list[Any]:
+        """Return the values that a field has in the documents that match."""
+        with self._speaking():
+            return self.database[name].distinct(field, where, session=self._session)
 
     def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]]) -> list[Document]:
         """Return what a pipeline yields."""
@@ -64,10 +76,17 @@ class Transaction:
         with self._speaking():
             self.database[name].replace_one({"_id": document["_id"]}, document, session=self._session)
 
-    def change(self, name: str, where: Mapping[str, Any], update: Mapping[str, Any]) -> None:
+    def change(
+        self, name: str, where: Mapping[str, Any], update: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> None:
         """Update all that match."""
         with self._speaking():
             self.database[name].update_many(where, update, session=self._session)
+
+    def write(self, name: str, changes: Sequence[Change]) -> None:
+        """Make many changes at once, each of one document."""
+        with self._speaking():
+            self.database[name].bulk_write(changes, session=self._session)
 
     def delete(self, name: str, where: Mapping[str, Any]) -> int:
         """Delete all that match; return how many."""
@@ -79,7 +98,14 @@ class Transaction:
         if self._ended is not None:
             raise self._ended
         with self._speaking():
-            self._session.commit_transaction()
+            for last in (False, False, True):
+                try:
+                    self._session.commit_transaction()
+                except PyMongoError as error:  # said twice is said once: it is the same transaction
+                    if last or not error.has_error_label("UnknownTransactionCommitResult"):
+                        raise
+                else:
+                    return
 
     def abort(self) -> None:
         """Undo all of it."""
