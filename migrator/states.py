@@ -115,6 +115,20 @@ PRIORITY_WORDS: Mapping[str, int] = {"low": 25, "medium": 50, "high": 75, "criti
 """Words for ``schedules.priority``."""
 
 
+SCHEDULE_ACTIONS: Mapping[str, tuple[frozenset[str], str]] = {
+    "pause": (frozenset({"scheduled"}), "paused"),
+    "resume": (frozenset({"paused"}), "scheduled"),
+    "cancel": (frozenset({"pending", "scheduled", "running", "paused"}), "cancelled"),
+    "retry": (frozenset({"failed"}), "pending"),
+}
+"""What a person may ask of a schedule: in which states, and to which it leads (each an edge of ``SCHEDULE``)."""
+
+
+def may_be_asked(action: str, status: str) -> bool:
+    """Tell whether a schedule in this state may be asked to pause, resume, cancel or retry."""
+    return status in SCHEDULE_ACTIONS[action][0]
+
+
 def may_follow(machine: Machine, state: str, follower: str) -> bool:
     """Tell whether ``follower`` may come after ``state``; an unknown state has no followers."""
     return follower in machine.get(state, frozenset())

@@ -59,7 +59,7 @@ _CRAWLER: Final = (
         ("POST", "/jobs/{id}/pause", "pause", crawler.JOBS, False),
         ("POST", "/jobs/{id}/resume", "resume", crawler.JOBS, False),
         ("POST", "/jobs/{id}/cancel", "cancel", crawler.JOBS, False),
-        ("POST", "/jobs/{id}/retry", "retry", crawler.JOBS, False),
+        ("POST", "/jobs/{id}/retry", "retry_schedule", crawler.JOBS, False),
     ),
     *_routes(crawler.NAME, "3-D5", ("GET", "/jobs/{id}/executions", "history", crawler.EXECUTIONS, True)),
     *_routes(crawler.NAME, "3-D6", ("GET", "/jobs/{id}/stats", "stats", None, False)),
@@ -75,7 +75,7 @@ _SUPPORT_CENTER: Final = _routes(
     ("GET", "/jobs", "list", support_center.JOBS, True),
     ("POST", "/jobs", "schedule", support_center.JOBS, False),
     ("GET", "/jobs/{job_id}", "get", support_center.JOBS, False),
-    ("PUT", "/jobs/{job_id}", "schedules.upsert", support_center.JOBS, False),
+    ("PUT", "/jobs/{job_id}", "update", support_center.JOBS, False),
     ("DELETE", "/jobs/{job_id}", "unschedule", None, False),
     ("PUT", "/jobs/{job_id}/status", "toggle", support_center.JOBS, False),
     ("POST", "/jobs/{job_id}/trigger", "trigger_now", support_center.EXECUTIONS, False),
@@ -110,9 +110,11 @@ FACADE: Final = frozenset(
         "trigger_now",
         "toggle",
         "status",
+        "retry_schedule",
+        "update",
     }
 )
-"""Methods of the facade that a route may call: the 18 of source 002's port, and three that the others need."""
+"""Methods of the facade that a route may call: the 18 of source 002's port, and five that the others need."""
 
-WITHOUT_FACADE: Final = frozenset({"handlers.list", "runs.list", "schedules.upsert", "states.TRIGGER_KINDS"})
+WITHOUT_FACADE: Final = frozenset({"handlers.list", "runs.list", "states.TRIGGER_KINDS"})
 """What needs no method of the facade: a repository of ``store.ports``, or a list in code."""

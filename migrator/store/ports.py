@@ -104,6 +104,12 @@ class Schedules(Protocol):
         tenant, source, extra, creation, deletion).
         """
 
+    def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
+        """Write these columns and no other, whatever the status; none where there is no such schedule.
+
+        ``changes`` are held to what ``change_status`` takes. Raises ``ConflictError`` for a name that is taken.
+        """
+
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
         """Mark deleted, its triggers disabled; false when there is none, or was deleted before.
 
@@ -125,6 +131,9 @@ class Triggers(Protocol):
 
     def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
         """Return a schedule's triggers, by id."""
+
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return the tenant's own triggers of a schedule, by id; nobody else writes them before the session ends."""
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
         """Return the triggers of several schedules at once, by schedule, then by id."""

@@ -23,8 +23,8 @@ from migrator.values.times import format_iso
 from tests.store_postgres import NOW, graph_job, opened, run, schedule, settings, trigger
 
 WRITES = {
-    "schedules": {"upsert", "change_status", "soft_delete"},
-    "triggers": {"upsert", "move", "delete_of_schedule"},
+    "schedules": {"upsert", "change_status", "change", "soft_delete"},
+    "triggers": {"held", "upsert", "move", "delete_of_schedule"},
     "runs": {"create", "update", "cancel", "cancel_of_schedule", "remove"},
     "graph_jobs": {"insert", "try_replace", "append_event"},
     "policy_jobs": {"insert", "try_replace", "lease"},

@@ -97,7 +97,16 @@ class MongoSchedules(Repository[Schedule]):
         stored = self._find(schedule_id)
         if stored is None or stored.row.deleted_at is not None or stored.row.status != expected:
             return None
-        changed = msgspec.structs.replace(stored.row, **{"updated_at": self._now} | changes | {"status": status})
+        return self._change(stored, changes | {"status": status})
+
+    def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
+        """Write these columns and no other, whatever the status; none where there is no such schedule."""
+        rules.changes_of(changes)
+        stored = self._find(schedule_id)
+        return None if stored is None or stored.row.deleted_at is not None else self._change(stored, changes)
+
+    def _change(self, stored: Stored[Schedule], changes: dict[str, Any]) -> Schedule:
+        changed = msgspec.structs.replace(stored.row, **{"updated_at": self._now} | changes)
         return self._write(stored, rules.precise(rules.written(changed, self._tenant), stored.row))
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:

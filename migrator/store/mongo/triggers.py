@@ -34,6 +34,13 @@ class MongoTriggers(Repository[Trigger]):
         found = self._each({"scheduleId": self._refers(Schedule, schedule_id)}, shared=True)
         return sorted((one.row for one in found), key=lambda row: row.id)
 
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return the tenant's own triggers of a schedule, by id.
+
+        Who writes one of them before the session ends makes the session's own write of it a ``ConflictError``.
+        """
+        return [one for one in self.of_schedule(schedule_id) if one.tenant_id == self._tenant]
+
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
         """Return the triggers of several schedules at once, by schedule, then by id."""
         texts = [text for identity in schedule_ids for text in self._texts(Schedule, identity)]

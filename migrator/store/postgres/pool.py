@@ -12,17 +12,15 @@ from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.adapt import Buffer, Loader
-from psycopg.pq import Format
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator import records
 from migrator.config import Settings, postgres_dsn
-from migrator.errors import RefusedError, UnreachableError, UsageError
+from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.postgres.json_loader import load_json
 from migrator.store.postgres.rows import SCHEMA
 from migrator.store.rules import milliseconds
-from migrator.values.jsonb import canonicalise
 
 WHAT = "the target"
 
@@ -42,22 +40,6 @@ class Pooled(psycopg.Connection[tuple[Any, ...]]):
 
     bound_to: str = ""
     """The role that was found to be bound by row-level security."""
-
-
-class _JsonText(Loader):
-    """Reads jsonb as records hold it."""
-
-    format = Format.TEXT
-
-    def load(self, data: Buffer) -> bytes:
-        return canonicalise(bytes(data))
-
-
-class _JsonBinary(Loader):
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> bytes:
-        return canonicalise(bytes(data[1:]))
 
 
 class Pool:
@@ -82,7 +64,7 @@ class Pool:
             # Longer, and a waiting caller would sit out the growing pauses of an attempt that began before the server
             # came back.
             reconnect_timeout=self._timeout,
-            configure=_configure,
+            configure=load_json,
             open=True,
         )
 
@@ -104,6 +86,10 @@ class Pool:
             try:
                 yield connection, clock if now is None else milliseconds(now)
                 connection.commit()
+            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise ConflictError("another session wrote the same at the same moment") from error
             except BaseException:
                 # A connection that broke is closed already, and the pool throws it away.
                 with suppress(psycopg.Error):
@@ -178,11 +164,6 @@ class Pool:
         with suppress(psycopg.Error):
             connection.rollback()
         self._pool.putconn(connection)
-
-
-def _configure(connection: Pooled) -> None:
-    connection.adapters.register_loader("jsonb", _JsonText)
-    connection.adapters.register_loader("jsonb", _JsonBinary)
 
 
 def _require_bound(connection: Pooled, role: str) -> None:

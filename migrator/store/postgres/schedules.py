@@ -127,7 +127,16 @@ class PostgresSchedules(Repository[Schedule]):
         stored = self._held(schedule_id)
         if stored is None or stored.deleted_at is not None or stored.status != expected:
             return None
-        changes = {"updated_at": self._now} | changes | {"status": status}
+        return self._change(stored, changes | {"status": status})
+
+    def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
+        """Write these columns and no other, whatever the status; none where there is no such schedule."""
+        rules.changes_of(changes)
+        stored = self._held(schedule_id)
+        return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
+
+    def _change(self, stored: Schedule, changes: dict[str, Any]) -> Schedule | None:
+        changes = {"updated_at": self._now} | changes
         changed = rules.written(msgspec.structs.replace(stored, **changes), self._tenant)
         query = sql.SQL("UPDATE scheduler.schedules SET {} WHERE id = %s RETURNING {}").format(
             sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes),
@@ -135,7 +144,7 @@ class PostgresSchedules(Repository[Schedule]):
         )
         with self.refusing():
             return self._one(
-                query, [*(self._table.value(name, getattr(changed, name)) for name in changes), schedule_id]
+                query, [*(self._table.value(name, getattr(changed, name)) for name in changes), stored.id]
             )
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:

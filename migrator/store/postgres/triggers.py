@@ -36,6 +36,11 @@ class PostgresTriggers(Repository[Trigger]):
         query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id IN (%s, %s) ORDER BY id")
         return self._many(query, (schedule_id, self._tenant, rules.GLOBAL))
 
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return the tenant's own triggers of a schedule, by id; nobody else writes them before the session ends."""
+        query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id = %s ORDER BY id FOR UPDATE")
+        return self._many(query, (schedule_id, self._tenant))
+
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
         """Return the triggers of several schedules at once, by schedule, then by id."""
         query = self._table.select + sql.SQL(

@@ -66,7 +66,15 @@ class MemorySchedules(Table[Schedule]):
         stored = self._own(schedule_id)
         if stored is None or stored.deleted_at is not None or stored.status != expected:
             return None
-        changed = msgspec.structs.replace(stored, **({"updated_at": self._now} | changes | {"status": status}))
+        return self._change(stored, changes | {"status": status})
+
+    def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
+        rules.changes_of(changes)
+        stored = self._own(schedule_id)
+        return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
+
+    def _change(self, stored: Schedule, changes: dict[str, Any]) -> Schedule:
+        changed = msgspec.structs.replace(stored, **({"updated_at": self._now} | changes))
         changed = rules.written(changed, self._tenant)
         if stored.source is None:
             self._free(changed)
@@ -140,6 +148,9 @@ class MemoryTriggers(Table[Trigger]):
     def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
         found = [row for row in self._all(shared=True) if row.schedule_id == schedule_id]
         return sorted(found, key=lambda row: row.id)
+
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        return sorted((row for row in self._all() if row.schedule_id == schedule_id), key=lambda row: row.id)
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
         found = [row for row in self._all(shared=True) if row.schedule_id in schedule_ids]

@@ -1,0 +1,126 @@
+"""What a request must be before anything is written: ``UsageError`` names the field, never its value."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from migrator import cron, states
+from migrator.errors import RefusedError, TransitionError, UnknownError, UsageError
+from migrator.records.schedule import Schedule
+from migrator.store import rules
+from migrator.store.ports import Session
+
+_LARGEST = 2**31 - 1
+_LEAST = {
+    "max_retries": 0,
+    "retry_delay_ms": 0,
+    "retry_cap_ms": 0,
+    "timeout_ms": 1,
+    "max_concurrency": 1,
+    "max_fires": 1,
+    "misfire_grace_ms": 0,
+}
+_MAY_BE_NULL = frozenset({"description", "queue", "timeout_ms", "max_concurrency", "max_fires", "misfire_grace_ms"})
+_WORDS = {
+    "handler_type": states.HANDLER_TYPES,
+    "retry_strategy": states.RETRY_STRATEGIES,
+    "on_exhausted": states.EXHAUSTED_POLICIES,
+    "misfire_policy": states.MISFIRE_POLICIES,
+    "anchor": states.TRIGGER_ANCHORS,
+}
+_TEXTS = frozenset({"name", "handler_name", "created_by", "description", "queue"})
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def field(name: str, value: Any) -> None:  # noqa: ANN401 - fields have all types
+    """Raise ``UsageError`` unless the field may have this value; fields that are not known here pass."""
+    if value is None:
+        if name in (_TEXTS | _LEAST.keys()) - _MAY_BE_NULL:
+            raise UsageError(f"{name} is missing")
+    elif name in _TEXTS:
+        text(name, value)
+    elif name in _LEAST:
+        if type(value) is not int or not _LEAST[name] <= value <= _LARGEST:
+            raise UsageError(f"{name} must be a whole number of at least {_LEAST[name]}")
+    elif name in _WORDS:
+        rules.known(name, _WORDS[name], (value,))
+    elif name == "tags":
+        for tag in value:
+            text("a tag", tag)
+
+
+def text(name: str, value: str) -> None:
+    """Raise ``UsageError`` for a text that says nothing."""
+    if not value.strip():
+        raise UsageError(f"{name} must not be blank")
+
+
+def priority(given: int | str | None) -> int | None:
+    """Return the number of a priority."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        rules.known("priority", states.PRIORITY_WORDS, (given,))
+        return states.PRIORITY_WORDS[given]
+    if type(given) is not int or not 0 <= given <= states.PRIORITY_WORDS["critical"]:
+        raise UsageError("priority must be a whole number from 0 to 100")
+    return given
+
+
+def moment(name: str, value: datetime | None) -> datetime | None:
+    """Return a time as it will be stored; raises ``UsageError`` for one without time zone."""
+    if value is None:
+        return None
+    if value.utcoffset() is None:
+        raise UsageError(f"{name} names no time zone")
+    return rules.milliseconds(value)
+
+
+def interval_ms(length: timedelta) -> int:
+    """Return an interval in milliseconds; raises ``UsageError`` for one that is not above zero."""
+    rules.above_zero("an interval", length)
+    if length < _MILLISECOND:
+        raise UsageError("an interval must be at least one millisecond")
+    return length // _MILLISECOND
+
+
+def zone(name: str) -> str:
+    """Return the name of a zone as the database writes it; raises ``ZoneError`` (a ``UsageError``)."""
+    return cron.zone(name)[0].key
+
+
+def own(session: Session, schedule_id: UUID) -> Schedule:
+    """Return a schedule that this tenant may change; raises ``UnknownError``, or ``UsageError`` for one of ``*``."""
+    found = session.schedules.get(schedule_id)
+    if found is None:
+        raise UnknownError(f"no schedule {schedule_id}")
+    if found.tenant_id != session.tenant:
+        raise UsageError(f"schedule {schedule_id} belongs to all tenants: none of them changes it")
+    return found
+
+
+def asked(schedule: Schedule, action: str) -> str:
+    """Return the status that an action leads to; raises ``TransitionError`` where it may not be asked for now."""
+    if not states.may_be_asked(action, schedule.status):
+        raise TransitionError(f"cannot {action} a schedule that is {schedule.status}")
+    return states.SCHEDULE_ACTIONS[action][1]
+
+
+def may_run(schedule: Schedule) -> None:
+    """Raise unless a run that is queued now would be served: ``RefusedError``, ``TransitionError``."""
+    if schedule.status == "paused":
+        raise RefusedError(f"schedule {schedule.id} is paused: resume it first")
+    if not schedule.enabled:
+        raise RefusedError(f"schedule {schedule.id} is disabled: enable it first")
+    if schedule.status != "running":
+        rules.transition("schedule", schedule.status, "running")
+
+
+def distinct(names: Iterable[str]) -> None:
+    """Raise ``UsageError`` where a name comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{name} is named twice")
+        seen.add(name)

@@ -1,0 +1,164 @@
+"""Making schedules: by a cron line, once, recurring, for an event."""
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from migrator import cron
+from migrator.errors import ConflictError, UsageError
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.scheduler import checks, firing
+from migrator.scheduler.answers import Job
+from migrator.scheduler.change import Change
+from migrator.scheduler.lifecycle import JOB_CREATED
+from migrator.scheduler.requests import EventRequest, OnceRequest, RecurringRequest, ScheduleRequest, Timing, Work
+from migrator.values import jsonb
+
+TIMEOUT_MS = 300_000
+"""Longest duration of a run where neither the request nor its handler says."""
+
+ACTIONS = {"create_job": "job_creator", "trigger_workflow": "workflow", "dispatch_agent": "agent"}
+"""What an event leads to, and the type of handler that a run of it is handed to."""
+
+
+def by_cron(change: Change, request: ScheduleRequest) -> Job:
+    """Make a schedule that a cron line makes fire; raises ``CronError``, ``ZoneError``."""
+    timing = Timing(cron=request.cron, dialect=request.dialect, timezone=request.timezone)
+    bounds = {"misfire_policy": request.misfire_policy, "misfire_grace_ms": request.misfire_grace_ms}
+    return _make(change, request, cause_of(timing) | _checked(bounds))
+
+
+def once(change: Change, request: OnceRequest) -> Job:
+    """Make a schedule that fires once, at once where no time is given; raises ``UsageError`` for a time past."""
+    run_at = checks.moment("run_at", request.run_at)
+    if run_at is not None and run_at <= change.now:
+        raise UsageError("run_at must lie ahead; leave it out to run at once")
+    return _make(change, request, {"kind": "one_time", "run_at": run_at or change.now})
+
+
+def recurring(change: Change, request: RecurringRequest) -> Job:
+    """Make a schedule that recurs within bounds; raises ``UsageError`` where it would never fire."""
+    bounds: dict[str, Any] = {
+        "start_at": checks.moment("start_at", request.start_at),
+        "end_at": checks.moment("end_at", request.end_at),
+        "max_fires": request.max_fires,
+        "skip_if_overdue": request.skip_if_overdue,
+        "misfire_policy": request.misfire_policy,
+        "misfire_grace_ms": request.misfire_grace_ms,
+    }
+    start, end = bounds["start_at"], bounds["end_at"]
+    if end is not None and end <= (start or change.now):
+        raise UsageError("end_at must come after start_at")
+    return _make(change, request, cause_of(request.timing) | _checked(bounds))
+
+
+def for_event(change: Change, event: str, handler_name: str, request: EventRequest) -> Job:
+    """Make a schedule that an event makes fire."""
+    checks.text("event", event)
+    action = request.action
+    if action is not None and action.type not in ACTIONS:
+        raise UsageError(f"action names none of {', '.join(ACTIONS)}")
+    work = Work(
+        id=request.id,
+        name=f"{event}:{handler_name}" if request.name is None else request.name,
+        handler_name=handler_name,
+        handler_type="function" if action is None else ACTIONS[action.type],
+        payload=None if action is None else {"action_type": action.type, "action_config": action.config},
+        enabled=request.enabled,
+        priority=request.priority,
+        created_by=request.created_by,
+        max_retries=request.max_retries,
+        timeout_ms=request.timeout_ms,
+        max_concurrency=request.max_concurrency,
+    )
+    return _make(change, work, {"kind": "event", "event_name": event})
+
+
+def cause_of(timing: Timing) -> dict[str, Any]:
+    """Return the columns of the trigger that a timing asks for."""
+    if (timing.cron is None) == (timing.interval is None):
+        raise UsageError("a timing is a cron line or an interval, one of them")
+    zone = checks.zone(timing.timezone)
+    if timing.interval is not None:
+        checks.field("anchor", timing.anchor)
+        return {"kind": "interval", "interval_ms": checks.interval_ms(timing.interval), "anchor": timing.anchor}
+    assert timing.cron is not None  # noqa: S101 - just looked
+    cron.validate(timing.dialect, timing.cron, zone)
+    return {"kind": "cron", "cron_expression": timing.cron, "cron_dialect": timing.dialect, "timezone": zone}
+
+
+def _checked(bounds: dict[str, Any]) -> dict[str, Any]:
+    for name, value in bounds.items():
+        checks.field(name, value)
+    return bounds
+
+
+def _make(change: Change, work: Work, cause: dict[str, Any]) -> Job:
+    identity = change.new_id() if work.id is None else work.id
+    schedule = _schedule(change, work, identity)
+    trigger = Trigger(id=change.new_id(), tenant_id=change.session.tenant, schedule_id=identity, **cause)
+    if trigger.kind != "event":
+        first = firing.first_fire(trigger, change.now)
+        if first is None:
+            raise UsageError("it would never fire: no time matches within its bounds")
+        trigger = msgspec.structs.replace(trigger, next_fire_at=first)
+    stored = change.session.schedules.upsert(schedule)
+    change.session.triggers.upsert(trigger)
+    change.tell(JOB_CREATED, schedule_id=identity, kind=trigger.kind)
+    return change.job(stored)
+
+
+def _schedule(change: Change, work: Work, identity: UUID) -> Schedule:
+    if work.id is not None and change.session.schedules.get(work.id) is not None:
+        raise ConflictError("the id of a new schedule is taken")
+    columns = {name: getattr(work, name) for name in _COLUMNS}
+    for name, value in columns.items():
+        checks.field(name, value)
+    handler = change.session.handlers.get(work.handler_name)
+    if handler is not None:
+        columns["queue"] = columns["queue"] or handler.queue
+        columns["timeout_ms"] = columns["timeout_ms"] or handler.default_timeout_ms
+    return Schedule(
+        **columns | {"timeout_ms": columns["timeout_ms"] or TIMEOUT_MS, "tags": work.tags or None},
+        id=identity,
+        tenant_id=change.session.tenant,
+        # As the copy reads a schedule that is not enabled: paused too.
+        status="scheduled" if work.enabled else "paused",
+        paused_at=None if work.enabled else change.now,
+        priority=checks.priority(work.priority),
+        payload=encoded(work.payload),
+        metadata=encoded(work.metadata),
+        retry_count=0,
+        updated_by=work.created_by,
+    )
+
+
+def encoded(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
+    """Return a JSON value as its column holds it; raises ``UsageError`` for what JSON cannot say."""
+    if value is None:
+        return None
+    try:
+        return jsonb.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"a payload is no JSON value: {type(error).__name__}") from None
+
+
+_COLUMNS = (
+    "name",
+    "description",
+    "handler_name",
+    "handler_type",
+    "queue",
+    "enabled",
+    "max_retries",
+    "retry_delay_ms",
+    "retry_strategy",
+    "retry_cap_ms",
+    "on_exhausted",
+    "timeout_ms",
+    "max_concurrency",
+    "tags",
+    "created_by",
+)
