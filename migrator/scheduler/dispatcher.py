@@ -1,0 +1,281 @@
+"""One process's share of the work: fire what is due, claim, hand over, keep the leases, write how it ended.
+
+Every write of a run's state is a compare-and-set on worker and fence, so that an outcome that comes late, twice or out
+of order changes nothing. The desk is driven by one thread (``process``); handlers report from theirs.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
+from threading import Lock
+from uuid import UUID
+
+import msgspec
+
+from migrator.errors import MigratorError, UnreachableError
+from migrator.scheduler import lifecycle
+from migrator.scheduler.books import Books, Ended, Line
+from migrator.scheduler.ending import ending, timed_out, timeout_of
+from migrator.scheduler.firing import plan
+from migrator.scheduler.gauges import Gauges
+from migrator.scheduler.handing import Dispatcher, failure
+from migrator.scheduler.handlers import Outcome
+from migrator.scheduler.lifecycle import EventSink
+from migrator.store.ports import SchedulerStore
+from migrator.store.work import Claim, Finish
+from migrator.telemetry import logger
+
+_MOST_LINES = 1_000
+"""Log lines kept of one run; the rest is counted in the last one."""
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """How much this process takes on."""
+
+    worker_id: UUID
+    batch: int = 100
+    """Triggers fired, and runs claimed, in one transaction."""
+    capacity: int = 10
+    """Runs worked on at the same time."""
+    lease: timedelta = timedelta(minutes=5)
+    queues: tuple[str, ...] | None = None
+    tenants: tuple[str, ...] | None = None
+    """Only these; none: all but those of verifications."""
+
+
+class _Active(msgspec.Struct):
+    claim: Claim
+    since: float
+    """By the monotonic clock."""
+    lines: list[Line]
+    omitted: int = 0
+
+
+class Desk:
+    """Where runs are given out and come back; ``Reports`` of the dispatcher."""
+
+    def __init__(
+        self,
+        store: SchedulerStore,
+        dispatcher: Dispatcher,
+        share: Share,
+        *,
+        audit: bool = True,
+        sink: EventSink = lifecycle.ignore,
+        clock: Callable[[], datetime] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``clock`` (none: the database's) and ``monotonic`` are for tests; ``wake`` is called when a run ended."""
+        self._store, self._dispatcher, self._share = store, dispatcher, share
+        self._clock, self._monotonic, self._wake = clock, monotonic, wake
+        self._books = Books(store, sink=sink, audit=audit, clock=clock)
+        self._active: dict[UUID, _Active] = {}
+        self._lock = Lock()
+        self._outcomes: SimpleQueue[tuple[Claim, Outcome]] = SimpleQueue()
+        self.gauges = Gauges()
+
+    @property
+    def active(self) -> tuple[UUID, ...]:
+        """The runs that are being worked on."""
+        return tuple(self._active)
+
+    def fire(self) -> int:
+        """Fire what is due, at most one batch of triggers; return how many runs that made."""
+        share = self._share
+        runs = self._store.queue.fire_due(plan, share.batch, self._now(), share.tenants)
+        self.gauges.ticked(self._time())
+        skipped = [run for run in runs if run.state == "skipped"]
+        self.gauges.add(fired=len(runs) - len(skipped), skipped=len(skipped))
+        self._books.skipped(skipped)
+        return len(runs)
+
+    def claim(self) -> int:
+        """Claim as much as there is room for, at most one batch, and hand it over; return how many that were."""
+        share = self._share
+        room = min(share.capacity - len(self._active), share.batch)
+        if room < 1:
+            return 0
+        claims = self._store.queue.claim(
+            str(share.worker_id), room, share.lease, self._now(), queues=share.queues, tenants=share.tenants
+        )
+        since = self._monotonic()
+        with self._lock:
+            for claim in claims:
+                self._active[claim.run.id] = _Active(claim, since, [])
+        self.gauges.add(claimed=len(claims), running=len(claims))
+        self._books.dispatched(claims)
+        for claim in claims:
+            self._submit(claim)
+        return len(claims)
+
+    def collect(self) -> int:
+        """Write the outcomes that came in; return how many runs ended by them."""
+        arrived: dict[UUID, tuple[Claim, Outcome]] = {}
+        while True:
+            try:
+                claim, outcome = self._outcomes.get_nowait()
+            except Empty:
+                break
+            held = self._active.get(claim.run.id)
+            if held is None or held.claim.fence != claim.fence or claim.run.id in arrived:
+                self.gauges.add(late=1)
+            else:
+                arrived[claim.run.id] = (claim, outcome)
+        if not arrived:
+            return 0
+        now = self._time()
+        ends = [ending(claim, outcome, now) for claim, outcome in arrived.values()]
+        try:
+            written = self._finish(ends)
+        except UnreachableError:
+            for claim, outcome in arrived.values():  # they are not lost while the lease holds
+                self._outcomes.put((claim, outcome))
+            raise
+        self._put_away(ends, set(written))
+        return len(written)
+
+    def renew(self) -> None:
+        """Extend the leases; a run that is this process's no longer is told to stop."""
+        claims = [active.claim for active in self._active.values()]
+        if not claims:
+            return
+        kept = set(self._store.queue.heartbeat(claims, self._share.lease, self._now()))
+        for claim in claims:
+            if claim.run.id not in kept:
+                self._drop(claim)
+
+    def time_out(self) -> None:
+        """End the runs that take longer than their schedules allow, where the database's clock agrees."""
+        over = []
+        for active in self._active.values():
+            limit = timeout_of(active.claim)
+            if limit is not None and self._monotonic() - active.since >= limit.total_seconds():
+                over.append(active.claim)
+        if not over:
+            return
+        now = self._time()
+        ends = [ending(claim, timed_out(claim), now) for claim in over]
+        written = set(self._store.queue.expire(ends, self._now()))
+        for claim in over:
+            if claim.run.id in written:
+                self._dispatcher.cancel(claim.run.id)
+        self._put_away([end for end in ends if end.run_id in written], written)
+
+    def give_back(self) -> int:
+        """Give back what is not finished, for others to begin anew; return how many runs that were."""
+        claims = [active.claim for active in self._active.values()]
+        if not claims:
+            return 0
+        for claim in claims:
+            self._dispatcher.cancel(claim.run.id)
+        given = self._store.queue.release(claims, self._now())
+        self.gauges.add(given_back=len(given))
+        for claim in claims:
+            self._forget(claim)
+        return len(given)
+
+    def abandon(self) -> None:
+        """Stop all work without writing anything: it is not this process's any more."""
+        self._dispatcher.close()
+        for active in list(self._active.values()):
+            self._forget(active.claim, write=False)
+
+    def ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Take an outcome, from any thread."""
+        self._outcomes.put((claim, outcome))
+        self._wake()
+
+    def said(self, claim: Claim, level: str, message: str) -> None:
+        """Take a line of a run's log, from any thread."""
+        with self._lock:
+            active = self._active.get(claim.run.id)
+            if active is None or active.claim.fence != claim.fence:
+                return
+            if len(active.lines) >= _MOST_LINES:
+                active.omitted += 1
+                return
+            active.lines.append(self._line(active, level, message))
+
+    def _submit(self, claim: Claim) -> None:
+        self.said(claim, "info", f"attempt {claim.run.attempt or 1} began")
+        try:
+            task_id = self._dispatcher.submit(claim, self)
+        except Exception as error:  # noqa: BLE001 - whatever keeps a run from being handed over is its error
+            self.ended(claim, failure(error))
+            return
+        if task_id is not None:
+            self._books.external(claim, task_id)
+
+    def _finish(self, ends: Sequence[Finish]) -> Sequence[UUID]:
+        """Write ends together, or, where one of them is refused, one by one."""
+        try:
+            return self._store.queue.finish(ends, self._now())
+        except UnreachableError:
+            raise
+        except MigratorError as refused:
+            if len(ends) > 1:
+                return [written for end in ends for written in self._finish([end])]
+            logger().warning("an outcome cannot be stored", reason=str(refused))
+            plain = msgspec.structs.replace(
+                ends[0], state="error", result=None, error=f"the outcome cannot be stored: {refused}", error_detail=None
+            )
+            return self._store.queue.finish([plain], self._now())
+
+    def _put_away(self, ends: Sequence[Finish], written: set[UUID]) -> None:
+        done = []
+        for end in ends:
+            active = self._active[end.run_id]
+            if end.run_id not in written:
+                self._drop(active.claim)
+                continue
+            done.append(Ended(claim=active.claim, finish=end, lines=self._last_lines(active, end)))
+            self._count(end, active)
+            self._forget(active.claim, write=False)
+        self._books.ended(done)
+
+    def _last_lines(self, active: _Active, end: Finish) -> Sequence[Line]:
+        with self._lock:
+            lines = list(active.lines)
+        if active.omitted:
+            lines.append(self._line(active, "warn", f"{active.omitted} more lines were left out"))
+        words = end.state if end.error is None else f"{end.state}: {end.error}"
+        return [*lines, self._line(active, "info" if end.state == "completed" else "error", words)]
+
+    def _line(self, active: _Active, level: str, message: str) -> Line:
+        """Return a line, its time counted from the start that the database wrote."""
+        began = active.claim.run.started_at or active.claim.run.created_at
+        return Line(at=began + timedelta(seconds=self._monotonic() - active.since), level=level, message=message)
+
+    def _count(self, end: Finish, active: _Active) -> None:
+        lasted = int((self._monotonic() - active.since) * 1000)
+        retried = 0 if end.retry is None else 1
+        if end.state == "completed":
+            self.gauges.add(completed=1, duration_ms=lasted)
+        elif end.state == "timeout":
+            self.gauges.add(timed_out=1, retried=retried)
+        else:
+            self.gauges.add(failed=1, retried=retried)
+
+    def _drop(self, claim: Claim) -> None:
+        """Stop working on a run that is not this process's any more."""
+        self._dispatcher.cancel(claim.run.id)
+        self.gauges.add(lost=1)
+        self._forget(claim)
+
+    def _forget(self, claim: Claim, *, write: bool = True) -> None:
+        with self._lock:
+            active = self._active.pop(claim.run.id, None)
+        if active is None:
+            return
+        self.gauges.add(running=-1)
+        if write:
+            self._books.lines(claim, active.lines)
+
+    def _now(self) -> datetime | None:
+        """Return what the store is told: nothing in production, where the database's clock counts."""
+        return None if self._clock is None else self._clock()
+
+    def _time(self) -> datetime:
+        return self._store.now() if self._clock is None else self._clock()

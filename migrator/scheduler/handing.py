@@ -1,0 +1,151 @@
+"""Handing a claimed run over: to a thread of this process, or to another system. The outcome comes later."""
+
+import traceback
+from threading import Lock, Thread
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from migrator.scheduler import handlers
+from migrator.scheduler.handlers import Context, Function, Outcome, Registry, Request
+from migrator.store.work import Claim
+from migrator.values import jsonb
+
+_LONGEST_ERROR = 2_000
+_LONGEST_DETAIL = 64_000
+_LARGEST_RESULT = 4 * 1024 * 1024
+"""Bytes of JSON; a document of MongoDB must hold it, beside all else."""
+
+
+class Reports(Protocol):
+    """Who hears how it goes; may be called from any thread, late, and more than once."""
+
+    def ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Take the outcome of a run that was handed over; only the first one that comes in time counts."""
+
+    def said(self, claim: Claim, level: str, message: str) -> None:
+        """Take a line of a run's log."""
+
+
+class Dispatcher(Protocol):
+    """Sees to it that claimed runs are run."""
+
+    def submit(self, claim: Claim, reports: Reports) -> str | None:
+        """Hand a run over, without waiting for it; return the id that it goes by elsewhere, if it does.
+
+        What cannot be run at all is reported as an outcome, not raised. What is raised counts as the run's error.
+        """
+
+    def cancel(self, run_id: UUID) -> None:
+        """Tell the run's handler to stop, if it is here; nothing it returns counts any more."""
+
+    def close(self) -> None:
+        """Tell all of them to stop."""
+
+
+class InProcessDispatcher:
+    """Runs functions in threads of this process, one each, and hands the rest to the registry's senders.
+
+    The threads do not keep the process from ending: what they worked on was given back by then, or its lease ends.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._lock = Lock()
+        self._here: dict[UUID, Context] = {}
+        self._elsewhere: dict[UUID, tuple[Claim, Reports]] = {}
+
+    def submit(self, claim: Claim, reports: Reports) -> str | None:
+        """Start the run, or send it away; see ``Dispatcher``."""
+        sender = self._registry.sender(claim.schedule)
+        if sender is not None:
+            with self._lock:
+                self._elsewhere[claim.run.id] = (claim, reports)
+            return sender(_request(claim))
+        function = self._registry.function(claim.schedule)
+        if isinstance(function, str):
+            reports.ended(claim, Outcome(state="error", error=function, final=True))
+            return None
+        context = Context(claim.run, claim.schedule, lambda level, message: reports.said(claim, level, message))
+        with self._lock:
+            self._here[claim.run.id] = context
+        work = (function, claim, context, reports)
+        Thread(target=self._work, args=work, name=f"run {claim.run.id}", daemon=True).start()
+        return None
+
+    def deliver(self, run_id: UUID, outcome: Outcome) -> bool:
+        """Take the outcome of a run that another system ran; false when this process did not send it there."""
+        with self._lock:
+            sent = self._elsewhere.pop(run_id, None)
+        if sent is None:
+            return False
+        claim, reports = sent
+        reports.ended(claim, outcome)
+        return True
+
+    def cancel(self, run_id: UUID) -> None:
+        """Tell the run's handler to stop, if it is here."""
+        with self._lock:
+            self._elsewhere.pop(run_id, None)
+            context = self._here.get(run_id)
+        if context is not None:
+            context.cancel()
+
+    def close(self) -> None:
+        """Tell all handlers to stop."""
+        with self._lock:
+            running = list(self._here)
+        for run_id in running:
+            self.cancel(run_id)
+
+    def _work(self, function: Function, claim: Claim, context: Context, reports: Reports) -> None:
+        outcome = _outcome(function, claim, context)
+        with self._lock:
+            self._here.pop(claim.run.id, None)
+        reports.ended(claim, outcome)
+
+
+def _outcome(function: Function, claim: Claim, context: Context) -> Outcome:
+    try:
+        answer = handlers.call(function, handlers.arguments_of(claim.schedule), context)
+    except BaseException as error:  # noqa: BLE001 - whatever ends a handler is the run's error, not the process's
+        return failure(error)
+    if answer is None:
+        return Outcome(state="completed")
+    try:
+        result = jsonb.encode(answer)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        return Outcome(state="error", error=f"the result is no JSON: {type(error).__name__}", final=True)
+    if len(result) > _LARGEST_RESULT:
+        return Outcome(state="error", error=f"the result is larger than {_LARGEST_RESULT} bytes", final=True)
+    return Outcome(state="completed", result=result)
+
+
+def failure(error: BaseException) -> Outcome:
+    """Return an exception as the outcome of a run: its type and words, and the traceback."""
+    words = "".join(traceback.format_exception_only(error)).strip()
+    detail = "".join(traceback.format_exception(error))
+    return Outcome(state="error", error=text(words, _LONGEST_ERROR), error_detail=text(detail, _LONGEST_DETAIL))
+
+
+def text(words: str, longest: int) -> str:
+    """Return words as a column can hold them: without NUL and lone surrogates, the end kept where they are long."""
+    storable = words.replace("\0", "\ufffd").encode(errors="replace").decode()
+    return storable if len(storable) <= longest else f"…{storable[1 - longest :]}"
+
+
+def _request(claim: Claim) -> Request:
+    schedule, run = claim.schedule, claim.run
+    assert schedule is not None  # noqa: S101 - its type of handler was asked for
+    return Request(
+        run_id=run.id,
+        tenant_id=run.tenant_id,
+        handler_name=handlers.name_of(schedule) or "",
+        handler_type=schedule.handler_type or "",
+        queue=schedule.queue,
+        arguments=handlers.arguments_of(schedule),
+        attempt=run.attempt or 1,
+        trace_id=run.trace_id,
+        span_id=run.span_id,
+    )

@@ -1,0 +1,210 @@
+"""Handlers by name: what may be one, how a run finds its own, and what a handler is told.
+
+A handler is a standalone function that takes keywords only: the members of the schedule's payload, and ``context`` if
+it asks for it. That contract is held when it is registered, not when it first runs: a method, or a function that wants
+a database session or a request, is refused there.
+"""
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from threading import Event as Flag
+from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from migrator import states
+from migrator.errors import UsageError
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.values import jsonb
+
+FORBIDDEN: Final = frozenset({"self", "cls", "db", "session", "request"})
+"""Parameters that say that a function cannot stand alone (source document 004 found them when jobs first ran)."""
+
+OUTSIDE: Final = frozenset({"agent", "workflow", "celery_task"})
+"""Types of handlers that another system runs: it gets a request, and tells the outcome later."""
+
+CONTEXT: Final = "context"
+
+State: TypeAlias = Literal["completed", "error", "cancelled", "timeout"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    state: State
+    result: bytes | None = None
+    """JSON."""
+    error: str | None = None
+    error_detail: str | None = None
+    """A traceback."""
+    final: bool = False
+    """A retry would end the same way: there is none."""
+
+
+class Context:
+    """What a handler may know of its run, and say about it."""
+
+    def __init__(self, run: Run, schedule: Schedule | None, log: Callable[[str, str], None]) -> None:
+        self.run_id: UUID = run.id
+        self.schedule_id = run.schedule_id
+        self.tenant_id = run.tenant_id
+        self.attempt = run.attempt or 1
+        self.scheduled_at = run.scheduled_at
+        self.trace_id, self.span_id, self.parent_span_id = run.trace_id, run.span_id, run.parent_span_id
+        self.queue = None if schedule is None else schedule.queue
+        self._log = log
+        self._cancelled = Flag()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled, timed out or taken away: nothing it returns will count."""
+        return self._cancelled.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait, no longer than until the run is cancelled; return whether it is."""
+        return self._cancelled.wait(seconds)
+
+    def cancel(self) -> None:
+        """Tell the handler to stop."""
+        self._cancelled.set()
+
+    def log(self, message: str, level: str = "info") -> None:
+        """Add a line to the run's log; raises ``UsageError`` for an unknown level."""
+        if level not in states.LOG_LEVELS:
+            raise UsageError(f"unknown log level {level!r}; known: {', '.join(states.LOG_LEVELS)}")
+        self._log(level, message)
+
+
+Function: TypeAlias = Callable[..., Any]
+Sender: TypeAlias = Callable[["Request"], str | None]
+"""Hands a request to another system; returns the id that it goes by there."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What another system is asked to run."""
+
+    run_id: UUID
+    tenant_id: str
+    handler_name: str
+    handler_type: str
+    queue: str | None
+    arguments: Mapping[str, Any]
+    attempt: int
+    trace_id: str | None
+    span_id: str | None
+
+
+class Registry:
+    """Functions by name, and senders by type of handler."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Function] = {}
+        self._senders: dict[str, Sender] = {}
+
+    def register(self, name: str, function: Function) -> Function:
+        """Add a function, and return it; raises ``UsageError`` where it breaks the contract, or the name is taken."""
+        if not name:
+            raise UsageError("a handler needs a name")
+        if name in self._functions and self._functions[name] is not function:
+            raise UsageError(f"two handlers have the name {name!r}")
+        check(name, function)
+        self._functions[name] = function
+        return function
+
+    def handler(self, name: str) -> Callable[[Function], Function]:
+        """Return a decorator that registers a function."""
+        return lambda function: self.register(name, function)
+
+    def send_with(self, handler_type: str, sender: Sender) -> None:
+        """Hand runs of this type (agent, workflow, celery_task) to another system."""
+        if handler_type not in OUTSIDE:
+            raise UsageError(f"handlers of type {handler_type!r} run here; sent away are: {', '.join(sorted(OUTSIDE))}")
+        self._senders[handler_type] = sender
+
+    def function(self, schedule: Schedule | None) -> Function | str:
+        """Return what a run of the schedule calls, or why there is nothing."""
+        name = name_of(schedule)
+        if name is None:
+            return "no handler: the run's schedule names none"
+        found = self._functions.get(name)
+        return f"unknown handler: {name}" if found is None else found
+
+    def sender(self, schedule: Schedule | None) -> Sender | None:
+        """Return who runs the schedule's handler elsewhere; none where it runs here."""
+        kind = None if schedule is None else schedule.handler_type
+        return None if kind is None else self._senders.get(kind)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(sorted(self._functions))
+
+
+def name_of(schedule: Schedule | None) -> str | None:
+    """Return the name of a schedule's handler: the one it states, else its mode (StellaOps schedules have one)."""
+    return None if schedule is None else schedule.handler_name or schedule.mode
+
+
+def check(name: str, function: Function) -> None:
+    """Raise ``UsageError`` where a function cannot be a handler."""
+    if not callable(function):
+        raise UsageError(f"the handler {name!r} cannot be called")
+    if inspect.ismethod(function):
+        raise UsageError(f"the handler {name!r} is a method; a handler is a standalone function")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise UsageError(f"the handler {name!r} does not say what it takes") from None
+    for parameter in parameters:
+        if parameter.name in FORBIDDEN:
+            raise UsageError(f"the handler {name!r} wants {parameter.name!r}: a handler is given its payload alone")
+        if parameter.kind is parameter.POSITIONAL_ONLY or parameter.kind is parameter.VAR_POSITIONAL:
+            raise UsageError(f"the handler {name!r} takes positional arguments; a handler is given keywords")
+
+
+def load(path: str) -> Registry:
+    """Import ``module:name``, a ``Registry`` or a mapping of names to functions.
+
+    Raises ``UsageError`` where there is no such thing, or a function in it breaks the contract.
+    """
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise UsageError("handlers are named as module:name")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f"the module of the handlers cannot be imported: {error}") from None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Registry):
+        return found
+    if isinstance(found, Mapping):
+        registry = Registry()
+        for key, function in found.items():
+            registry.register(key, function)
+        return registry
+    raise UsageError(f"{path} is neither a registry nor a mapping of names to functions")
+
+
+def arguments_of(schedule: Schedule | None) -> dict[str, Any]:
+    """Return a schedule's payload as keywords; one that is no object is the keyword ``payload``."""
+    if schedule is None or schedule.payload is None:
+        return {}
+    payload: Any = jsonb.decode(schedule.payload)
+    return dict(payload) if isinstance(payload, dict) else {"payload": payload}
+
+
+def call(function: Function, arguments: Mapping[str, Any], context: Context) -> Any:  # noqa: ANN401 - what it returns
+    """Call a handler, and run what it returns to its end where it is a coroutine."""
+    named = dict(arguments)
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.name == CONTEXT for parameter in parameters):
+        named[CONTEXT] = context
+    answer = function(**named)
+    if inspect.iscoroutine(answer):
+        return asyncio.run(answer)
+    return answer

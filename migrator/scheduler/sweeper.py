@@ -1,0 +1,143 @@
+"""What the leader puts right: runs nobody works on any more, dead processes, schedules and triggers left behind."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from migrator.errors import ConflictError, LostLockError
+from migrator.records.schedule import Schedule
+from migrator.scheduler import firing, settling
+from migrator.scheduler.books import Books, Ended, Line
+from migrator.scheduler.ending import abandoned, ending
+from migrator.scheduler.leader import Leadership
+from migrator.store.ports import ScheduleQuery, SchedulerStore, Session
+from migrator.store.rules import GLOBAL
+from migrator.store.work import SCRATCH
+from migrator.telemetry import logger
+
+MAY_RUN: Final = ("pending", "scheduled", "running")
+_BEFORE_ALL: Final = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sweep did."""
+
+    dead: int = 0
+    """Processes that were declared dead."""
+    ended: int = 0
+    """Runs whose lease or time was over."""
+    retried: int = 0
+    settled: int = 0
+    """Schedules that were through."""
+    adopted: int = 0
+    """Triggers that had no next fire, and have one now."""
+
+
+class Sweeper:
+    """The leader's broom. Each step is a compare-and-set of its own: interrupted, it is simply done again."""
+
+    def __init__(
+        self,
+        store: SchedulerStore,
+        leadership: Leadership,
+        *,
+        dead_after: timedelta,
+        batch: int = 100,
+        tenants: Sequence[str] | None = None,
+        books: Books | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> None:
+        """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's."""
+        self._store, self._leadership = store, leadership
+        self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
+        self._books = Books(store, clock=clock) if books is None else books
+
+    def sweep(self) -> Swept:
+        """Do all of it but adoption; stops in the middle where this process leads no longer."""
+        if self._leadership.term is None:
+            return Swept()
+        dead = self._store.workers.declare_dead(self._dead_after, self._now())
+        if dead:
+            logger().warning("declared dead", workers=[str(worker) for worker in dead])
+        ended, retried = self.reclaim()
+        return Swept(dead=len(dead), ended=ended, retried=retried, settled=self._each_tenant(self._settle))
+
+    def reclaim(self) -> tuple[int, int]:
+        """End runs whose lease or time is over; return how many, and how many of them run again."""
+        ended = retried = 0
+        while self._leadership.term is not None:
+            claims = self._store.queue.expired(self._batch, self._now(), self._tenants)
+            now = self._time()
+            ends = [ending(claim, abandoned(claim, now), now) for claim in claims]
+            written = set(self._store.queue.expire(ends, self._now())) if ends else set()
+            done = [
+                Ended(claim=claim, finish=end, lines=[Line(at=now, level="error", message=f"{end.state}: {end.error}")])
+                for claim, end in zip(claims, ends, strict=True)
+                if end.run_id in written
+            ]
+            self._books.ended(done)
+            ended += len(done)
+            retried += sum(one.finish.retry is not None for one in done)
+            if len(claims) < self._batch or not written:
+                break
+        return ended, retried
+
+    def adopt(self) -> int:
+        """Give triggers a next fire that should have one and have none; return how many.
+
+        Once a term is enough: nothing that runs here leaves such a trigger behind.
+        """
+        return self._each_tenant(self._adopt)
+
+    def _each_tenant(self, step: Callable[[Session], int]) -> int:
+        done = 0
+        for tenant in self._served():
+            if self._leadership.term is None:
+                break
+            try:
+                with self._store.session(tenant, now=self._now()) as session:
+                    changed = step(session)
+                    if changed:
+                        self._leadership.guard(session)
+                done += changed
+            except (ConflictError, LostLockError) as error:
+                logger().info("a tenant is swept next time", reason=str(error))
+        return done
+
+    def _served(self) -> Sequence[str]:
+        if self._tenants is not None:
+            return self._tenants
+        return [name for name in self._store.queue.tenants() if name != GLOBAL and not name.startswith(SCRATCH)]
+
+    def _settle(self, session: Session) -> int:
+        running = session.schedules.list(ScheduleQuery(statuses=("running",), limit=self._batch))
+        return sum(settling.settle(session, schedule.id) is not None for schedule in running)
+
+    def _adopt(self, session: Session) -> int:
+        """Look at the schedules that would be listed last by next fire: those that have none."""
+        query = ScheduleQuery(
+            statuses=MAY_RUN, enabled=True, kinds=("cron", "interval", "one_time"), sort_by="next_fire_at"
+        )
+        planned = session.schedules.count(msgspec.structs.replace(query, next_fire_after=_BEFORE_ALL))
+        bare = session.schedules.count(query) - planned
+        if bare < 1:
+            return 0
+        found = session.schedules.list(msgspec.structs.replace(query, offset=planned, limit=bare))
+        return sum(_adopt_triggers(session, schedule) for schedule in found)
+
+    def _now(self) -> datetime | None:
+        return None if self._clock is None else self._clock()
+
+    def _time(self) -> datetime:
+        return self._store.now() if self._clock is None else self._clock()
+
+
+def _adopt_triggers(session: Session, schedule: Schedule) -> int:
+    adopted = 0
+    for trigger in session.triggers.of_schedule(schedule.id):
+        given = firing.adopt(trigger, session.now)
+        if given.next_fire_at is not None and given is not trigger:
+            adopted += session.triggers.move(trigger.id, None, given.next_fire_at)
+    return adopted
