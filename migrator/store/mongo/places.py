@@ -17,11 +17,13 @@ from migrator.records.graph_job import GraphJob
 from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.handler import Handler
 from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.lock import Lock
 from migrator.records.policy_job import PolicyJob
 from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.records.worker import Worker
 from migrator.sources.profile import Collection, Document
 from migrator.sources.stellaops import PROFILE, names
 from migrator.values.identity import row_id, source_id
@@ -84,6 +86,8 @@ PLACES: Mapping[type[Record], tuple[Place, ...]] = {
     RunSummary: (_place(names.RUN_SUMMARIES, "sum_"),),
     AuditEntry: (_place(names.AUDIT, "aud_"),),
     Handler: (_place(names.HANDLERS, "hdl_"),),
+    Worker: (_place(names.WORKERS, "wrk_"),),
+    Lock: (_place(names.LOCKS, "lck_"),),
 }
 """Record to its places; new rows go to the first."""
 

@@ -20,6 +20,7 @@ from migrator.store.mongo.graph_jobs import MongoGraphJobs
 from migrator.store.mongo.handlers import MongoHandlers
 from migrator.store.mongo.impact_snapshots import MongoImpactSnapshots
 from migrator.store.mongo.indexes import ensure_indexes
+from migrator.store.mongo.locks import MongoLocks
 from migrator.store.mongo.policy_jobs import MongoPolicyJobs
 from migrator.store.mongo.purge import purge
 from migrator.store.mongo.queue import MongoQueue
@@ -29,6 +30,7 @@ from migrator.store.mongo.runs import MongoRuns
 from migrator.store.mongo.schedules import MongoSchedules
 from migrator.store.mongo.transaction import WHAT, Transaction
 from migrator.store.mongo.triggers import MongoTriggers
+from migrator.store.mongo.workers import MongoWorkers
 from migrator.store.rules import milliseconds, purgeable
 
 
@@ -65,6 +67,8 @@ class MongoStore:
         self.database = open_source(settings)
         self._strangers = Strangers()
         self.queue = MongoQueue(self.database, self._strangers, self.now)
+        self.workers = MongoWorkers(self.database, self._strangers, self.now)
+        self.locks = MongoLocks(self.database)
         try:
             try:
                 require_replica_set(self.database)

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo import ReplaceOne, UpdateOne
+from pymongo import ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
@@ -87,6 +87,16 @@ class Transaction:
         """Make many changes at once, each of one document."""
         with self._speaking():
             self.database[name].bulk_write(changes, session=self._session)
+
+    def take(
+        self, name: str, where: Mapping[str, Any], update: Sequence[Mapping[str, Any]], *, upsert: bool = False
+    ) -> Document | None:
+        """Update the one that matches, and return it as it is then; none where there is none."""
+        with self._speaking():
+            found: Document | None = self.database[name].find_one_and_update(
+                where, update, upsert=upsert, return_document=ReturnDocument.AFTER, session=self._session
+            )
+            return found
 
     def delete(self, name: str, where: Mapping[str, Any]) -> int:
         """Delete all that match; return how many."""
