@@ -131,6 +131,10 @@ ORDERED: dict[str, tuple[str, str]] = {
         ),
         "ix_runs_waiting",
     ),
+    "2-X6 schedules that come first": (
+        "SELECT id FROM scheduler.schedules WHERE priority > 50 ORDER BY priority DESC",
+        "ix_schedules_ranked",
+    ),
     "0-T2.7.2 snapshots of a run": (
         f"SELECT id FROM scheduler.impact_snapshots WHERE run_id = {ID} ORDER BY generated_at, id LIMIT 50",
         "ix_impact_snapshots_run",
@@ -185,6 +189,11 @@ FOUND: dict[str, tuple[str, str]] = {
         "ix_triggers_schedule",
     ),
     "2-X10 runs of a trace": ("SELECT FROM scheduler.runs WHERE trace_id = 'trace-700'", "ix_runs_trace"),
+    "2-X7 running runs of a schedule": (
+        "SELECT FROM scheduler.runs WHERE state = 'running' AND schedule_id = md5('schedule 8')::uuid",
+        "ix_runs_open",
+    ),
+    "3-B12 running runs": ("SELECT FROM scheduler.runs WHERE state = 'running'", "ix_runs_open"),
     "retries of a run": (f"SELECT FROM scheduler.runs WHERE retry_of = {ID}", "ix_runs_retry_of"),
     "runs of a trigger": ("SELECT FROM scheduler.runs WHERE trigger_id = md5('trigger 7')::uuid", "uq_runs_slot"),
     "a delivered event": (
@@ -208,6 +217,8 @@ FOUND: dict[str, tuple[str, str]] = {
 DISPATCHER_ONLY = {
     # asked across tenants, by dispatchers
     "0-T2.2.3 due triggers of active schedules",
+    "2-X7 running runs of a schedule",
+    "3-B12 running runs",
     # PostgreSQL does not trust @> on arrays to keep a secret, so that it checks a service's row-level security first
     "schedules with a tag",
 }

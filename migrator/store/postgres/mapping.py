@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import psycopg
 from psycopg import sql
 
@@ -28,7 +29,8 @@ class Table(Generic[R]):
         """The columns in the record's order, for SELECT and RETURNING."""
         self._lists = tuple(name for name, kind in types.items() if kind == "text[]")
         self._json = frozenset(name for name, kind in types.items() if kind == "jsonb")
-        self._written = tuple(name for name in types if name not in _FIXED)
+        self.written = tuple(name for name in types if name not in _FIXED)
+        """The columns that an update writes."""
         self.select = _flat(sql.SQL("SELECT {} FROM {} ").format(self.columns, self.name))
         self.insert = _flat(
             sql.SQL("INSERT INTO {} ({}) VALUES ({}) RETURNING {}").format(
@@ -38,7 +40,7 @@ class Table(Generic[R]):
         self.replace = _flat(
             sql.SQL("UPDATE {} SET {} WHERE id = %s AND tenant_id = %s RETURNING {}").format(
                 self.name,
-                sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in self._written),
+                sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in self.written),
                 self.columns,
             )
         )
@@ -54,7 +56,7 @@ class Table(Generic[R]):
 
     def changes(self, record: R) -> list[Any]:
         """Return the parameters of ``replace``."""
-        changed = [self.value(name, getattr(record, name)) for name in self._written]
+        changed = [self.value(name, getattr(record, name)) for name in self.written]
         return [*changed, record.id, record.tenant_id]  # type: ignore[attr-defined] # every table has both
 
     def value(self, name: str, value: Any) -> Any:  # noqa: ANN401 - columns have all types
@@ -64,6 +66,11 @@ class Table(Generic[R]):
         if name in self._json:
             return bytes(value).decode()
         return list(value) if name in self._lists else value
+
+    def document(self, record: R) -> dict[str, Any]:
+        """Return the row as ``json_populate_recordset`` reads it; what is null is left out."""
+        given = ((name, getattr(record, name)) for name in self.names)
+        return {name: msgspec.Raw(value) if name in self._json else value for name, value in given if value is not None}
 
     def _factory(self, cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], R]:  # noqa: ARG002 - the columns are ours
         return self.read

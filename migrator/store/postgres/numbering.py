@@ -4,11 +4,13 @@ The counter is ``lives.LAST_NUMBER``, a member of the schedule's summary, whose 
 runs of one schedule at the same time.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID
 
 from migrator.store.lives import summary_id
 from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.dispatch import as_json, fetch
 
 _NUMBER = """
 INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
@@ -41,3 +43,38 @@ def take_numbers(connection: Connection, tenant: str, schedule_id: UUID, now: da
     ).fetchone()
     assert row is not None  # noqa: S101 - inserted or updated, it has one row
     return int(row[0])
+
+
+_NUMBER_MANY = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM json_to_recordset($1::json) AS g(id uuid, tenant text, schedule uuid, count int)
+), counted AS (
+    INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
+    SELECT w.id, w.tenant, w.schedule, $2, jsonb_build_object('lastRunNumber', w.count + coalesce(
+        (SELECT max(run_number) FROM scheduler.runs AS r WHERE r.schedule_id = w.schedule), 0
+    )) FROM wanted AS w ORDER BY w.schedule
+    ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
+    SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
+        coalesce((s.counters ->> 'lastRunNumber')::int, 0)
+            + (SELECT w.count FROM wanted AS w WHERE w.schedule = EXCLUDED.schedule_id),
+        (EXCLUDED.counters ->> 'lastRunNumber')::int
+    ))
+    RETURNING schedule_id, (counters ->> 'lastRunNumber')::int AS last
+)
+SELECT w.schedule, counted.last - w.count + 1 FROM wanted AS w JOIN counted ON counted.schedule_id = w.schedule
+"""
+
+
+def take_many(connection: Connection, wanted: Mapping[tuple[str, UUID], int], now: datetime) -> dict[UUID, int]:
+    """Take run numbers of many schedules, each by (its tenant, its id); return the first of each.
+
+    In the order of the schedules, so that two who number several of them do not wait for each other. The connection
+    is one of ``dispatch.Dispatch``.
+    """
+    if not wanted:
+        return {}
+    asked = [
+        {"id": summary_id(tenant, schedule), "tenant": tenant, "schedule": schedule, "count": count}
+        for (tenant, schedule), count in wanted.items()
+    ]
+    return dict(fetch(connection, _NUMBER_MANY, (as_json(asked), now)))

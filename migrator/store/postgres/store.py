@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import cached_property
+from threading import Lock
 from typing import Literal
 
 from migrator.config import Settings
 from migrator.store.postgres.audit import PostgresAudit
 from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.dispatch import Dispatch
 from migrator.store.postgres.execution_logs import PostgresExecutionLogs
 from migrator.store.postgres.figures import PostgresFigures
 from migrator.store.postgres.graph_jobs import PostgresGraphJobs
@@ -16,6 +19,7 @@ from migrator.store.postgres.impact_snapshots import PostgresImpactSnapshots
 from migrator.store.postgres.policy_jobs import PostgresPolicyJobs
 from migrator.store.postgres.pool import Pool
 from migrator.store.postgres.purge import purge
+from migrator.store.postgres.queue import PostgresQueue
 from migrator.store.postgres.run_summaries import PostgresRunSummaries
 from migrator.store.postgres.runs import PostgresRuns
 from migrator.store.postgres.schedules import PostgresSchedules
@@ -41,7 +45,11 @@ class PostgresSession:
 
 
 class PostgresStore:
-    """``ports.Store`` over a pool of at most ``pool_size`` connections; locks that are held have their own besides."""
+    """``ports.SchedulerStore``.
+
+    Sessions share at most ``pool_size`` connections, what crosses tenants at most as many others, made when they are
+    first needed; each lock that is held, or waited for, has its own besides.
+    """
 
     backend: Literal["postgres"] = "postgres"
 
@@ -49,12 +57,20 @@ class PostgresStore:
         """Connect once, to fail early; raises as ``connection.open_target`` does."""
         self.settings = settings
         self.pool = Pool(settings, size=pool_size)
+        self._size = pool_size
+        self._making = Lock()
+        self._dispatch: Dispatch | None = None
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
         """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
         with self.pool.transaction(tenant=tenant, now=now) as (connection, clock):
             yield PostgresSession(connection, tenant, clock)
+
+    @cached_property
+    def queue(self) -> PostgresQueue:
+        """Firing and claiming."""
+        return PostgresQueue(self._dispatcher())
 
     def now(self) -> datetime:
         """Return the database's clock (aware, UTC, whole milliseconds)."""
@@ -70,4 +86,12 @@ class PostgresStore:
 
     def close(self) -> None:
         """Close every connection."""
+        if self._dispatch is not None:
+            self._dispatch.close()
         self.pool.close()
+
+    def _dispatcher(self) -> Dispatch:
+        with self._making:
+            if self._dispatch is None:
+                self._dispatch = Dispatch(self.settings, size=self._size)
+            return self._dispatch

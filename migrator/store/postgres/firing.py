@@ -1,0 +1,86 @@
+"""One transaction that fires triggers whose rows it has locked."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from migrator.errors import UsageError
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.store import lives, rules
+from migrator.store.postgres import queue_claim
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.dispatch import as_json, fetch
+from migrator.store.postgres.mapping import table
+from migrator.store.postgres.run_inserts import insert_runs
+from migrator.store.work import FirePlan
+
+OPEN = frozenset({"queued", "running"})
+"""What a plan is told of as live."""
+
+_MOVE = "UPDATE scheduler.schedules SET status = $1, updated_at = $2, completed_at = $3 WHERE id = $4 AND status = $5"
+
+
+class Firing:
+    """Asks the plan for one trigger after the other, then writes what it said, in few statements."""
+
+    def __init__(self, connection: Connection, now: datetime, plan: FirePlan) -> None:
+        self._connection, self._now, self._plan = connection, now, plan
+        self._runs: list[Run] = []
+        self._waiting: dict[UUID, list[tuple[Run, str]]] = {}
+        """Runs to be inserted, by the schedule whose trigger made them."""
+        self._live: dict[UUID, int] = {}
+
+    def fire(self, ids: Sequence[UUID]) -> list[Run]:
+        """Fire these triggers; return the runs inserted."""
+        triggers, schedules = table(Trigger), table(Schedule)
+        width = len(triggers.names) + 1
+        before: dict[UUID, Schedule] = {}
+        after: dict[UUID, Schedule] = {}
+        advanced: list[Trigger] = []
+        for row in fetch(self._connection, queue_claim.locked(), (self._now, list(ids))):
+            trigger, stored = triggers.read(row[1:width]), schedules.read(row[width:])
+            before.setdefault(stored.id, stored)
+            self._live.setdefault(stored.id, row[0])
+            if stored.id in self._waiting:
+                self._insert()  # this plan is to know how many of them there are
+            schedule = after.get(stored.id, stored)
+            fire = self._plan(schedule, trigger, self._live[stored.id], self._now)
+            if fire.trigger.id != trigger.id:
+                raise UsageError("a plan answers for the trigger that it was given")
+            if fire.schedule_status is not None and lives.leads_to(schedule.status, fire.schedule_status):
+                schedule = lives.with_status(schedule, fire.schedule_status, self._now)
+            after[stored.id] = schedule
+            self._waiting[stored.id] = [(run, trigger.tenant_id) for run in fire.runs]
+            advanced.append(rules.precise(rules.served(fire.trigger, trigger.tenant_id), trigger))
+        self._insert()
+        self._advance(advanced)
+        self._move((before[identity], schedule) for identity, schedule in after.items())
+        return self._runs
+
+    def _insert(self) -> None:
+        made = insert_runs(self._connection, [run for runs in self._waiting.values() for run in runs], self._now)
+        inserted = {run.id for run in made}
+        for schedule_id, runs in self._waiting.items():
+            self._live[schedule_id] += sum(run.id in inserted and run.state in OPEN for run, _ in runs)
+        self._waiting.clear()
+        self._runs += made
+
+    def _advance(self, triggers: Sequence[Trigger]) -> None:
+        changes = ", ".join(f"{name} = n.{name}" for name in table(Trigger).written)
+        fetch(
+            self._connection,
+            f"UPDATE scheduler.triggers AS t SET {changes}"  # noqa: S608 - our own column names
+            " FROM json_populate_recordset(NULL::scheduler.triggers, $1::json) AS n WHERE t.id = n.id",
+            (as_json(map(table(Trigger).document, triggers)),),
+        )
+
+    def _move(self, schedules: Iterable[tuple[Schedule, Schedule]]) -> None:
+        for stored, moved in sorted(schedules, key=lambda pair: pair[0].id):
+            if stored.status != moved.status:
+                fetch(
+                    self._connection,
+                    _MOVE,
+                    (moved.status, moved.updated_at, moved.completed_at, stored.id, stored.status),
+                )

@@ -1,0 +1,180 @@
+"""Firing and claiming in PostgreSQL."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from migrator.errors import UsageError
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.store import rules
+from migrator.store.postgres import queue_claim, queue_ends
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.dispatch import Dispatch, as_json, fetch
+from migrator.store.postgres.firing import Firing
+from migrator.store.postgres.mapping import table
+from migrator.store.postgres.run_inserts import insert_runs
+from migrator.store.work import Claim, Finish, FirePlan
+
+
+class PostgresQueue:
+    """``work.Queue``."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    def tenants(self) -> Sequence[str]:
+        """Return the tenants that have schedules that are not deleted, or runs, by name."""
+        return [tenant for (tenant,) in self._dispatch.rows(queue_ends.TENANTS, ())]
+
+    def fire_due(
+        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+    ) -> Sequence[Run]:
+        """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted."""
+        rules.page(limit)
+        moment = clock(now)
+
+        def fire(connection: Connection) -> list[Run]:
+            at = moment or self._clock(connection)
+            statement = queue_claim.due(limit, of_tenants=tenants is not None)
+            ids = [identity for (identity,) in fetch(connection, statement, _named(at, tenants))]
+            return Firing(connection, at, plan).fire(ids) if ids else []
+
+        return self._dispatch.transact(fire)
+
+    def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        lease: timedelta,
+        now: datetime | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
+        """Take queued runs that are available, by the schedule's priority, then by when they became available."""
+        rules.page(limit)
+        rules.above_zero("a lease", lease)
+        statement = queue_claim.claim(limit, of_tenants=tenants is not None, of_queues=queues is not None)
+        named: list[Any] = [clock(now), _plain(worker_id), lease]
+        named += [list(words) for words in (tenants, queues) if words is not None]
+        return _claims(self._dispatch.rows(statement, named))
+
+    def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
+        """Extend the leases; return the ids of the runs that are still this worker's and running."""
+        rules.above_zero("a lease", lease)
+        return self._ids(queue_ends.HEARTBEAT, (clock(now), _held(claims), lease))
+
+    def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
+        """End runs that are still running under the same worker and fence; return their ids, leave the others."""
+        return self._end(ends, clock(now), only_over=False)
+
+    def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
+        """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back."""
+        return self._ids(queue_ends.RELEASE, (clock(now), _held(claims)))
+
+    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
+        """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
+        rules.page(limit)
+        statement = queue_ends.expired(limit, of_tenants=tenants is not None)
+        return _claims(self._dispatch.rows(statement, _named(clock(now), tenants)))
+
+    def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
+        """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
+        return self._end(ends, clock(now), only_over=True)
+
+    def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_over: bool) -> Sequence[UUID]:
+        for end in ends:
+            _check(end)
+        if not ends:
+            return []
+        of_schedules = any(end.schedule_status is not None for end in ends)
+        statement = queue_ends.finish(only_over=only_over, of_schedules=of_schedules)
+        if all(end.retry is None for end in ends):
+            return self._ids(statement, (now, _ended(ends)))
+
+        def end_and_repeat(connection: Connection) -> list[UUID]:
+            at = now or self._clock(connection)
+            ended = [identity for (identity,) in fetch(connection, statement, (at, _ended(ends)))]
+            left = set(ended)
+            retries = []
+            for end in ends:
+                if end.run_id in left:
+                    left.discard(end.run_id)
+                    retries += [] if end.retry is None else [(end.retry, end.tenant_id)]
+            insert_runs(connection, retries, at)
+            return ended
+
+        return self._dispatch.transact(end_and_repeat)
+
+    def _ids(self, statement: str, parameters: Sequence[Any]) -> list[UUID]:
+        return [identity for (identity,) in self._dispatch.rows(statement, parameters)]
+
+    @staticmethod
+    def _clock(connection: Connection) -> datetime:
+        ((at,),) = fetch(connection, "SELECT date_trunc('milliseconds', clock_timestamp())", ())
+        moment: datetime = at
+        return moment
+
+
+def clock(now: datetime | None) -> datetime | None:
+    """Return the time that a test passed; none: the statement's own."""
+    return None if now is None else rules.moment(now)
+
+
+def _named(now: datetime | None, tenants: Sequence[str] | None) -> list[Any]:
+    return [now] if tenants is None else [now, list(tenants)]
+
+
+def _claims(rows: Sequence[tuple[Any, ...]]) -> list[Claim]:
+    runs, schedules = table(Run), table(Schedule)
+    width = len(runs.names)
+    return [
+        Claim(run=runs.read(row[:width]), schedule=None if row[width] is None else schedules.read(row[width:]))
+        for row in rows
+    ]
+
+
+def _held(claims: Iterable[Claim]) -> str:
+    return as_json(
+        {"id": run.id, "tenant": run.tenant_id, "worker": run.worker_id or "", "fence": run.fence or 0}
+        for run in (claim.run for claim in claims)
+    )
+
+
+def _ended(ends: Iterable[Finish]) -> str:
+    first: dict[tuple[object, ...], dict[str, Any]] = {}
+    for position, end in enumerate(ends):
+        first.setdefault(
+            (end.run_id, end.tenant_id, end.worker_id, end.fence),
+            {
+                "position": position,
+                "id": end.run_id,
+                "tenant": end.tenant_id,
+                "worker": end.worker_id,
+                "fence": end.fence,
+                "state": end.state,
+                "result": None if end.result is None else msgspec.Raw(end.result),
+                "error": end.error,
+                "detail": end.error_detail,
+                "status": end.schedule_status,
+            },
+        )
+    return as_json(first.values())
+
+
+def _check(end: Finish) -> None:
+    rules.transition("run", "running", end.state)
+    if end.schedule_status is not None:
+        rules.transition("schedule", "running", end.schedule_status)
+    if end.retry is not None:
+        rules.served(end.retry, end.tenant_id)
+
+
+def _plain(text: str) -> str:
+    if "\0" in text:
+        raise UsageError("a worker's id holds the character NUL")
+    return text
