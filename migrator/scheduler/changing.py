@@ -18,6 +18,7 @@ from migrator.scheduler.change import Change
 from migrator.scheduler.lifecycle import JOB_CANCELLED, JOB_DELETED, JOB_PAUSED, JOB_RESUMED, JOB_UPDATED
 from migrator.scheduler.making import cause_of, encoded
 from migrator.scheduler.requests import Patch, Timing
+from migrator.scheduler.settling import may_fire, settle
 from migrator.store.ports import RunQuery
 
 WAITING = ("planning", "queued")
@@ -135,14 +136,14 @@ def update(change: Change, schedule_id: UUID, patch: Patch) -> Job:
 def woken(change: Change, schedule_id: UUID) -> bool:
     """Enable the triggers, and move those whose fire was missed as their policy says; tell whether any is left.
 
-    Left is an event, or one that has a next fire.
+    Left is one that may still fire.
     """
     left = False
     for trigger in change.session.triggers.held(schedule_id):
         moved = firing.resumed(msgspec.structs.replace(trigger, enabled=True), change.now)
         if moved != trigger:
             change.session.triggers.upsert(moved)
-        left = left or moved.kind == "event" or moved.next_fire_at is not None
+        left = left or may_fire(moved)
     return left
 
 
@@ -154,7 +155,5 @@ def _retimed(trigger: Trigger, cause: dict[str, Any]) -> Trigger:
 def _through(change: Change, schedule: Schedule) -> Schedule:
     """End a schedule whose last fire is over: completed, or running while it has a live run."""
     running = change.move(schedule, "running")
-    live = RunQuery(schedule_id=schedule.id, states=("planning", "queued", "running"), limit=1)
-    if change.session.runs.list(live).runs:
-        return running
-    return change.move(running, "completed", completed_at=change.now)
+    settle(change.session, schedule.id)
+    return change.session.schedules.get(schedule.id) or running

@@ -145,6 +145,7 @@ def _request(claim: Claim) -> Request:
         handler_type=schedule.handler_type or "",
         queue=schedule.queue,
         arguments=handlers.arguments_of(schedule),
+        asked=handlers.asked_of(run),
         attempt=run.attempt or 1,
         trace_id=run.trace_id,
         span_id=run.span_id,

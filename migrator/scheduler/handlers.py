@@ -56,6 +56,8 @@ class Context:
         self.scheduled_at = run.scheduled_at
         self.trace_id, self.span_id, self.parent_span_id = run.trace_id, run.span_id, run.parent_span_id
         self.queue = None if schedule is None else schedule.queue
+        self.asked: Mapping[str, Any] = asked_of(run)
+        """What came with the request for this run (``asked_of``)."""
         self._log = log
         self._cancelled = Flag()
 
@@ -93,6 +95,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     handler_type: str
     queue: str | None
     arguments: Mapping[str, Any]
+    asked: Mapping[str, Any]
+    """What came with the request for this run (``asked_of``)."""
     attempt: int
     trace_id: str | None
     span_id: str | None
@@ -196,6 +200,12 @@ def arguments_of(schedule: Schedule | None) -> dict[str, Any]:
         return {}
     payload: Any = jsonb.decode(schedule.payload)
     return dict(payload) if isinstance(payload, dict) else {"payload": payload}
+
+
+def asked_of(run: Run) -> dict[str, Any]:
+    """Return what came with the request for a run: ``event``, ``eventId`` and ``payload``; empty for a planned one."""
+    metadata: Any = None if run.metadata is None else jsonb.decode(run.metadata)
+    return dict(metadata) if isinstance(metadata, dict) else {}
 
 
 def call(function: Function, arguments: Mapping[str, Any], context: Context) -> Any:  # noqa: ANN401 - what it returns

@@ -11,16 +11,15 @@ import msgspec
 
 from migrator.errors import MigratorError
 from migrator.records.worker import Worker
+from migrator.scheduler.leader import RESOURCE
 from migrator.store.figures import Backlog
 from migrator.store.ports import SchedulerStore
+from migrator.store.rules import GLOBAL
 
 Health = Literal["healthy", "degraded", "unhealthy"]
 Severity = Literal["warning", "error", "critical"]
 Component = Literal["scheduler", "database", "queue", "workers"]
 Answer = TypeVar("Answer")
-
-LEADER = "scheduler-leader"
-"""The lock that the leader holds, of the tenant ``*``."""
 
 SILENT_FOR = timedelta(minutes=2)
 """A process that did not speak for so long counts as dead, though nobody declared it so yet."""
@@ -94,7 +93,7 @@ def check(store: SchedulerStore, tenant: str, limits: Limits, now: datetime | No
         moment = clock
         backlog = _asked(issues, "queue", lambda: _backlog(store, tenant, moment))
         workers = _asked(issues, "workers", lambda: alive(list(store.workers.list()), moment, limits.silent_for))
-        leader = _asked(issues, "scheduler", lambda: store.locks.holder("*", LEADER, now))
+        leader = _asked(issues, "scheduler", lambda: store.locks.holder(GLOBAL, RESOURCE, now))
         issues += _findings(backlog, workers, leader, limits, moment)
     of = {component: _of([one for one in issues if one.component == component]) for component in _COMPONENTS}
     return HealthStatus(

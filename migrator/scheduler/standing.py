@@ -7,8 +7,10 @@ import msgspec
 
 from migrator.records.worker import Worker
 from migrator.scheduler import health
+from migrator.scheduler.leader import RESOURCE
 from migrator.store.figures import NextFire
 from migrator.store.ports import SchedulerStore
+from migrator.store.rules import GLOBAL
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 def of(store: SchedulerStore, tenant: str, limits: health.Limits, now: datetime | None) -> Status:
     """Return where the scheduler of a tenant stands."""
-    held = store.locks.holder("*", health.LEADER, now)
+    held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
     with store.session(tenant, now=now) as session:
         schedules, backlog = session.figures.schedules(), session.figures.backlog()

@@ -35,7 +35,7 @@ READS: Mapping[str, frozenset[str]] = {
     "run_summaries": frozenset({"get"}),
     "audit": frozenset({"list"}),
     "handlers": frozenset({"get", "list"}),
-    "figures": frozenset({"schedules", "runs", "backlog", "failures", "hours", "next_fires"}),
+    "figures": frozenset({"schedules", "runs", "backlog", "failures", "hours", "removable", "next_fires"}),
 }
 """Repository to the methods that read; every other one writes."""
 

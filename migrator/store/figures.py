@@ -123,6 +123,9 @@ class Figures(Protocol):
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
         """Return the runs by the hour of the day (UTC) in which they started (were made, where they did not)."""
 
+    def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
+        """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
+
     def next_fires(self, limit: int) -> Sequence[NextFire]:
         """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run.
 

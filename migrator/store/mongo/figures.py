@@ -1,9 +1,11 @@
 """Figures in MongoDB, counted by the server; documents that no row is read from do not count among schedules."""
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from migrator import states
 from migrator.records.schedule import Schedule
@@ -23,7 +25,7 @@ from migrator.store.figures import (
     rank,
 )
 from migrator.store.mongo.repository import Repository, Strangers
-from migrator.store.mongo.runs import spellings
+from migrator.store.mongo.runs import MongoRuns, spellings
 from migrator.store.mongo.schedules import ENABLED
 from migrator.store.mongo.transaction import Transaction
 from migrator.values.times import format_iso, to_bson
@@ -48,6 +50,7 @@ class MongoFigures:
     def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
         self._transaction, self._tenant, self._now = transaction, tenant, now
         self._schedules = Repository(Schedule, transaction, strangers, tenant, now)
+        self._runs = MongoRuns(transaction, strangers, tenant, now)
         self._triggers = Repository(Trigger, transaction, strangers, tenant, now)
 
     def schedules(self) -> ScheduleFigures:
@@ -120,6 +123,10 @@ class MongoFigures:
         group = {"_id": {"$hour": {"$ifNull": [_STARTED, _CREATED]}}, "runs": {"$sum": 1}}
         found = self._aggregate(self._where(runs), {"$group": group}, {"$sort": {"_id": 1}})
         return {one["_id"]: one["runs"] for one in found if one["_id"] is not None}
+
+    def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
+        """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
+        return Counter(run.schedule_id for run in self._runs.beyond(keep, before, sys.maxsize))
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
         """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run."""

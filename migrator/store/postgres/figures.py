@@ -65,6 +65,15 @@ SELECT extract(hour FROM coalesce(started_at, created_at) AT TIME ZONE 'UTC')::i
 FROM scheduler.runs WHERE tenant_id = %(tenant)s {bounds} GROUP BY 1
 """
 
+_REMOVABLE = """
+SELECT schedule_id, count(*) FROM (
+    SELECT schedule_id, state, created_at,
+        row_number() OVER (PARTITION BY schedule_id ORDER BY created_at DESC, id) AS rank
+    FROM scheduler.runs WHERE tenant_id = %s
+) AS r
+WHERE rank > %s AND created_at < %s AND NOT state = ANY(%s) GROUP BY schedule_id
+"""
+
 _NEXT = """
 SELECT t.next_fire_at, s.id, t.id, s.name
 FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
@@ -133,6 +142,12 @@ class PostgresFigures:
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
         """Return the runs by the hour of the day (UTC) in which they started (were made, where they did not)."""
         return dict(sorted(self._rows(_HOURS, runs)))
+
+    def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
+        """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
+        rules.page(1, keep)
+        rows = self._connection.execute(_REMOVABLE, (self._tenant, keep, before, [*states.live(states.RUN)])).fetchall()
+        return dict(rows)
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
         """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run."""

@@ -1,8 +1,10 @@
 """Figures of the model: the words of ``store.figures`` read literally."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from migrator import states
 from migrator.records.run import Run
@@ -22,6 +24,7 @@ from migrator.store.figures import (
     pattern_of,
     rank,
 )
+from tests.contract.memory.runs import MemoryRuns
 from tests.contract.memory.schedules import MAY_RUN
 from tests.contract.memory.table import Table, Tables
 
@@ -34,6 +37,7 @@ class MemoryFigures:
         self._schedules = Table(Schedule, tables, tenant, now)
         self._triggers = Table(Trigger, tables, tenant, now)
         self._runs = Table(Run, tables, tenant, now)
+        self._beyond = MemoryRuns(Run, tables, tenant, now).beyond
 
     def schedules(self) -> ScheduleFigures:
         rows = [row for row in self._schedules._all() if row.deleted_at is None]
@@ -85,6 +89,9 @@ class MemoryFigures:
 
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
         return dict(sorted(Counter((row.started_at or row.created_at).hour for row in self._filtered(runs)).items()))
+
+    def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
+        return Counter(run.schedule_id for run in self._beyond(keep, before, sys.maxsize))
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
         rules.page(limit)

@@ -1,0 +1,105 @@
+"""Removing old runs: kept are the newest of each schedule, and all that are young. Live runs always stay.
+
+In batches, each a transaction of its own, with the summaries of the schedules it touched and an entry of the audit
+trail: it can be stopped at any point and called again.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from migrator.errors import UsageError
+from migrator.scheduler.lifecycle import Event, entry
+from migrator.store.ports import SchedulerStore, Session
+from migrator.store.rules import GLOBAL
+from migrator.store.work import SCRATCH
+
+REMOVED: Final = "scheduler:retention.removed"
+"""Action of the audit entries; no lifecycle event of the source."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept: a run that is among the ``keep`` newest of its schedule, or younger than ``young``."""
+
+    keep: int = 100
+    """Live ones count. 0: age alone decides."""
+    young: timedelta = timedelta(days=30)
+    """By the time at which it was made."""
+    batch: int = 2000
+
+    def check(self) -> None:
+        """Raise ``UsageError`` for what is no rule."""
+        if self.keep < 0:
+            raise UsageError("keep must not be negative")
+        if self.young < timedelta(0):
+            raise UsageError("an age must not be negative")
+        if self.batch < 1:
+            raise UsageError("a batch must be at least 1")
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """What was removed of a tenant, or would be."""
+
+    tenant: str
+    by_schedule: Mapping[UUID | None, int]
+    """None: runs without a schedule."""
+    dry_run: bool
+
+    @property
+    def total(self) -> int:
+        """Return how many runs."""
+        return sum(self.by_schedule.values())
+
+
+def apply(
+    store: SchedulerStore, tenant: str, rule: Rule, *, dry_run: bool = False, now: datetime | None = None
+) -> Removal:
+    """Remove the old runs of a tenant, or with ``dry_run`` say which it would be; raises ``UsageError``."""
+    rule.check()
+    removed: Counter[UUID | None] = Counter()
+    before: datetime | None = None
+    while True:
+        with store.session(tenant, now=now) as session:
+            # One limit for all batches: what grows old meanwhile waits for the next call.
+            before = session.now - rule.young if before is None else before
+            if dry_run:
+                removed.update(session.figures.removable(rule.keep, before))
+                break
+            found = _batch(session, rule, before)
+        removed.update(found)
+        if not found:
+            break
+    return Removal(tenant=tenant, by_schedule=dict(removed), dry_run=dry_run)
+
+
+def apply_all(
+    store: SchedulerStore,
+    rule: Rule,
+    *,
+    tenants: Sequence[str] | None = None,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> list[Removal]:
+    """Do so for these tenants, or for all but ``*`` and those of verifications."""
+    if tenants is None:
+        tenants = [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
+    return [apply(store, tenant, rule, dry_run=dry_run, now=now) for tenant in tenants]
+
+
+def _batch(session: Session, rule: Rule, before: datetime) -> Counter[UUID | None]:
+    old = session.runs.beyond(rule.keep, before, rule.batch)
+    found = Counter(run.schedule_id for run in old)
+    if not old or not session.runs.remove([run.id for run in old]):
+        return Counter()
+    for schedule_id in sorted(one for one in found if one is not None):
+        if session.schedules.get(schedule_id) is not None or session.runs.of_schedule(schedule_id, 1):
+            session.run_summaries.recompute(schedule_id)
+    event = Event(
+        name=REMOVED, tenant_id=session.tenant, at=session.now, details={"runs": str(len(old)), "keep": str(rule.keep)}
+    )
+    session.audit.append(entry(event))
+    return found
