@@ -9,6 +9,7 @@ statistics say: they describe a queue that was another one a minute ago.
 import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator.config import Settings, postgres_dsn
 from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
+from migrator.store import rules
 from migrator.store.postgres.connection import first_line, speaking_of
 from migrator.store.postgres.json_loader import load_json
 from migrator.store.postgres.repository import refusal
@@ -94,6 +96,13 @@ class Dispatch:
 
         return self._again(once)
 
+    @staticmethod
+    def clock(connection: psycopg.Connection[tuple[Any, ...]]) -> datetime:
+        """Return the database's clock at this moment, in whole milliseconds."""
+        ((at,),) = fetch(connection, "SELECT date_trunc('milliseconds', clock_timestamp())", ())
+        read: datetime = at
+        return read
+
     def close(self) -> None:
         """Close every connection."""
         self._pool.close()
@@ -164,6 +173,11 @@ class Dispatch:
             raise RefusedError(f"{WHAT}'s user is not a member of {self._role}: grant {self._role} to it") from None
         assert row is not None  # noqa: S101 - a SELECT without FROM has one row
         return int(row[0])
+
+
+def moment(now: datetime | None) -> datetime | None:
+    """Return the time that a test passed; none: the statement's own."""
+    return None if now is None else rules.moment(now)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from migrator.records.schedule import Schedule
 from migrator.store import rules
 from migrator.store.postgres import queue_claim, queue_ends
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.dispatch import Dispatch, as_json, fetch
+from migrator.store.postgres.dispatch import Dispatch, as_json, fetch, moment
 from migrator.store.postgres.firing import Firing
 from migrator.store.postgres.mapping import table
 from migrator.store.postgres.run_inserts import insert_runs
@@ -35,10 +35,10 @@ class PostgresQueue:
     ) -> Sequence[Run]:
         """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted."""
         rules.page(limit)
-        moment = clock(now)
+        named = moment(now)
 
         def fire(connection: Connection) -> list[Run]:
-            at = moment or self._clock(connection)
+            at = named or self._dispatch.clock(connection)
             statement = queue_claim.due(limit, of_tenants=tenants is not None)
             ids = [identity for (identity,) in fetch(connection, statement, _named(at, tenants))]
             return Firing(connection, at, plan).fire(ids) if ids else []
@@ -59,32 +59,32 @@ class PostgresQueue:
         rules.page(limit)
         rules.above_zero("a lease", lease)
         statement = queue_claim.claim(limit, of_tenants=tenants is not None, of_queues=queues is not None)
-        named: list[Any] = [clock(now), _plain(worker_id), lease]
+        named: list[Any] = [moment(now), _plain(worker_id), lease]
         named += [list(words) for words in (tenants, queues) if words is not None]
         return _claims(self._dispatch.rows(statement, named))
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         """Extend the leases; return the ids of the runs that are still this worker's and running."""
         rules.above_zero("a lease", lease)
-        return self._ids(queue_ends.HEARTBEAT, (clock(now), _held(claims), lease))
+        return self._ids(queue_ends.HEARTBEAT, (moment(now), _held(claims), lease))
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End runs that are still running under the same worker and fence; return their ids, leave the others."""
-        return self._end(ends, clock(now), only_over=False)
+        return self._end(ends, moment(now), only_over=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
         """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back."""
-        return self._ids(queue_ends.RELEASE, (clock(now), _held(claims)))
+        return self._ids(queue_ends.RELEASE, (moment(now), _held(claims)))
 
     def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
         rules.page(limit)
         statement = queue_ends.expired(limit, of_tenants=tenants is not None)
-        return _claims(self._dispatch.rows(statement, _named(clock(now), tenants)))
+        return _claims(self._dispatch.rows(statement, _named(moment(now), tenants)))
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
-        return self._end(ends, clock(now), only_over=True)
+        return self._end(ends, moment(now), only_over=True)
 
     def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_over: bool) -> Sequence[UUID]:
         for end in ends:
@@ -97,7 +97,7 @@ class PostgresQueue:
             return self._ids(statement, (now, _ended(ends)))
 
         def end_and_repeat(connection: Connection) -> list[UUID]:
-            at = now or self._clock(connection)
+            at = now or self._dispatch.clock(connection)
             ended = [identity for (identity,) in fetch(connection, statement, (at, _ended(ends)))]
             left = set(ended)
             retries = []
@@ -112,17 +112,6 @@ class PostgresQueue:
 
     def _ids(self, statement: str, parameters: Sequence[Any]) -> list[UUID]:
         return [identity for (identity,) in self._dispatch.rows(statement, parameters)]
-
-    @staticmethod
-    def _clock(connection: Connection) -> datetime:
-        ((at,),) = fetch(connection, "SELECT date_trunc('milliseconds', clock_timestamp())", ())
-        moment: datetime = at
-        return moment
-
-
-def clock(now: datetime | None) -> datetime | None:
-    """Return the time that a test passed; none: the statement's own."""
-    return None if now is None else rules.moment(now)
 
 
 def _named(now: datetime | None, tenants: Sequence[str] | None) -> list[Any]:

@@ -24,6 +24,7 @@ from migrator.store.postgres.run_summaries import PostgresRunSummaries
 from migrator.store.postgres.runs import PostgresRuns
 from migrator.store.postgres.schedules import PostgresSchedules
 from migrator.store.postgres.triggers import PostgresTriggers
+from migrator.store.postgres.workers import PostgresWorkers
 
 
 class PostgresSession:
@@ -71,6 +72,11 @@ class PostgresStore:
     def queue(self) -> PostgresQueue:
         """Firing and claiming."""
         return PostgresQueue(self._dispatcher())
+
+    @cached_property
+    def workers(self) -> PostgresWorkers:
+        """Worker and scheduler processes."""
+        return PostgresWorkers(self._dispatcher())
 
     def now(self) -> datetime:
         """Return the database's clock (aware, UTC, whole milliseconds)."""

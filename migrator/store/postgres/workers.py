@@ -1,0 +1,113 @@
+"""Worker and scheduler processes in PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from migrator import states
+from migrator.errors import UsageError
+from migrator.records.worker import Worker
+from migrator.store import rules
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.dispatch import Dispatch, as_json, fetch, moment
+from migrator.store.postgres.mapping import table
+from migrator.store.postgres.queue_claim import NOW
+
+_COLUMNS = table(Worker).columns.as_string(None)
+_NAMES = table(Worker).names
+_ALIVE = "status = ANY (ARRAY['active', 'draining'])"
+_FIXED = ("id", "tenant_id", "source", "source_id", "extra")
+_KEPT = (*_FIXED, "registered_at", "last_heartbeat_at")
+
+_REGISTER = f"""
+INSERT INTO scheduler.workers AS w ({_COLUMNS})
+SELECT {", ".join(f"coalesce(n.{name}, {NOW})" if name.endswith("_at") else f"n.{name}" for name in _NAMES)}
+FROM json_populate_record(NULL::scheduler.workers, $2::json) AS n
+ON CONFLICT (id) DO UPDATE SET
+    {", ".join(f"{name} = EXCLUDED.{name}" for name in _NAMES if name not in _KEPT)},
+    registered_at = coalesce(w.registered_at, {NOW}),
+    last_heartbeat_at = greatest(w.last_heartbeat_at, {NOW})
+RETURNING {_COLUMNS}
+"""  # noqa: S608 - our own column names
+
+_HEARTBEAT = f"""
+UPDATE scheduler.workers SET last_heartbeat_at = greatest(last_heartbeat_at, {NOW}) WHERE id = $2 AND {_ALIVE}
+RETURNING true
+"""  # noqa: S608 - as above
+
+_STOP = f"UPDATE scheduler.workers SET status = 'stopped' WHERE id = $1 AND {_ALIVE} RETURNING true"  # noqa: S608 - as above
+
+_LIST = f"SELECT {_COLUMNS} FROM scheduler.workers ORDER BY registered_at NULLS FIRST, id"  # noqa: S608 - as above
+
+# One who beats at this moment is waited for, and looked at again: it survives.
+_SILENT = f"""
+WITH silent AS MATERIALIZED (
+    SELECT id AS silent_id FROM scheduler.workers WHERE {_ALIVE}
+        AND (last_heartbeat_at IS NULL OR last_heartbeat_at < $1 - $2::interval)
+        AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[]))
+    ORDER BY id FOR UPDATE
+)
+UPDATE scheduler.workers SET status = 'dead' FROM silent WHERE id = silent_id RETURNING id
+"""  # noqa: S608 - as above
+
+_END_LEASES = """
+UPDATE scheduler.runs SET lease_expires_at = least(lease_expires_at, $1), updated_at = $1
+WHERE state = 'running' AND worker_id = ANY($2::text[])
+"""
+
+_REMOVE = f"DELETE FROM scheduler.workers WHERE id = $1 AND NOT {_ALIVE} RETURNING true"  # noqa: S608 - as above
+
+
+class PostgresWorkers:
+    """``work.Workers``."""
+
+    def __init__(self, dispatch: Dispatch) -> None:
+        self._dispatch = dispatch
+
+    def register(self, worker: Worker, now: datetime | None = None) -> Worker:
+        """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards)."""
+        if worker.tenant_id != rules.GLOBAL:
+            raise UsageError("workers live under the tenant *")
+        rules.known("kind of worker", states.WORKER_KINDS, (worker.kind,))
+        row = msgspec.structs.replace(worker, source=None, source_id=None, status="active", last_heartbeat_at=None)
+        document = as_json([table(Worker).document(rules.served(row, rules.GLOBAL))])[1:-1]
+        (written,) = self._dispatch.rows(_REGISTER, (moment(now), document))
+        registered: Worker = table(Worker).read(written)
+        return registered
+
+    def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
+        """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working."""
+        return bool(self._dispatch.rows(_HEARTBEAT, (moment(now), worker_id)))
+
+    def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
+        """Mark stopped; false when it is dead, stopped or unknown."""
+        moment(now)
+        return bool(self._dispatch.rows(_STOP, (worker_id,)))
+
+    def list(self) -> Sequence[Worker]:
+        """Return all, by registration time, then id."""
+        return [table(Worker).read(row) for row in self._dispatch.rows(_LIST, ())]
+
+    def declare_dead(
+        self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
+    ) -> Sequence[UUID]:
+        """Mark dead whoever was silent for longer, and end the leases of its runs; each is one caller's only."""
+        rules.above_zero("a time of silence", silent_for)
+        named = moment(now)
+        chosen: Any = None if among is None else list(among)
+
+        def declare(connection: Connection) -> list[UUID]:
+            at = named or self._dispatch.clock(connection)
+            dead = [identity for (identity,) in fetch(connection, _SILENT, (at, silent_for, chosen))]
+            if dead:
+                fetch(connection, _END_LEASES, (at, [str(identity) for identity in dead]))
+            return dead
+
+        return self._dispatch.transact(declare)
+
+    def remove(self, worker_id: UUID) -> bool:
+        """Forget one that is stopped or dead; false when there is none such."""
+        return bool(self._dispatch.rows(_REMOVE, (worker_id,)))
