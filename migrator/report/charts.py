@@ -180,8 +180,8 @@ def _spans(plain: Chart) -> Chart:
         plain,
         kind="spans",
         bars=tuple(drawn),
-        first=f"{words.visible(plain.columns[1])} {words.number(first)}",
-        last=f"{words.visible(plain.columns[2])} {words.number(last)}",
+        first=words.number(first),
+        last=words.number(last),
     )
 
 

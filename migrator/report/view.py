@@ -89,6 +89,8 @@ class View(msgspec.Struct, frozen=True):
     gaps: list[Gap]
     limits: list[tuple[Check, str]]
     causes: dict[Severity, list[Cause]]
+    failed_otherwise: list[Check]
+    """Checks that failed without a difference that could be put under a cause."""
     examples: list[tuple[Check, list[Finding], int]]
     gaps_more: int
     timings: list[Timing]
@@ -118,7 +120,7 @@ def arrange(result: Result) -> View:
     measured = result.run.measurements
     return View(
         verdict=result.verdict(),
-        word=words.VERDICT_WORDS[result.verdict()],
+        word=words.word(result),
         sentence=words.sentence(result),
         rests_on=words.rests_on(result),
         places=_places(result),
@@ -129,6 +131,11 @@ def arrange(result: Result) -> View:
         gaps_more=len(gaps) - LISTED_ROWS,
         limits=[(check, limit) for check in checks for limit in check.limits],
         causes={severity: _causes(checks, severity) for severity in ("difference", "warning", "settled")},
+        failed_otherwise=[
+            check
+            for check in checks
+            if check.outcome.status == "failed" and not any(one.severity == "difference" for one in check.tallies)
+        ],
         examples=_examples(checks),
         timings=_timings(result),
         timings_more=_timings_more(result),

@@ -20,6 +20,9 @@ VERDICT_WORDS: Final[dict[Verdict, str]] = {
     "unverified": "Not proven",
 }
 
+FAILED_WORD: Final = "Failed"
+"""For ``different``, where what failed is not the data."""
+
 LOSS_WORDS: Final[dict[str, str]] = {
     "nan": "a number JSON does not have (NaN, an infinity)",
     "nul": "a text with NUL, which PostgreSQL refuses",
@@ -28,6 +31,8 @@ LOSS_WORDS: Final[dict[str, str]] = {
 }
 """Kinds of the loss ledger (``values.residue``) in words."""
 
+_OF_DATA: Final = ("schema", "parity", "meaning")
+"""Areas of which a failed check means that the two sides are not equal."""
 _LONGEST_KEY: Final = 96
 _SPACES: Final = "\u202f\u00a0"
 _SECOND: Final = 1_000
@@ -103,6 +108,16 @@ def asked(policy: Policy) -> str:
     return "; ".join([*parts, *(["values shown"] if policy.values_shown else [])]) or "everything"
 
 
+def _data_failed(result: Result) -> bool:
+    return any(one.outcome.status == "failed" and one.area in _OF_DATA for one in result.evidence.checks)
+
+
+def word(result: Result) -> str:
+    """Return the verdict in a word or two."""
+    verdict = result.verdict()
+    return FAILED_WORD if verdict == "different" and not _data_failed(result) else VERDICT_WORDS[verdict]
+
+
 def sentence(result: Result) -> str:
     """Return the verdict in one sentence, with what was declared acceptable."""
     said = _sentence(result)
@@ -131,7 +146,15 @@ def _sentence(result: Result) -> str:
         failed = sum(one.outcome.status == "failed" for one in result.evidence.checks if result.counts_as_failed(one))
         if not failed:
             return "A warning that was declared a failure was raised."
-        return f"The two sides are not equal: {failed} of {counted(made, 'check')} failed."
+        data = _data_failed(result)
+        said = (
+            "The two sides are not equal"
+            if data
+            else "The data is as it should be"
+            if compared
+            else "Not everything holds"
+        )
+        return f"{said}{':' if data or not compared else ', but'} {failed} of {counted(made, 'check')} failed."
     if verdict == "tool-failed":
         broke = sum(check.broke for check in result.evidence.checks)
         return f"The verification did not finish: {broke} of {counted(made, 'check')} ended in an error."
