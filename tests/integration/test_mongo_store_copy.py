@@ -18,12 +18,15 @@ from migrator.records.execution_log import ExecutionLog
 from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.handler import Handler
 from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.worker import Worker
+from migrator.store.mongo.store import MongoStore
 from migrator.store.ports import RunQuery, ScheduleQuery, Session
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
 from tests.store_postgres import NOW, graph_job, policy_job, run, schedule, trigger
 
 SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
 
 
 class Ids(msgspec.Struct, frozen=True):
@@ -120,6 +123,21 @@ def write(session: Session) -> Ids:
     return Ids(one.id, fires.id, first.id, job.id, snapshot.id, work.id)
 
 
+def work(store: MongoStore) -> None:
+    """Claim a run and give it back, claim it again; register a worker; hold one lock, and give another one back."""
+    worker = Worker(id=uuid4(), tenant_id="*", kind="worker", hostname="h", queues=("q",), capacity=4, status="active")
+    store.workers.register(worker)
+    for again in (True, False):
+        claims = store.queue.claim(str(worker.id), 9, HOUR, NOW + HOUR)
+        assert len(claims) == 1
+        if again:
+            assert len(store.queue.release(claims, NOW + HOUR)) == 1
+    assert store.locks.acquire("a", "planner", ttl=HOUR, holder="me") is not None
+    free = store.locks.acquire("*", "leader", ttl=HOUR, holder="me")
+    assert free is not None
+    assert free.release()
+
+
 def read(session: Session, ids: Ids) -> dict[str, list[Any]]:
     """Return what every read of every repository gives."""
     found: dict[str, Any] = {
@@ -166,6 +184,7 @@ def test_what_is_written_here_is_copied_clean_and_read_there(
     with store_mongo.opened(mongo_database) as store:
         with store.session("a", now=NOW) as session:
             ids = write(session)
+        work(store)
         with store.session("a", now=NOW) as session:
             before = read(session, ids)
         documents = {name: mongo_database[name].count_documents({}) for name in mongo_database.list_collection_names()}
@@ -189,6 +208,8 @@ def test_what_is_written_here_is_copied_clean_and_read_there(
             "audit",
             "handlers",
             "execution_logs",
+            "workers",
+            "locks",
         )
         query = " UNION ALL ".join(f"SELECT source_id FROM scheduler.{name} WHERE extra <> '{{}}'" for name in tables)
         unclean = session.connection.execute(query).fetchall()
