@@ -14,10 +14,13 @@ from migrator.scheduler import checks, retry
 from migrator.scheduler.answers import Delivery
 from migrator.scheduler.change import Change, overtaken
 from migrator.scheduler.changing import woken
-from migrator.scheduler.lifecycle import EXECUTION_RETRY, JOB_DISPATCH, JOB_UPDATED
+from migrator.scheduler.lifecycle import EXECUTION_RETRY, JOB_UPDATED
 from migrator.scheduler.making import encoded
 from migrator.store.figures import FAILED
 from migrator.store.ports import RunQuery
+
+QUEUED = "scheduler:run.queued"
+"""Action of the audit entry of a run that was asked for; it is told as dispatched when a process hands it over."""
 
 
 def now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
@@ -27,7 +30,7 @@ def now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401
     metadata = None if payload is None else encoded({"payload": payload})
     run = change.session.runs.create(_run(change, schedule, cause="manual", metadata=metadata))
     _still(change, schedule)
-    change.tell(JOB_DISPATCH, run=run, cause="manual")
+    change.note(QUEUED, run=run, cause="manual")
     return run
 
 
@@ -55,7 +58,7 @@ def for_event(change: Change, event: str, data: Any, event_id: str | None) -> De
         if schedule.tenant_id == change.session.tenant:
             _still(change, schedule)
         made.append(run)
-        change.tell(JOB_DISPATCH, run=run, cause="event", event=event)
+        change.note(QUEUED, run=run, cause="event", event=event)
     return Delivery(event_id=delivery, runs=tuple(made), repeated=repeated)
 
 

@@ -35,7 +35,11 @@ class Change:
         """Return the time of the transaction."""
         return self.session.now
 
-    def tell(
+    def tell(self, name: str, **what: Any) -> None:  # noqa: ANN401 - as ``note``
+        """Write what happened into the audit trail, for whoever listens too; ``name`` is one of ``lifecycle.NAMES``."""
+        self.events.append(self.note(name, **what))
+
+    def note(
         self,
         name: str,
         *,
@@ -43,8 +47,8 @@ class Change:
         run: Run | None = None,
         message: str | None = None,
         **details: str,
-    ) -> None:
-        """Write what happened into the audit trail; ``name`` is one of ``lifecycle.NAMES``."""
+    ) -> Event:
+        """Write what happened into the audit trail."""
         event = Event(
             name=name,
             tenant_id=self.session.tenant,
@@ -57,7 +61,7 @@ class Change:
             details=details,
         )
         self.session.audit.append(entry(event))
-        self.events.append(event)
+        return event
 
     def move(self, schedule: Schedule, status: str, **changes: Any) -> Schedule:  # noqa: ANN401 - columns have all types
         """Write a status that was judged by what ``schedule`` held; raises ``TransitionError``, ``OvertakenError``."""

@@ -1,8 +1,8 @@
 """The action ``create_job``: a handler that makes a schedule of its own, which fires at once.
 
 Its schedule's payload is ``{"action_type": "create_job", "action_config": {…}}``, as ``on_event`` writes it. The config
-names the ``handler_name`` of the job, and may name ``name``, ``payload``, ``priority``, ``max_retries``, ``timeout_ms`` and
-``queue``. The job's metadata carry what came with the event.
+names the job's ``handler_name``, and may say ``name``, ``description``, ``payload``, ``priority``, ``max_retries``,
+``timeout_ms`` and ``queue``. The job's metadata carry what came with the event.
 """
 
 from collections.abc import Callable, Mapping

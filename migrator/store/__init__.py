@@ -1,12 +1,12 @@
 """What an application uses to reach its scheduler's data, on either backend."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from migrator.config import Settings
 from migrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from migrator.store.ports import Store
+    from migrator.store.ports import SchedulerStore, Store
 
 
 def open_store(settings: Settings) -> "Store":
@@ -25,6 +25,14 @@ def open_store(settings: Settings) -> "Store":
 
     other = "mongo" if chosen == "postgres" else "postgres"
     return ShadowedStore(store, lambda: _open(settings, other))
+
+
+def open_scheduler_store(settings: Settings) -> "SchedulerStore":
+    """Open the chosen backend's store with its queue, workers and locks; shadow reads are for sessions alone.
+
+    Raises as ``open_store`` does.
+    """
+    return cast("SchedulerStore", _open(settings, settings.persistence.scheduler))
 
 
 def _open(settings: Settings, backend: str) -> "Store":

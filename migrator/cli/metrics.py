@@ -1,0 +1,37 @@
+"""``migrator metrics``."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+CROSSED = 1
+
+
+@click.command()
+@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
+@click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 where the figure is above; repeatable.")
+@click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 where the figure is below; repeatable.")
+@common
+def command(
+    config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Print the scheduler's figures as Prometheus text; exit 1 where one is beyond a threshold."""
+    from migrator.scheduler import exposition  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.scheduler.samples import SOMETIMES, collect, served  # noqa: PLC0415 - as above
+    from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
+    from migrator.telemetry import say  # noqa: PLC0415 - as above
+
+    thresholds = [exposition.parse("max", one) for one in most] + [exposition.parse("min", one) for one in least]
+    store = open_scheduler_store(settings_of(config))
+    try:
+        samples = collect(store, tenant or served(store))
+    finally:
+        store.close()
+    beyond = list(exposition.crossed(samples, thresholds, SOMETIMES))
+    if as_json:
+        print_json({"samples": samples, "crossed": beyond})
+    else:
+        click.echo(exposition.text(samples), nl=False)
+    for sentence in beyond:
+        say(f"threshold crossed: {sentence}")
+    finish(CROSSED if beyond else 0)

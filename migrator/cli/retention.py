@@ -1,0 +1,43 @@
+"""``migrator retention``."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed; write nothing.")
+@click.option("--keep", type=click.IntRange(min=0), default=100, show_default=True, help="Newest runs per schedule.")
+@click.option("--days", type=click.IntRange(min=0), default=30, show_default=True, help="Younger runs stay anyway.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
+@common
+def command(config: str | None, tenant: tuple[str, ...], keep: int, days: int, *, dry_run: bool, as_json: bool) -> None:
+    """Remove old runs with their logs: those neither among the newest of their schedule nor young."""
+    from datetime import timedelta  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    from migrator.scheduler.retention import Rule, apply_all  # noqa: PLC0415 - as above
+    from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
+
+    store = open_scheduler_store(settings_of(config))
+    try:
+        removed = apply_all(store, Rule(keep=keep, young=timedelta(days=days)), tenants=tenant or None, dry_run=dry_run)
+    finally:
+        store.close()
+    if as_json:
+        print_json(
+            [
+                {
+                    "tenant": one.tenant,
+                    "removed": one.total,
+                    "by_schedule": {str(key) if key else "none": count for key, count in one.by_schedule.items()},
+                    "dry_run": one.dry_run,
+                }
+                for one in removed
+            ]
+        )
+    else:
+        verb = "would remove" if dry_run else "removed"
+        for one in removed:
+            click.echo(f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules")
+        click.echo(f"{verb} {sum(one.total for one in removed):,} runs in all")
+    finish(0)
