@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test lint format types imports check lock clean
+.PHONY: help demo sample test lint format types imports check lock clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -20,6 +20,9 @@ demo: $(STAMP) ## move a whole scheduler between two real servers and leave a re
 	8) echo "make: documents were set aside, as planned: the demo plants some that cannot be moved" >&2 ;; \
 	*) exit $$status ;; \
 	esac
+
+sample: $(STAMP) ## run the demo and keep its report as reports/sample
+	$(BIN)/python .ci/sample
 
 test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some
 	$(BIN)/pytest $(ARGS)

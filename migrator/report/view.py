@@ -3,6 +3,7 @@
 Pure and deterministic; the templates only write down what stands here.
 """
 
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -84,7 +85,11 @@ class View(msgspec.Struct, frozen=True):
     rests_on: list[str]
     places: list[Place]
     columns: list[Check]
+    groups: list[tuple[str, int]]
+    """Areas of the columns, and how many columns each has."""
     rows: list[MapRow]
+    squares: int
+    covered: int
     whole: list[Check]
     gaps: list[Gap]
     limits: list[tuple[Check, str]]
@@ -116,6 +121,7 @@ def arrange(result: Result) -> View:
     checks = list(result.evidence.checks)
     columns = [check for check in checks if check.cells]
     gaps = _gaps(result)
+    rows = _map(result, columns)
     sections = sections_of(result)
     measured = result.run.measurements
     return View(
@@ -125,7 +131,10 @@ def arrange(result: Result) -> View:
         rests_on=words.rests_on(result),
         places=_places(result),
         columns=columns,
-        rows=_map(result, columns),
+        groups=[(name, len(list(some))) for name, some in groupby(columns, key=lambda check: check.area)],
+        rows=rows,
+        squares=sum(len(row.squares) for row in rows),
+        covered=sum(square.status != "uncovered" for row in rows for square in row.squares),
         whole=[check for check in checks if not check.cells],
         gaps=gaps[:LISTED_ROWS],
         gaps_more=len(gaps) - LISTED_ROWS,

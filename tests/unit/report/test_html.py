@@ -95,7 +95,7 @@ def test_every_image_says_what_it_shows_and_every_table_names_its_columns() -> N
         if tag == "svg":
             assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label"), attributes
         if tag == "th":
-            assert attributes.get("scope") in ("col", "row", "rowgroup")
+            assert attributes.get("scope") in ("col", "colgroup", "row", "rowgroup")
     assert ("html", {"lang": "en"}) in read.tags
 
 
