@@ -18,6 +18,13 @@ AFTER_DEFERRED_DROPPED = "after_deferred_dropped"
 BEFORE_DEFERRED_RESTORED = "before_deferred_restored"
 AFTER_LINKS_CLOSED = "after_links_closed"
 AFTER_DUPLICATES_SETTLED = "after_duplicates_settled"
+TAIL_BATCH_TAKEN = "tail_batch_taken"
+TAIL_APPLIED = "tail_applied"
+TAIL_BEFORE_COMMIT = "tail_before_commit"
+TAIL_AFTER_COMMIT = "tail_after_commit"
+BEFORE_REVERSE_WRITE = "before_reverse_write"
+AFTER_REVERSE_WRITE = "after_reverse_write"
+AFTER_REVERSE_DROP = "after_reverse_drop"
 
 
 def _listener() -> Callable[[str], None] | None:

@@ -19,6 +19,7 @@ COMMANDS = {
     "retention": "Remove old runs of the scheduler, or say which.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
     "status": "Show where the copy stands.",
+    "tail": "Follow the source after the copy; brings rows up to date as documents change.",
     "verify": "Run every check and write the report.",
 }
 

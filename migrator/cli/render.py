@@ -1,12 +1,14 @@
 """What commands print for people: plain lines, made from what the flows return."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import Backfill
 from migrator.pipeline.census import Census
 from migrator.pipeline.outlook import Outlook
 from migrator.pipeline.progress import Standing
+from migrator.pipeline.tail.follow import Followed
 from migrator.telemetry import bytes_text
 
 NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
@@ -97,6 +99,23 @@ def status_lines(standing: Standing) -> Iterator[str]:
     if standing.owed:
         yield f"indexes and foreign keys still to be built: {standing.owed}; backfill finishes them"
     yield f"in quarantine now: {standing.quarantined:,}"
+
+
+def tail_lines(done: Followed) -> Iterator[str]:
+    """Yield what a call of the tail did."""
+    yield (
+        f"saw {done.events:,} events, brought {done.documents:,} documents up to date: {done.written:,} rows written,"
+        f" {done.removed:,} removed"
+    )
+    if done.reason:
+        yield f"rows are not up to date: {done.reason}; {done.owed:,} documents are written down"
+    elif done.owed:
+        yield f"{done.owed:,} documents are still to be read again"
+    at = datetime.fromtimestamp(done.position.time, UTC)
+    yield f"{'caught up with' if done.reached else 'stopped at'} {at:%Y-%m-%d %H:%M:%S} UTC of the source's time"
+    if done.quarantined:
+        yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
+    yield NOTHING_COMPARED
 
 
 def parity_lines(outcome: ParityOutcome) -> Iterator[str]:

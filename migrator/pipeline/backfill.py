@@ -28,6 +28,8 @@ from migrator.telemetry import Progress
 from migrator.values.identity import stable_hash64
 
 LOCK_KEY = stable_hash64("*/migrator/backfill")
+ROWS_KEY = stable_hash64("*/migrator/rows")
+"""Of the lock under which rows are written: a backfill holds it throughout, the tail for each of its transactions."""
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
@@ -282,14 +284,15 @@ def alone(sessions: Sessions) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(psycopg.OperationalError):  # the connection is gone, and the lock with it
-            sessions.target.execute("SELECT pg_advisory_unlock(%s)", (LOCK_KEY,))
+        with suppress(psycopg.OperationalError):  # the connection is gone, and the locks with it
+            sessions.target.execute("SELECT pg_advisory_unlock(%s), pg_advisory_unlock(%s)", (ROWS_KEY, LOCK_KEY))
 
 
 def _lock(target: Connection) -> None:
     row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
     if row != (True,):
         raise RefusedError("another backfill is writing to this target; wait for it, or end it")
+    target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))  # the tail's transaction ends in a moment
 
 
 def _stay_alone(sessions: Sessions) -> None:

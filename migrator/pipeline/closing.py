@@ -8,7 +8,7 @@ import msgspec
 from psycopg import sql
 
 from migrator import signals
-from migrator.pipeline import ledger
+from migrator.pipeline import ledger, orphans
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.references import ORPHAN
@@ -57,6 +57,7 @@ def close_links(target: Connection, plan: Plan) -> Counter[str]:
             left[name] += count
             notes = Counter({("finding", ORPHAN, column): count})
             ledger.store_notes(target, plan.id, name, ledger.CLOSING_PASS, notes)
+        orphans.keep_links(target)
         target.execute("DELETE FROM migration.pending_links")
     signals.passed(signals.AFTER_LINKS_CLOSED)
     return left

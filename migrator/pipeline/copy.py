@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 
 from migrator import signals
-from migrator.pipeline import ledger
+from migrator.pipeline import ledger, orphans
 from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
 from migrator.pipeline.load import Appended, Link, Loadable, merge_rows
@@ -36,6 +36,8 @@ class _Tally(msgspec.Struct):
     notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     aside: list[SetAside] = msgspec.field(default_factory=list)
     links: list[Link] = msgspec.field(default_factory=list)
+    nowhere: list[orphans.Orphan] = msgspec.field(default_factory=list)
+    """References that lead nowhere."""
     known_aside: set[str] = msgspec.field(default_factory=set)
     """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
@@ -126,6 +128,8 @@ def _decoded(
     for piece in outcomes(collection, context, lookup, batch):
         tally.documents += len(piece)
         for outcome in piece:
+            if outcome.loadable is None or outcome.loadable.orphans:
+                tally.nowhere.extend(orphans.of_outcome(outcome))
             if outcome.loadable is not None:
                 yield outcome.loadable
             elif outcome.rejected is not None:
@@ -166,6 +170,8 @@ def _record(job: ChunkJob, target: Connection, tally: _Tally, done: ChunkDone, d
     ledger.set_aside(target, plan, name, tally.aside)
     if tally.loaded_again:
         ledger.release(target, plan.profile, name, tally.loaded_again)
+    if tally.nowhere:
+        orphans.store(target, name, tally.nowhere)
     if tally.links:
         ledger.store_links(target, name, tally.links)
     tally.notes.update({("skip", reason, ""): count for reason, count in tally.skipped.items()})

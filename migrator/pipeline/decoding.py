@@ -66,6 +66,8 @@ def _finish(collection: Collection, resolver: Lookup, outcome: Outcome, prepared
         kept = {("residue", entry.kind, entry.field): None for entry in residue.entries(left)}
         loadable.notes += tuple(kept)
         loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
+    if resolved is not None:
+        loadable.orphans = resolved.orphans
     if resolved is not None and resolved.links:
         loadable.links = tuple(_links(collection, prepared, resolved))
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from psycopg import sql
+
 from migrator.pipeline.load import Loadable, merge_rows
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import Row, rendered
 from migrator.sources.profile import Closing
+from migrator.store.postgres.rows import table_name
 
 
 def derived_rows(sessions: Sessions, closing: Closing) -> list[Row]:
@@ -23,12 +26,20 @@ def _values(sessions: Sessions, closing: Closing, present: set[str]) -> Iterator
 
 
 def write_derived(sessions: Sessions) -> int:
-    """Bring the derived rows up to date; return how many were written."""
+    """Bring the derived rows up to date, and remove those that nothing makes any more; return how many were written."""
     written = 0
-    for closing in sessions.profile.closing:
+    profile = sessions.profile
+    of_documents = [profile.source_of(one.name) for one in profile.collections]
+    for closing in profile.closing:
         rows = derived_rows(sessions, closing)
         with sessions.target.transaction():
             counts, _ = merge_rows(sessions.target, _each_alone(rows))
+            sessions.target.execute(
+                sql.SQL(
+                    "DELETE FROM {} WHERE starts_with(source, %s) AND source <> ALL(%s) AND id <> ALL(%s::uuid[])"
+                ).format(table_name(closing.record.table)),
+                (f"{profile.name}/", of_documents, [row.record.id for row in rows]),  # type: ignore[attr-defined] # every loaded record has an id
+            )
         written += counts.total()
     return written
 

@@ -255,6 +255,15 @@ def release(connection: Connection, profile: str, collection: str, source_ids: I
     )
 
 
+def supersede(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
+    """Mark documents that the source does not have any more, or that are skipped now, as no longer set aside."""
+    connection.execute(
+        "UPDATE migration.quarantine SET state = 'superseded', resolved_at = clock_timestamp()"
+        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
+        (profile, collection, [source_key(one) for one in source_ids]),
+    )
+
+
 def source_key(source_id: str) -> bytes:
     """Return the fixed-size key under which a source id, which may be long, is kept unique."""
     return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()

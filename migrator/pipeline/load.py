@@ -10,6 +10,7 @@ import psycopg
 
 from migrator.pipeline.transform import Row
 from migrator.records.base import EMPTY
+from migrator.sources.profile import ReferenceKey
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_id, table_name, upsert
 from migrator.values.rowbytes import codec
@@ -33,6 +34,8 @@ class Loadable(msgspec.Struct):
     notes: tuple[tuple[str, str, str], ...] = ()
     """(class, kind, path) of everything to count."""
     links: tuple[Link, ...] = ()
+    orphans: tuple[ReferenceKey, ...] = ()
+    """References into other tables that lead nowhere."""
 
 
 class Loser(msgspec.Struct):

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import bson
 import msgspec
@@ -15,7 +14,7 @@ from migrator.pipeline.extract import bounded, key_of
 from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
 from migrator.sources.profile import Collection, Context, Profile
-from migrator.store.mongo.client import Source, require_replica_set, speaking_of
+from migrator.store.mongo.client import Source, committed_time, require_replica_set, speaking_of
 from migrator.store.postgres.connection import Connection
 
 SYSTEM_PREFIX = "system."
@@ -183,9 +182,8 @@ def _key_after(source: Source, name: str, lower: bytes | None, steps: int) -> by
 
 
 def _stream_position(source: Source) -> bytes:
-    """Return the server's operation time, from which a change stream can be started."""
-    answer: dict[str, Any] = source.client.admin.command("ping")
-    return bson.encode({"operationTime": answer["operationTime"]})
+    """Return the time from which a change stream can be started."""
+    return bson.encode({"operationTime": committed_time(source)})
 
 
 def load_mode(target: Connection, collection: Collection) -> Mode:

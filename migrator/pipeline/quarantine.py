@@ -11,7 +11,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
-from migrator.pipeline import ledger
+from migrator.pipeline import ledger, orphans
 from migrator.pipeline import plan as plans
 from migrator.pipeline.backfill import alone
 from migrator.pipeline.closing import close_links, settle_duplicates
@@ -22,7 +22,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
 from migrator.sources import load_profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.values import document as documents
 from migrator.values import identity
 
@@ -116,10 +116,12 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
     gone = [one for one in source_ids if one not in current]
     loadable: dict[str, Loadable] = {}
     still: list[SetAside] = []
+    waiting: list[orphans.Orphan] = []
     batch = b"".join(current.values())
     for piece in outcomes(collection, plans.plan_context(plan), sessions.resolver, batch):
         for outcome in piece:
             key = source_id_of(outcome.raw)
+            waiting.extend(orphans.of_outcome(outcome))
             if outcome.loadable is not None:
                 loadable[key] = outcome.loadable
             elif outcome.rejected is not None:
@@ -133,7 +135,8 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
             still.append(loser)
         ledger.set_aside(target, plan, name, still)
         ledger.release(target, plan.profile, name, loadable)
-        _supersede(target, plan, name, gone)
+        ledger.supersede(target, plan.profile, name, gone)
+        orphans.store(target, name, waiting)
         ledger.store_links(target, name, [link for document in loadable.values() for link in document.links])
     return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))
 
@@ -144,14 +147,6 @@ def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterat
     for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": {"$in": wanted}}):
         for raw in documents.split(cast("bytes", batch)):
             yield source_id_of(raw), raw
-
-
-def _supersede(target: Connection, plan: Plan, name: str, source_ids: Sequence[str]) -> None:
-    target.execute(
-        "UPDATE migration.quarantine SET state = 'superseded', resolved_at = clock_timestamp()"
-        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
-        (plan.profile, name, [ledger.source_key(one) for one in source_ids]),
-    )
 
 
 def readable(raw: bytes) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from migrator.pipeline.transform import Prepared
 from migrator.records.base import Record
-from migrator.sources.profile import Collection, Note, Reference, Rejected, Rows
+from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.connection import Connection
 
 ORPHAN = "orphan"
@@ -36,6 +36,16 @@ class Resolved(msgspec.Struct):
     rows: Rows
     notes: tuple[Note, ...]
     links: tuple[PendingLink, ...]
+    orphans: tuple[ReferenceKey, ...] = ()
+    """References into other tables that lead nowhere."""
+
+
+class Orphaned(Rejected):
+    """A row cannot be without a reference that leads nowhere: the document is set aside until the row is stored."""
+
+    def __init__(self, reference: Reference, target: UUID) -> None:
+        super().__init__(ORPHAN, reference.column, f"a stored row of {reference.target.table}")
+        self.orphan: ReferenceKey = (reference.target.table, target)
 
 
 class Lookup(Protocol):
@@ -85,6 +95,20 @@ class Resolver:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._stored: dict[str, set[UUID]] = {}
+        self._doomed: dict[str, set[UUID | int]] = {}
+
+    def doom(self, table: str, ids: Iterable[UUID | int]) -> None:
+        """Take rows that are still stored as gone: they are removed as soon as nothing refers to them any more."""
+        self._doomed.setdefault(table, set()).update(ids)
+        self._stored.get(table, set()).difference_update(ids)
+
+    def spare(self, table: str, key: UUID | int) -> None:
+        """Take a doomed row as stored after all."""
+        self._doomed.get(table, set()).discard(key)
+
+    def spare_all(self) -> None:
+        """Take what is stored as stored again."""
+        self._doomed.clear()
 
     def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
         """Look up every reference of these documents that is not known yet."""
@@ -103,10 +127,13 @@ class Resolver:
                     (list(unknown),),
                 )
                 known.update(row[0] for row in found)
+            if table in self._doomed:
+                known -= self._doomed[table]
 
     def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
         rows, notes, links = prepared.rows, prepared.notes, []
+        orphans: tuple[ReferenceKey, ...] = ()
         for reference in collection.references:
             for position, row in enumerate(rows):
                 if type(row) is not reference.record:
@@ -115,14 +142,15 @@ class Resolver:
                 if target is None or target in self._stored.get(reference.target.table, ()):
                     continue
                 if reference.required:
-                    raise Rejected(ORPHAN, reference.column, f"a stored row of {reference.target.table}")
+                    raise Orphaned(reference, target)
                 empty = msgspec.structs.replace(row, **{reference.column: None})
                 rows = (*rows[:position], empty, *rows[position + 1 :])
                 if reference.target is reference.record:
                     links.append(PendingLink(position, reference, target))
                 else:
                     notes = (*notes, Note(ORPHAN, reference.column))
-        return Resolved(rows, notes, tuple(links))
+                    orphans = (*orphans, (reference.target.table, target))
+        return Resolved(rows, notes, tuple(links), orphans)
 
 
 def _references(collection: Collection, prepared: Iterable[Prepared]) -> Iterable[tuple[Reference, Record]]:

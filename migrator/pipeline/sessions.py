@@ -12,7 +12,7 @@ from migrator.config import Settings
 from migrator.errors import MigratorError, UnreachableError
 from migrator.pipeline.references import Resolver
 from migrator.sources import load_profile
-from migrator.store.mongo.client import Source, open_source
+from migrator.store.mongo.client import Source, committed, open_source
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.telemetry import waiting
@@ -33,7 +33,7 @@ class SourceSessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.profile = load_profile(settings.source.profile)
-        self.source: Source = open_source(settings)
+        self.source: Source = committed(open_source(settings))
 
     def name_of(self, collection: str) -> str:
         """Return what the source calls a collection of the profile."""

@@ -15,7 +15,7 @@ _STRINGS = (0x02, 0x0D, 0x0E)
 _DOCUMENTS = (0x03, 0x04, 0x0F)
 _BINARY = 0x05
 _DB_POINTER_TAIL = 12
-_UNREADABLE_SUBTYPE = 0x80
+UNREADABLE_SUBTYPE = 0x80
 """User-defined binary: what stands for an ``_id`` whose bytes cannot be read as a value."""
 
 
@@ -32,7 +32,7 @@ def raw_id(raw: bytes) -> Any:  # noqa: ANN401 - any BSON value
     try:
         return document.decode((len(element) + _HEADER).to_bytes(4, "little") + element + b"\0")["_id"]
     except (document.Undecodable, InvalidBSON, KeyError):
-        return Binary(element, _UNREADABLE_SUBTYPE)
+        return Binary(element, UNREADABLE_SUBTYPE)
 
 
 def _first_element(raw: bytes) -> bytes:

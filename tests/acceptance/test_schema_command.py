@@ -43,7 +43,7 @@ def test_upgrade_says_what_it_applied_and_that_nothing_was_compared(call: Call, 
 def test_current_says_what_an_upgrade_would_apply(call: Call, scheduler_dsn: str) -> None:
     call(scheduler_dsn, "downgrade", "0004")
     status, out, _ = call(scheduler_dsn, "current")
-    assert (status, out.splitlines()[:2]) == (0, ["scheduler: 0004, to apply: 0005, 0006", "migration: 0007 (newest)"])
+    assert (status, out.splitlines()[:2]) == (0, ["scheduler: 0004, to apply: 0005, 0006", "migration: 0008 (newest)"])
     call(scheduler_dsn, "downgrade")
     _, out, _ = call(scheduler_dsn, "current")
     assert out.startswith("scheduler: nothing applied, to apply: 0001, 0002")
@@ -93,8 +93,8 @@ def test_check_of_a_database_without_schema_names_what_to_call(call: Call, postg
     [
         (("upgrade",), {"applied": []}),
         (("downgrade", "0006"), {"undone": []}),
-        (("current",), {"schemas": [("scheduler", "0006"), ("migration", "0007")]}),
-        (("check",), {"differences": [], "schemas": [("scheduler", "0006"), ("migration", "0007")]}),
+        (("current",), {"schemas": [("scheduler", "0006"), ("migration", "0008")]}),
+        (("check",), {"differences": [], "schemas": [("scheduler", "0006"), ("migration", "0008")]}),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

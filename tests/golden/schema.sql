@@ -207,6 +207,28 @@ COMMENT ON COLUMN migration.notes.path IS 'field path; empty: the whole document
 
 COMMENT ON COLUMN migration.notes.documents IS 'how many';
 
+CREATE TABLE migration.orphans (
+    collection text NOT NULL,
+    source_key bytea NOT NULL,
+    source_id text NOT NULL,
+    target_table text NOT NULL,
+    target_id uuid NOT NULL
+);
+
+ALTER TABLE migration.orphans OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.orphans IS 'References to nothing, so that a document is read again when the row it refers to is stored.';
+
+COMMENT ON COLUMN migration.orphans.collection IS 'MongoDB collection of the document that refers';
+
+COMMENT ON COLUMN migration.orphans.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
+
+COMMENT ON COLUMN migration.orphans.source_id IS 'the document''s _id as text';
+
+COMMENT ON COLUMN migration.orphans.target_table IS 'table referred to';
+
+COMMENT ON COLUMN migration.orphans.target_id IS 'row referred to, which was not stored';
+
 CREATE TABLE migration.pending_links (
     collection text NOT NULL,
     record_table text NOT NULL,
@@ -357,6 +379,55 @@ CREATE TABLE migration.schema_revision (
 
 ALTER TABLE migration.schema_revision OWNER TO scheduler_migration;
 
+CREATE TABLE migration.tail (
+    profile text NOT NULL,
+    source_identity text NOT NULL,
+    "position" bytea NOT NULL,
+    position_at timestamp with time zone NOT NULL,
+    last_event_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    events bigint DEFAULT 0 NOT NULL,
+    documents bigint DEFAULT 0 NOT NULL,
+    written bigint DEFAULT 0 NOT NULL,
+    removed bigint DEFAULT 0 NOT NULL,
+    rate double precision DEFAULT 0 NOT NULL,
+    derived_owed boolean DEFAULT false NOT NULL,
+    alarm text,
+    alarm_at timestamp with time zone
+);
+
+ALTER TABLE migration.tail OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.tail IS 'Where the tail stands. Its position commits in the transaction of the rows: the resume guarantee.';
+
+COMMENT ON COLUMN migration.tail.profile IS 'source profile';
+
+COMMENT ON COLUMN migration.tail.source_identity IS 'which server and database';
+
+COMMENT ON COLUMN migration.tail."position" IS 'how the change stream is opened again, as BSON';
+
+COMMENT ON COLUMN migration.tail.position_at IS 'cluster time up to which everything was seen';
+
+COMMENT ON COLUMN migration.tail.last_event_at IS 'cluster time of the last event';
+
+COMMENT ON COLUMN migration.tail.updated_at IS 'when this row was written';
+
+COMMENT ON COLUMN migration.tail.events IS 'events seen';
+
+COMMENT ON COLUMN migration.tail.documents IS 'documents read again and brought up to date';
+
+COMMENT ON COLUMN migration.tail.written IS 'rows inserted or changed';
+
+COMMENT ON COLUMN migration.tail.removed IS 'rows removed';
+
+COMMENT ON COLUMN migration.tail.rate IS 'events per second, lately';
+
+COMMENT ON COLUMN migration.tail.derived_owed IS 'rows that many documents make together are to be made again';
+
+COMMENT ON COLUMN migration.tail.alarm IS 'what is wrong, until a comparison with repair has settled it';
+
+COMMENT ON COLUMN migration.tail.alarm_at IS 'since when';
+
 CREATE TABLE migration.tool_runs (
     id uuid NOT NULL,
     command text NOT NULL,
@@ -387,6 +458,22 @@ COMMENT ON COLUMN migration.tool_runs.tool_version IS 'version';
 COMMENT ON COLUMN migration.tool_runs.host IS 'where it ran';
 
 COMMENT ON COLUMN migration.tool_runs.settings IS 'settings, without secrets';
+
+CREATE TABLE migration.touched (
+    collection text NOT NULL,
+    source_key bytea NOT NULL,
+    source_id text NOT NULL
+);
+
+ALTER TABLE migration.touched OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.touched IS 'Documents to read again: touched while a copy was unfinished, or named by a repair.';
+
+COMMENT ON COLUMN migration.touched.collection IS 'MongoDB collection';
+
+COMMENT ON COLUMN migration.touched.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
+
+COMMENT ON COLUMN migration.touched.source_id IS 'the document''s _id as text';
 
 CREATE TABLE scheduler.audit (
     id uuid NOT NULL,
@@ -1270,6 +1357,9 @@ ALTER TABLE ONLY migration.deferred_ddl
 ALTER TABLE ONLY migration.notes
     ADD CONSTRAINT pk_notes PRIMARY KEY (plan_id, collection, ordinal, class, kind, path);
 
+ALTER TABLE ONLY migration.orphans
+    ADD CONSTRAINT pk_orphans PRIMARY KEY (collection, source_key, target_table, target_id);
+
 ALTER TABLE ONLY migration.pending_links
     ADD CONSTRAINT pk_pending_links PRIMARY KEY (record_table, row_id, column_name);
 
@@ -1285,8 +1375,14 @@ ALTER TABLE ONLY migration.schema_history
 ALTER TABLE ONLY migration.schema_revision
     ADD CONSTRAINT pk_schema_revision PRIMARY KEY (version_num);
 
+ALTER TABLE ONLY migration.tail
+    ADD CONSTRAINT pk_tail PRIMARY KEY (profile);
+
 ALTER TABLE ONLY migration.tool_runs
     ADD CONSTRAINT pk_tool_runs PRIMARY KEY (id);
+
+ALTER TABLE ONLY migration.touched
+    ADD CONSTRAINT pk_touched PRIMARY KEY (collection, source_key);
 
 ALTER TABLE ONLY scheduler.audit
     ADD CONSTRAINT pk_audit PRIMARY KEY (id);
@@ -1338,6 +1434,8 @@ ALTER TABLE ONLY scheduler.handlers
 
 ALTER TABLE ONLY scheduler.locks
     ADD CONSTRAINT uq_locks_key UNIQUE (key);
+
+CREATE INDEX ix_orphans_target ON migration.orphans USING btree (target_table, target_id);
 
 CREATE UNIQUE INDEX uq_quarantine_document ON migration.quarantine USING btree (profile, collection, source_key);
 

@@ -20,12 +20,12 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.tables import SCHEDULER
 from tests.schema_rows import LEAST, connect, count, insert
 
-EVERYTHING = ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
+EVERYTHING = ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"]
 LATER = '''"""Add a note."""
 
 from alembic import op
 
-revision = "0008"
+revision = "0099"
 down_revision = "0006"
 branch_labels = None
 depends_on = None
@@ -78,7 +78,7 @@ def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postg
             assert recorded == {one.id: (one.file, one.sha256) for one in revisions.revisions(branch)}
     assert [(place.branch, place.revision) for place in migrate.current(any_postgres_dsn)] == [
         ("scheduler", "0006"),
-        ("migration", "0007"),
+        ("migration", "0008"),
     ]
 
 
@@ -258,7 +258,7 @@ def test_a_revision_of_a_newer_tool_is_refused(scheduler_dsn: str, copied_revisi
 
 
 def test_a_later_revision_is_applied_to_a_schema_with_rows(scheduler_dsn: str, copied_revisions: Path) -> None:
-    (copied_revisions / "versions" / "0008_add_note.py").write_text(LATER)
+    (copied_revisions / "versions" / "0099_add_note.py").write_text(LATER)
     with connect(scheduler_dsn) as connection:
         run = insert(connection, "runs")
         assert [change.title for change in migrate.upgrade(scheduler_dsn)] == ["Add a note"]
@@ -376,4 +376,4 @@ def test_the_revisions_are_found_in_an_installed_package(scheduler_dsn: str, tmp
         text=True,
         check=True,
     )
-    assert found.stdout.splitlines()[:2] == ["scheduler: 0006 (newest)", "migration: 0007 (newest)"]
+    assert found.stdout.splitlines()[:2] == ["scheduler: 0006 (newest)", "migration: 0008 (newest)"]

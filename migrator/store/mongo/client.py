@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 import pymongo
+from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.errors import (
     ConfigurationError as MongoConfigurationError,
@@ -18,6 +19,7 @@ from pymongo.errors import (
     PyMongoError,
     ServerSelectionTimeoutError,
 )
+from pymongo.read_concern import ReadConcern
 
 from migrator.config import Settings, mongo_uri
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError
@@ -84,6 +86,29 @@ def _failure(what: str, error: OperationFailure) -> UnreachableError:
             f"{what} denies a right: {first_line(error)}; the copy needs the role read on the database"
         )
     return UnreachableError(f"{what} answered with error {error.code}: {first_line(error)}")
+
+
+def committed(source: Source) -> Source:
+    """Return the source with reads of what a majority has: what an election undoes was never read, nor streamed."""
+    with speaking_of("the source"):
+        hello = source.client.admin.command("hello")
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        return source  # a plain server refuses to speak of majorities
+    return source.with_options(read_concern=ReadConcern("majority"))
+
+
+def committed_time(source: Source) -> Timestamp:
+    """Return the cluster time up to which a majority has everything: a change stream from there misses nothing.
+
+    The time of the last write would not do: it may be ahead of a write that is not committed yet.
+    """
+    with speaking_of("the source"):
+        hello = source.client.admin.command("hello")
+    if "lastWrite" in hello:
+        time: Timestamp = hello["lastWrite"]["majorityOpTime"]["ts"]
+    else:  # a router, which speaks of what it has seen of its shards
+        time = hello["operationTime"]
+    return time
 
 
 def require_replica_set(source: Source) -> str:

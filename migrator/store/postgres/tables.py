@@ -11,6 +11,7 @@ from migrator.store.postgres import (
     tables_operations,
     tables_runs,
     tables_schedules,
+    tables_tail,
 )
 
 SCHEDULER = MetaData(schema="scheduler")
@@ -25,3 +26,4 @@ tables_jobs.declare_policy(SCHEDULER)
 tables_operations.declare(SCHEDULER)
 tables_jobs.declare_graph(SCHEDULER)
 tables_ledger.declare(MIGRATION)
+tables_tail.declare(MIGRATION)

@@ -1,0 +1,31 @@
+"""``migrator tail``."""
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.exit_status import mask
+
+
+@click.command()
+@click.option("--until-caught-up", is_flag=True, help="End when everything the source has committed by now is seen.")
+@click.option(
+    "--metrics-file", type=click.Path(), metavar="F", help="Write figures as Prometheus text, again and again."
+)
+@common
+def command(config: str | None, metrics_file: str | None, *, until_caught_up: bool, as_json: bool) -> None:
+    """Follow the source after the copy: bring rows up to date as documents change; Ctrl-C ends it at a commit."""
+    from pathlib import Path  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    from migrator.cli.render import tail_lines  # noqa: PLC0415 - as above
+    from migrator.cli.tailing import follow  # noqa: PLC0415 - as above
+
+    done = follow(
+        settings_of(config),
+        until="caught-up" if until_caught_up else None,
+        metrics_file=None if metrics_file is None else Path(metrics_file),
+    )
+    if as_json:
+        print_json(done)
+    else:
+        click.echo("\n".join(tail_lines(done)))
+    finish(mask(unverified=not done.applied or (until_caught_up and not done.reached), quarantine=done.quarantined))

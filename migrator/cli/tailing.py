@@ -1,0 +1,37 @@
+"""What ``migrator tail`` does beside following: ending at a commit, and repairing after an alarm."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from migrator.config import Settings
+from migrator.pipeline.tail.follow import Followed, Tail, Until
+from migrator.telemetry import say
+
+
+def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed:
+    """Follow; raise what ``Tail.run`` raises."""
+    with _stopping() as stop, Tail(settings, metrics_file=metrics_file) as tail:
+        return tail.run(until, stop)
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """Yield what Ctrl-C and SIGTERM set, so that the running transaction is finished; a second one interrupts it."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        if stop.is_set():
+            raise KeyboardInterrupt
+        say("tail: ending at the next commit")
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,85 @@
+"""References that lead nowhere, on record: the document is read again when the row it refers to is stored.
+
+An entry that is out of date costs a document read in vain, and nothing else; only the tail takes entries away.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+from uuid import UUID
+
+from psycopg import sql
+
+from migrator.pipeline import ledger
+from migrator.pipeline.decoding import Outcome, source_id_of
+from migrator.pipeline.references import Orphaned
+from migrator.sources.profile import ReferenceKey
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.rows import table_name
+
+Orphan: TypeAlias = tuple[str, str, UUID]
+"""Source id of the document that refers, table and row referred to."""
+
+
+def of(raw: bytes, references: Iterable[ReferenceKey]) -> Iterator[Orphan]:
+    """Yield the entries of one document."""
+    source_id = source_id_of(raw)
+    for table, target in references:
+        yield source_id, table, target
+
+
+def of_outcome(outcome: Outcome, *, own: bool = False) -> Iterator[Orphan]:
+    """Yield the entries of a document as it came out; ``own``: also references into its own table, for good."""
+    if isinstance(outcome.rejected, Orphaned):
+        yield from of(outcome.raw, (outcome.rejected.orphan,))
+    elif outcome.loadable is not None:
+        loadable = outcome.loadable
+        if loadable.orphans:
+            yield from of(outcome.raw, loadable.orphans)
+        if own and loadable.links:
+            yield from of(outcome.raw, ((link[3], link[4]) for link in loadable.links))
+
+
+def store(target: Connection, collection: str, orphans: Sequence[Orphan]) -> None:
+    """Record references that lead nowhere; those on record already stay."""
+    if not orphans:
+        return
+    ids, tables, targets = zip(*orphans, strict=True)
+    target.execute(
+        "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
+        " SELECT %s, * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::uuid[]) ON CONFLICT DO NOTHING",
+        (collection, [ledger.source_key(one) for one in ids], list(ids), list(tables), list(targets)),
+    )
+
+
+def keep_links(target: Connection) -> None:
+    """Record the references into their own table that a closing pass could not fill."""
+    for (table,) in target.execute("SELECT DISTINCT record_table FROM migration.pending_links ORDER BY 1").fetchall():
+        target.execute(
+            sql.SQL(
+                "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
+                " SELECT link.collection, sha256(convert_to(stored.source_id, 'UTF8')), stored.source_id,"
+                " link.target_table, link.target_id FROM migration.pending_links AS link"
+                " JOIN {} AS stored ON stored.id = link.row_id"
+                " WHERE link.record_table = %s AND stored.source_id IS NOT NULL ON CONFLICT DO NOTHING"
+            ).format(table_name(table)),
+            (table,),
+        )
+
+
+def forget(target: Connection, collection: str, source_ids: Iterable[str]) -> None:
+    """Take away the entries of documents that are looked at anew."""
+    target.execute(
+        "DELETE FROM migration.orphans WHERE collection = %s AND source_key = ANY(%s)",
+        (collection, [ledger.source_key(one) for one in source_ids]),
+    )
+
+
+def waiting_for(target: Connection, table: str, ids: Iterable[UUID | int]) -> dict[str, set[str]]:
+    """Return, by collection, the documents whose references lead to rows that are stored now."""
+    found: dict[str, set[str]] = {}
+    for collection, source_id in target.execute(
+        "SELECT DISTINCT collection, source_id FROM migration.orphans WHERE target_table = %s AND target_id = ANY(%s)",
+        (table, list(ids)),
+    ):
+        found.setdefault(collection, set()).add(source_id)
+    return found

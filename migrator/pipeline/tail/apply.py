@@ -1,0 +1,207 @@
+"""Making the target show documents as they are now: rows, quarantine, and whoever refers to them.
+
+For each document that was touched: it is read; rows that it makes are merged, rows that it does not make any more are
+doomed. Rows appear and disappear under the feet of other documents, so this goes on until nothing changes: a document
+is looked at again when its reference leads to a row that has appeared, and when it refers to a doomed row. At the end
+the doomed rows are removed, those that refer before those referred to.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+from psycopg import sql
+
+from migrator.pipeline import ledger, orphans
+from migrator.pipeline import plan as plans
+from migrator.pipeline.closing import settle_duplicates
+from migrator.pipeline.decoding import Outcome, aside, lost, outcomes, source_id_of
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
+from migrator.pipeline.model import Plan
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail.lookups import Key, Lookups, references
+from migrator.pipeline.tail.reading import Reader
+from migrator.records.base import Record
+from migrator.sources.profile import Collection
+from migrator.store.postgres.rows import table_name
+
+Named = dict[str, set[str]]
+"""Collection → source ids."""
+
+
+class Applied(msgspec.Struct):
+    """What was done."""
+
+    documents: int = 0
+    """Read again, or found to be gone."""
+    written: int = 0
+    removed: int = 0
+
+
+class _Visit(msgspec.Struct):
+    """Some documents of a collection, while they are looked at."""
+
+    collection: Collection
+    stored: dict[type[Record], dict[Key, str]]
+    """Rows that they have and, so far, do not make."""
+    gone: dict[str, None]
+    """Documents that, so far, are not there."""
+    loaded: list[str] = msgspec.field(default_factory=list)
+    appeared: dict[type[Record], dict[Key, str]] = msgspec.field(default_factory=dict)
+    """Rows that were not there before."""
+    written: int = 0
+
+
+class Applier:
+    """Applies touched documents, within transactions of its caller; to be thrown away when one of them fails."""
+
+    def __init__(self, sessions: Sessions, plan: Plan) -> None:
+        self.reader = Reader(sessions)
+        self.lookups = Lookups(sessions)
+        self._sessions = sessions
+        self._target = sessions.target
+        self._plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
+        self._context = plans.plan_context(plan)
+        self._collections = sessions.profile.collections
+        self._referred = {one.target for one in references(sessions.profile)}
+        self._tables = list(dict.fromkeys(record for one in self._collections for record in one.tables))
+        self._doomed: dict[type[Record], dict[Key, str]] = {}
+        self._done = Applied()
+
+    def apply(self, touched: Mapping[str, Iterable[str]]) -> Applied:
+        """Bring the rows of these documents up to date, as a majority has them now."""
+        self._done = Applied()
+        self._sessions.forget()  # ids that others have removed meanwhile would be taken as stored
+        before = self._contested()
+        changed = self._settle({name: set(ids) for name, ids in touched.items()})
+        self._settle_contested(before, changed)
+        return self._done
+
+    def _settle(self, pending: Named) -> set[str]:
+        """Work until nothing is left to be looked at again; return the collections of which rows were changed."""
+        changed: set[str] = set()
+        while pending:
+            again: Named = {}
+            for collection in self._collections:
+                if ids := pending.get(collection.name):
+                    visit = self._bring(collection, sorted(ids), again)
+                    if visit.written or any(visit.stored.values()):
+                        changed.add(collection.name)
+            self._disturb(again)
+            pending = again
+        self._remove()
+        return changed
+
+    def _bring(self, collection: Collection, ids: Sequence[str], again: Named) -> _Visit:
+        """Merge the rows of some documents, and doom what they do not make any more."""
+        name, profile = collection.name, self._plan.profile
+        self._done.documents += len(ids)
+        visit = _Visit(
+            collection,
+            {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
+            dict.fromkeys(ids),
+        )
+        if self._any("orphans", name):
+            orphans.forget(self._target, name, ids)
+        for batch in self.reader.documents(name, ids):
+            found = [
+                one for piece in outcomes(collection, self._context, self._sessions.resolver, batch) for one in piece
+            ]
+            self._merge(visit, found)
+        if self._any("quarantine", name):
+            ledger.release(self._target, profile, name, visit.loaded)
+            ledger.supersede(self._target, profile, name, visit.gone)
+        for record, appeared in visit.appeared.items():
+            self.lookups.remember(collection, record, appeared.items())
+            if record in self._referred:
+                for other, waiting in orphans.waiting_for(self._target, record.table, appeared).items():
+                    again.setdefault(other, set()).update(waiting)
+        for record, rows in visit.stored.items():
+            if rows:
+                self._doomed.setdefault(record, {}).update(rows)
+                self._sessions.resolver.doom(record.table, rows)
+        self._done.written += visit.written
+        return visit
+
+    def _merge(self, visit: _Visit, found: Sequence[Outcome]) -> None:
+        """Merge what one batch of documents makes."""
+        name = visit.collection.name
+        loadables = [one.loadable for one in found if one.loadable is not None]
+        written, losers = merge_rows(self._target, loadables)
+        visit.written += written.total()
+        still = [aside(one.raw, one.rejected) for one in found if one.rejected is not None]
+        still += map(lost, losers)
+        ledger.set_aside(self._target, self._plan, name, still)
+        orphans.store(self._target, name, [one for out in found for one in orphans.of_outcome(out, own=True)])
+        for one in still:
+            visit.gone.pop(one.source_id, None)
+        out = {id(loser.document) for loser in losers}
+        for loadable in loadables:
+            if id(loadable) not in out:
+                self._keep(visit, loadable)
+
+    def _keep(self, visit: _Visit, document: Loadable) -> None:
+        """Take note of a document whose rows are stored."""
+        source_id = source_id_of(document.raw)
+        visit.loaded.append(source_id)
+        visit.gone.pop(source_id, None)
+        for row in document.rows:
+            record, key = type(row.record), row.record.id  # type: ignore[attr-defined] # every loaded record has an id
+            was_stored = visit.stored[record].pop(key, None) is not None
+            if self._doomed.get(record, {}).pop(key, None) is not None:
+                self._sessions.resolver.spare(record.table, key)
+                was_stored = False
+            if not was_stored:
+                visit.appeared.setdefault(record, {})[key] = source_id
+
+    def _disturb(self, again: Named) -> None:
+        """Name the documents that refer to doomed rows, and will not be gone with them."""
+        for collection in self._collections:
+            for reference in collection.references:
+                if doomed := self._doomed.get(reference.target):
+                    own = self._doomed.get(reference.record, {})
+                    for key, source_id in self.lookups.referring(collection, reference, list(doomed)).items():
+                        if key not in own:
+                            again.setdefault(collection.name, set()).add(source_id)
+
+    def _remove(self) -> None:
+        """Remove the doomed rows."""
+        for record in reversed(self._tables):
+            if doomed := self._doomed.pop(record, None):
+                self._target.execute(
+                    sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(table_name(record.table)), (list(doomed),)
+                )
+                self.lookups.forget(record, list(doomed))
+                self._done.removed += len(doomed)
+        self._sessions.resolver.spare_all()
+
+    def _settle_contested(self, before: Named, changed: set[str]) -> None:
+        """Let documents that lost a key try again where rows were changed, then give each key to its first claimant."""
+        waiting = {name: ids for name, ids in self._contested().items() if name in changed}
+        new = any(ids - before.get(name, set()) for name, ids in waiting.items())
+        while waiting:
+            self._settle({name: set(ids) for name, ids in waiting.items()})
+            left = {name: ids for name, ids in self._contested().items() if name in changed}
+            if left == waiting:
+                break
+            waiting = left
+        if new and waiting:
+            settle_duplicates(self._sessions, self._plan, self._context)
+
+    def _contested(self) -> Named:
+        """Return the documents that are set aside because another one holds their key."""
+        found: Named = {}
+        for name, source_id in self._target.execute(
+            "SELECT collection, source_id FROM migration.quarantine"
+            " WHERE profile = %s AND state = 'open' AND reason = ANY(%s)",
+            (self._plan.profile, [DUPLICATE_ID, DUPLICATE_KEY]),
+        ):
+            found.setdefault(name, set()).add(source_id)
+        return found
+
+    def _any(self, table: str, collection: str) -> bool:
+        """Tell whether a table of the ledger has entries of a collection: most have none, and are not asked further."""
+        found = self._target.execute(
+            sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE collection = %s)").format(sql.Identifier("migration", table)),
+            (collection,),
+        ).fetchone()
+        return found == (True,)

@@ -1,0 +1,51 @@
+"""The tail's figures as Prometheus text."""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What there is to measure; totals since the tail's first call."""
+
+    events: int
+    documents: int
+    written: int
+    removed: int
+    lag_s: float
+    delay_ms: float | None
+    rate: float
+    owed: int
+    position_s: int
+    alarm: bool
+
+
+def text(figures: Figures) -> str:
+    """Return the figures in Prometheus' text format."""
+    lines = []
+    for name, kind, words, value in (
+        ("events_total", "counter", "events seen", figures.events),
+        ("documents_total", "counter", "documents brought up to date", figures.documents),
+        ("rows_written_total", "counter", "rows inserted or changed", figures.written),
+        ("rows_removed_total", "counter", "rows removed", figures.removed),
+        ("events_per_second", "gauge", "events seen per second, lately", figures.rate),
+        ("lag_seconds", "gauge", "the position behind the source, by the source's clock", figures.lag_s),
+        ("delay_seconds", "gauge", "from the last event to its commit", (figures.delay_ms or 0.0) / 1000),
+        ("documents_owed", "gauge", "documents still to be read again", figures.owed),
+        ("position_timestamp_seconds", "gauge", "cluster time of the position", figures.position_s),
+        ("alarm", "gauge", "1 when the position cannot be trusted", int(figures.alarm)),
+    ):
+        lines += [
+            f"# HELP migrator_tail_{name} {words}",
+            f"# TYPE migrator_tail_{name} {kind}",
+            f"migrator_tail_{name} {value}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write_metrics(path: Path, figures: Figures) -> None:
+    """Write the figures in one piece: a reader sees the file of before or that of now."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text(figures), encoding="utf-8")
+    beside.replace(path)

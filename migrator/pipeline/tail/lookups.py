@@ -1,0 +1,210 @@
+"""From a document to the rows that it has now, and from a row to the documents that refer to it.
+
+The target keeps no index for either: the application never asks. So the tail makes them when it begins, under names of
+their own (``tail_<table>_<column>``), and they are dropped when the move is finished. A table that does not say which
+document a row came from is read once, and a temporary table remembers.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from psycopg import sql
+
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.transform import rebuild
+from migrator.records.base import Record
+from migrator.sources.profile import Collection, Profile, Reference
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.rows import columns, table_name
+from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
+from migrator.values.identity import source_id
+from migrator.values.rowbytes import HEADER, TRAILER, codec
+
+Key: TypeAlias = UUID | int
+
+
+def ensure_indexes(target: Connection, profile: Profile) -> None:
+    """Make the indexes that are missing."""
+    sourced = {record for one in profile.collections for record in one.tables if says_its_source(record)}
+    wanted = [(record.table, "source_id", "hash") for record in sourced]
+    wanted += [(one.record.table, one.column, "btree") for one in references(profile)]
+    for table, column, method in sorted(set(wanted)):
+        if method == "btree" and _has_index(target, table, column):
+            continue
+        target.execute(
+            sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING {} ({})").format(
+                sql.Identifier(f"{LOOKUP_PREFIX}{table}_{column}"),
+                table_name(table),
+                sql.SQL(method),
+                sql.Identifier(column),
+            )
+        )
+
+
+def drop_indexes(target: Connection) -> int:
+    """Drop what ``ensure_indexes`` has made; return how many."""
+    found = target.execute(
+        "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
+        (LOOKUP_PREFIX,),
+    ).fetchall()
+    for (name,) in found:
+        target.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier("scheduler", name)))
+    return len(found)
+
+
+def _has_index(target: Connection, table: str, column: str) -> bool:
+    """Tell whether some index begins with a column and holds every row in which it is not null."""
+    row = target.execute(
+        "SELECT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]"
+        " WHERE indrelid = %s::regclass AND attname = %s AND indisvalid AND (indpred IS NULL"
+        " OR pg_get_expr(indpred, indrelid) = '(' || attname || ' IS NOT NULL)'))",
+        (f"scheduler.{table}", column),
+    ).fetchone()
+    return row == (True,)
+
+
+def references(profile: Profile) -> Iterator[Reference]:
+    """Yield every reference of a profile."""
+    for collection in profile.collections:
+        yield from collection.references
+
+
+def says_its_source(record: type[Record]) -> bool:
+    """Tell whether a table says which document a row came from."""
+    return "source" in record.__struct_fields__
+
+
+class Lookups:
+    """Finds rows by document, and documents by row, in one session with the target."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._read: set[str] = set()
+        """Collections whose rows do not say their source, and have been read."""
+
+    def rows_of(self, collection: Collection, record: type[Record], source_ids: Sequence[str]) -> dict[Key, str]:
+        """Return the stored rows of these documents in one table, with the source id of each."""
+        if says_its_source(record):
+            found = self._sessions.target.execute(
+                sql.SQL(
+                    "SELECT stored.id, stored.source_id FROM unnest(%s::text[]) AS wanted (source_id)"
+                    " JOIN {} AS stored ON stored.source_id = wanted.source_id WHERE stored.source = %s"
+                ).format(table_name(record.table)),
+                (list(source_ids), self._sessions.profile.source_of(collection.name)),
+            )
+        else:
+            found = self._sessions.target.execute(
+                sql.SQL("SELECT id, source_id FROM {} WHERE source_id = ANY(%s)").format(
+                    self._remembered(collection, record)
+                ),
+                (list(source_ids),),
+            )
+        return dict(found.fetchall())
+
+    def all_of(self, collection: Collection) -> Iterator[str]:
+        """Yield the source ids of every document of a collection that has rows."""
+        record = collection.tables[0]
+        if says_its_source(record):
+            found = self._sessions.target.execute(
+                sql.SQL("SELECT source_id FROM {} WHERE source = %s").format(table_name(record.table)),
+                (self._sessions.profile.source_of(collection.name),),
+            )
+        else:
+            found = self._sessions.target.execute(
+                sql.SQL("SELECT source_id FROM {}").format(self._remembered(collection, record))
+            )
+        for (one,) in found.fetchall():
+            yield one
+
+    def by_row(self, collection: Collection, record: type[Record], keys: Sequence[Key]) -> dict[Key, str]:
+        """Return the documents that these rows came from, by row; for a table that does not say it."""
+        found = self._sessions.target.execute(
+            sql.SQL("SELECT id, source_id FROM {} WHERE id = ANY(%s)").format(self._remembered(collection, record)),
+            (list(keys),),
+        )
+        return dict(found.fetchall())
+
+    def referring(self, collection: Collection, reference: Reference, targets: Sequence[Key]) -> dict[Key, str]:
+        """Return the rows that refer to any of these rows, with the source ids of their documents."""
+        record, table = reference.record, table_name(reference.record.table)
+        column = sql.Identifier(reference.column)
+        if says_its_source(record):
+            found = self._sessions.target.execute(
+                sql.SQL("SELECT id, source_id FROM {} WHERE {} = ANY(%s) AND source = %s").format(table, column),
+                (list(targets), self._sessions.profile.source_of(collection.name)),
+            )
+        else:
+            found = self._sessions.target.execute(
+                sql.SQL("SELECT id, own.source_id FROM {} JOIN {} AS own USING (id) WHERE {} = ANY(%s)").format(
+                    table, self._remembered(collection, record), column
+                ),
+                (list(targets),),
+            )
+        return dict(found.fetchall())
+
+    def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[Key, str]]) -> None:
+        """Take note of rows that were stored, in a table that does not say where they came from."""
+        if says_its_source(record):
+            return
+        place = self._remembered(collection, record)
+        with self._sessions.target.cursor() as cursor:
+            cursor.executemany(
+                sql.SQL(
+                    "INSERT INTO {} VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET source_id = EXCLUDED.source_id"
+                ).format(place),
+                list(rows),
+            )
+
+    def forget(self, record: type[Record], keys: Sequence[Key]) -> None:
+        """Take note of rows that were removed, as above."""
+        if record.table in self._read:
+            self._sessions.target.execute(
+                sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(_origin_table(record)), (list(keys),)
+            )
+
+    def _remembered(self, collection: Collection, record: type[Record]) -> sql.Identifier:
+        """Return the temporary table that knows the documents of a table's rows; make and fill it the first time."""
+        name, place = f"tail_origin_{record.table}", _origin_table(record)
+        if record.table not in self._read:
+            target = self._sessions.target
+            kind = sql.SQL(codec(record).types["id"])
+            target.execute(
+                sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (id {} PRIMARY KEY, source_id text NOT NULL)").format(
+                    sql.Identifier(name), kind
+                )
+            )
+            target.execute(sql.SQL("TRUNCATE {}").format(place))
+            found = list(_origins(target, collection, record))
+            with (
+                target.cursor() as cursor,
+                cursor.copy(sql.SQL("COPY {} FROM STDIN").format(place)) as copy,
+            ):
+                for row in found:
+                    copy.write_row(row)
+            target.execute(
+                sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} USING hash (source_id)").format(
+                    sql.Identifier(f"{name}_source_id"), place
+                )
+            )
+            self._read.add(record.table)
+        return place
+
+
+def _origin_table(record: type[Record]) -> sql.Identifier:
+    return sql.Identifier("pg_temp", f"tail_origin_{record.table}")
+
+
+def _origins(target: Connection, collection: Collection, record: Any) -> Iterator[tuple[Key, str]]:  # noqa: ANN401 - a type of record
+    """Yield the rows of a table with the documents that they encode to."""
+    kind = codec(record)
+    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)").format(
+        columns(kind), table_name(record.table)
+    )
+    with target.cursor() as cursor, cursor.copy(statement) as copy:
+        head = len(HEADER)
+        while data := copy.read():
+            row, head = bytes(data)[head:], 0
+            if row and row != TRAILER:
+                made = record(**kind.read(row))
+                yield made.id, source_id(rebuild(collection, (made,))["_id"])

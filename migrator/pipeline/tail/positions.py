@@ -1,0 +1,175 @@
+"""Where the tail stands: the position in the change stream, and its row in the ledger."""
+
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import bson
+import msgspec
+from bson.timestamp import Timestamp
+
+from migrator.errors import RefusedError
+from migrator.store.postgres.connection import Connection
+
+Start: TypeAlias = Literal["start_at_operation_time", "resume_after", "start_after"]
+"""How the driver opens a change stream at a position; ``start_after`` goes beyond the end of a dropped database."""
+
+TOKEN = "_data"  # noqa: S105 - a field of resume tokens, no password
+TOKEN_HEAD = "82"  # noqa: S105 - as above
+"""A resume token is a sortable key in hexadecimal that begins with the cluster time (MongoDB manual, resume tokens)."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A point in the source's history: everything before it was seen."""
+
+    start: Start
+    value: Any
+    """The cluster time, or the resume token."""
+
+    @property
+    def time(self) -> Timestamp:
+        """The cluster time that the position has reached."""
+        if isinstance(self.value, Timestamp):
+            return self.value
+        data = str(self.value[TOKEN])
+        return Timestamp(int(data[2:10], 16), int(data[10:18], 16))
+
+    def behind(self, other: "Position") -> bool:
+        """Tell whether this position is before another one, as no later one may be."""
+        if isinstance(self.value, Timestamp) or isinstance(other.value, Timestamp):
+            return self.time < other.time
+        return str(self.value[TOKEN]) < str(other.value[TOKEN])
+
+    def encode(self) -> bytes:
+        """Return the stored form."""
+        return bson.encode({self.start: self.value})
+
+
+def decode(stored: bytes) -> Position:
+    """Return a stored position."""
+    ((start, value),) = bson.decode(stored).items()
+    return Position(msgspec.convert(start, Start), value)
+
+
+def after(token: Any, *, ended: bool = False) -> Position:  # noqa: ANN401 - a resume token is the server's own
+    """Return the position behind an event; ``ended`` for the event that ends a stream."""
+    return Position("start_after" if ended else "resume_after", dict(token))
+
+
+def at(time: Timestamp) -> Position:
+    """Return the position of a cluster time."""
+    return Position("start_at_operation_time", time)
+
+
+def as_datetime(time: Timestamp) -> datetime:
+    """Return a cluster time as an instant, to the second."""
+    return datetime.fromtimestamp(time.time, UTC)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """The tail's row in the ledger."""
+
+    position: Position
+    position_at: datetime
+    last_event_at: datetime | None
+    updated_at: datetime
+    events: int
+    documents: int
+    written: int
+    removed: int
+    rate: float
+    derived_owed: bool
+    alarm: str | None
+    alarm_at: datetime | None
+
+
+class Advance(msgspec.Struct, kw_only=True):
+    """What a transaction of the tail did."""
+
+    position: Position
+    last_event: Timestamp | None = None
+    events: int = 0
+    documents: int = 0
+    written: int = 0
+    removed: int = 0
+    rate: float = 0.0
+    derived_owed: bool = False
+
+
+def standing(target: Connection, profile: str) -> Standing | None:
+    """Return where the tail stands; None before its first call."""
+    row = target.execute(
+        "SELECT position, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
+        " derived_owed, alarm, alarm_at FROM migration.tail WHERE profile = %s",
+        (profile,),
+    ).fetchone()
+    if row is None:
+        return None
+    names = ("position_at", "last_event_at", "updated_at", "events", "documents", "written", "removed", "rate")
+    rest = (*names, "derived_owed", "alarm", "alarm_at")
+    return Standing(position=decode(bytes(row[0])), **dict(zip(rest, row[1:], strict=True)))
+
+
+def begin(target: Connection, profile: str, identity: str, position: Position) -> None:
+    """Write down a position to start from; an alarm stays until it is settled."""
+    target.execute(
+        "INSERT INTO migration.tail (profile, source_identity, position, position_at, derived_owed)"
+        " VALUES (%s, %s, %s, %s, true) ON CONFLICT (profile) DO UPDATE SET source_identity = EXCLUDED.source_identity,"
+        " position = EXCLUDED.position, position_at = EXCLUDED.position_at, updated_at = clock_timestamp(),"
+        " derived_owed = true",
+        (profile, identity, position.encode(), as_datetime(position.time)),
+    )
+
+
+def save(target: Connection, profile: str, done: Advance) -> None:
+    """Write down how far the tail is; part of the transaction of the rows."""
+    target.execute(
+        "UPDATE migration.tail SET position = %s, position_at = %s, last_event_at = coalesce(%s, last_event_at),"
+        " updated_at = clock_timestamp(), events = events + %s, documents = documents + %s, written = written + %s,"
+        " removed = removed + %s, rate = %s, derived_owed = %s WHERE profile = %s",
+        (
+            done.position.encode(),
+            as_datetime(done.position.time),
+            None if done.last_event is None else as_datetime(done.last_event),
+            done.events,
+            done.documents,
+            done.written,
+            done.removed,
+            done.rate,
+            done.derived_owed,
+            profile,
+        ),
+    )
+
+
+def raise_alarm(target: Connection, profile: str, what: str) -> None:
+    """Write down that the position cannot be trusted; the first alarm stands until it is settled."""
+    target.execute(
+        "UPDATE migration.tail SET alarm = coalesce(alarm, %s), alarm_at = coalesce(alarm_at, clock_timestamp())"
+        " WHERE profile = %s",
+        (what, profile),
+    )
+
+
+def settle_alarm(target: Connection, profile: str) -> None:
+    """Write down that a comparison with repair has made up for what may have been missed."""
+    target.execute("UPDATE migration.tail SET alarm = NULL, alarm_at = NULL WHERE profile = %s", (profile,))
+
+
+def first(target: Connection, profile: str, identity: str) -> Position | None:
+    """Return the position from which nothing was missed: that of the first copy; None where it was not taken.
+
+    The first copy's, not the newest's: rows of the first may stand for documents that were deleted before the second.
+    Raises ``RefusedError`` when nothing was copied, or from another source.
+    """
+    rows = target.execute(
+        "SELECT source_identity, stream_position FROM migration.plans WHERE profile = %s ORDER BY created_at, id",
+        (profile,),
+    ).fetchall()
+    if not rows:
+        raise RefusedError("nothing was copied into this target yet: call migrator backfill; tail may run beside it")
+    strangers = sorted({name for name, position in rows if position is not None and name != identity})
+    if strangers:
+        raise RefusedError(f"this target was copied from {', '.join(strangers)}, and the source is {identity}")
+    if any(position is None for _, position in rows):
+        return None
+    return at(bson.decode(bytes(rows[0][1]))["operationTime"])

@@ -1,0 +1,77 @@
+"""Whose turn it is to write rows: a copy's while one is unfinished, else the tail's.
+
+That is what keeps a late chunk from undoing a newer event, and a deleted document from coming back. While a copy is
+unfinished the tail only writes down which documents were touched; afterwards it reads them. What it reads then is newer
+than what any chunk has read, and no chunk writes any more.
+"""
+
+from uuid import UUID
+
+import msgspec
+
+from migrator import __version__
+from migrator.errors import RefusedError
+from migrator.pipeline import ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.backfill import ROWS_KEY
+from migrator.pipeline.model import Plan
+from migrator.pipeline.sessions import Sessions
+from migrator.store.postgres.connection import Connection
+
+UNFINISHED = "the copy is unfinished, and changes are written down until it is complete"
+WRITING = "a backfill, a retry or a repair is writing rows"
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """The answer: the plan whose rows may be brought up to date, or why none may be."""
+
+    plan: Plan | None
+    reason: str = ""
+
+
+def turn(target: Connection, known: Plan | None) -> Turn:
+    """Ask for this transaction; ``known`` is the plan of the last answer, which is not read again."""
+    row = target.execute(
+        "SELECT id, state, EXISTS (SELECT FROM migration.plans WHERE state = 'open'), pg_try_advisory_xact_lock(%s)"
+        " FROM migration.plans ORDER BY created_at DESC, id LIMIT 1",
+        (ROWS_KEY,),
+    ).fetchone()
+    newest: tuple[UUID, str, bool, bool] | None = row
+    if newest is None or newest[1] != "complete" or newest[2]:
+        return Turn(None, UNFINISHED)
+    if not newest[3]:
+        return Turn(None, WRITING)
+    if known is not None and known.id == newest[0]:
+        return Turn(known)
+    return Turn(ledger.latest_plan(target))
+
+
+def guard(sessions: Sessions, plan: Plan) -> None:
+    """Raise ``RefusedError`` where documents would not become the rows that the copy has made of them."""
+    scope = plans.plan_scope(plan)
+    if scope.tenants:
+        raise RefusedError("only some tenants were copied, which cannot be followed: copy all of them first")
+    profile = sessions.profile
+    differs = [
+        f"{what}: then {then}, now {now}"
+        for what, then, now in (
+            ("profile", f"{plan.profile}/{plan.profile_version}", f"{profile.name}/{profile.version}"),
+            ("configuration digest", plan.config_digest[:12], plans.config_digest(sessions.settings, scope)[:12]),
+        )
+        if then != now
+    ]
+    if differs:
+        raise RefusedError(
+            f"the copy was made under other conditions ({'; '.join(differs)}; tool {plan.tool_version}, now"
+            f" {__version__}): call migrator backfill, which brings every row up to date"
+        )
+
+
+def followed(sessions: Sessions) -> tuple[str, ...]:
+    """Return the collections whose rows are kept up to date: all, once all were copied; else those that were."""
+    rows = sessions.target.execute("SELECT context FROM migration.plans WHERE state = 'complete'").fetchall()
+    names = [one.name for one in sessions.profile.collections]
+    if any(not context["scope"]["only"] for (context,) in rows):
+        return tuple(names)
+    copied = ledger.copied_collections(sessions.target)
+    return tuple(name for name in names if name in copied)
