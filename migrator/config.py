@@ -82,6 +82,35 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How long a server that goes away during the copy is waited for."""
 
 
+class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[scheduler]``: a process of ``migrator run``. Lengths of time are in milliseconds."""
+
+    enabled: bool = True
+    handlers: str | None = None
+    """Where the handlers are: ``module:name`` of a registry, or of a mapping of names to functions."""
+    queues: list[str] = field(default_factory=list)
+    """Work on runs of these queues only; empty: on all."""
+    poll_ms: Positive = 10_000
+    batch: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 10
+    """Runs that one process works on at the same time."""
+    lease_ms: Positive = 300_000
+    heartbeat_ms: Positive = 10_000
+    dead_after_ms: Positive = 60_000
+    leader_ttl_ms: Positive = 30_000
+    sweep_ms: Positive = 60_000
+    metrics_ms: Positive = 30_000
+    stop_within_ms: Annotated[int, Meta(ge=0)] = 30_000
+    """How long a process that stops waits for its runs before it gives them back."""
+    retention_keep: Annotated[int, Meta(ge=0)] = 100
+    """Newest runs of a schedule that are kept whatever their age."""
+    retention_days: Annotated[int, Meta(ge=0, le=36_500)] = 30
+    """Runs that are younger are kept whatever their number."""
+    retention_every_ms: Annotated[int, Meta(ge=0)] = 86_400_000
+    """How often the leader removes old runs; 0: never."""
+    audit: bool = True
+
+
 class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[report]``: where reports go, and how much they list."""
 
@@ -105,6 +134,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     mongo: MongoSettings = field(default_factory=MongoSettings)
     postgres: PostgresSettings = field(default_factory=PostgresSettings)
     persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     copy: CopySettings = field(default_factory=CopySettings)
     report: ReportSettings = field(default_factory=ReportSettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
@@ -186,7 +216,7 @@ def _overlay(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
 def _typed(section: str, key: str, text: str) -> object:
     """Give an environment text the type of its key: numbers and flags are written as in TOML, all else is text."""
     default = getattr(getattr(Settings(), section), key)
-    if not isinstance(default, (bool, int, dict)):
+    if not isinstance(default, (bool, int, dict, list)):
         return text
     try:
         return tomllib.loads(f"v = {text}")["v"]

@@ -70,12 +70,13 @@ def of(store: SchedulerStore, tenant: str, limits: health.Limits, now: datetime 
         ready_runs=backlog.ready,
         running_runs=backlog.running,
         next_job=following[0] if following else None,
-        instances=tuple(_instance(worker, alive=worker.id in living) for worker in workers),
+        instances=tuple(instance_of(worker, alive=worker.id in living) for worker in workers),
         at=at,
     )
 
 
-def _instance(worker: Worker, *, alive: bool) -> Instance:
+def instance_of(worker: Worker, *, alive: bool) -> Instance:
+    """Return a process as it is shown."""
     return Instance(
         id=worker.id,
         kind=worker.kind,

@@ -1,0 +1,263 @@
+"""A scheduler process: it registers, polls, works, leads if nobody else does, and leaves in good order.
+
+One thread does all of it, turn by turn, and never runs a handler: no tick overlaps another, and a heartbeat waits for
+nothing but the database.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import datetime
+from threading import Event as Bell
+from typing import Final, Literal, TypeAlias
+from uuid import UUID, uuid4
+
+from migrator import __version__
+from migrator.config import SchedulerSettings
+from migrator.errors import MigratorError, RefusedError, StoreError, UnreachableError
+from migrator.records.worker import Worker
+from migrator.scheduler import lifecycle
+from migrator.scheduler.books import Books
+from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.gauges import Snapshot
+from migrator.scheduler.handing import Dispatcher
+from migrator.scheduler.leader import RESOURCE, Leadership
+from migrator.scheduler.lifecycle import EventSink
+from migrator.scheduler.sweeper import Sweeper
+from migrator.scheduler.timing import Beat, timing_of
+from migrator.store.ports import SchedulerStore
+from migrator.store.rules import GLOBAL
+from migrator.telemetry import logger
+
+Until: TypeAlias = Literal["stopped", "idle", "once"]
+"""Work until told to stop; until nothing is due, queued or running; or for one poll and what it claimed."""
+
+
+NOT_ENABLED: Final = "the scheduler is not enabled; set enabled = true in [scheduler]"
+
+
+class DeclaredDeadError(MigratorError):
+    """Another process declared this one dead: what it worked on belongs to others by now."""
+
+
+class SchedulerProcess:
+    """Drives a ``Desk``, a ``Leadership`` and a ``Sweeper``."""
+
+    def __init__(
+        self,
+        store: SchedulerStore,
+        settings: SchedulerSettings,
+        dispatcher: Dispatcher,
+        *,
+        tenants: tuple[str, ...] | None = None,
+        leader_resource: str = RESOURCE,
+        sink: EventSink = lifecycle.ignore,
+        retention: Callable[[], object] | None = None,
+        clock: Callable[[], datetime] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        """``clock``, ``monotonic`` and ``wait`` are for tests; ``retention`` is called by the leader now and then.
+
+        Raises ``ConfigurationError`` for settings that contradict each other.
+        """
+        self.worker_id: UUID = uuid4()
+        """One per start: two processes are never taken for one."""
+        self._store, self._settings, self._dispatcher = store, settings, dispatcher
+        self._retention, self._clock, self._monotonic = retention, clock, monotonic
+        self._timing = timing = timing_of(settings)
+        self._bell = Bell()
+        self._wait = self._bell.wait if wait is None else wait
+        self._stopping = self._hurried = False
+        share = Share(
+            worker_id=self.worker_id,
+            batch=settings.batch,
+            capacity=settings.concurrency,
+            lease=timing.lease,
+            queues=tuple(settings.queues) or None,
+            tenants=tenants,
+        )
+        self.desk = Desk(
+            store,
+            dispatcher,
+            share,
+            audit=settings.audit,
+            sink=sink,
+            clock=clock,
+            monotonic=monotonic,
+            wake=self._bell.set,
+        )
+        self.leadership = Leadership(
+            store,
+            ttl=timing.leader_ttl,
+            holder=f"{socket.gethostname()}:{os.getpid()}:{self.worker_id}",
+            resource=leader_resource,
+            clock=clock,
+            monotonic=monotonic,
+        )
+        self._sweeper = Sweeper(
+            store,
+            self.leadership,
+            dead_after=timing.dead_after,
+            batch=settings.batch,
+            tenants=tenants,
+            books=Books(store, sink=sink, audit=settings.audit, clock=clock),
+            clock=clock,
+        )
+        self._adopted_in: int | None = None
+        self._hungry = False
+        self.metrics: Snapshot = self.desk.gauges.snapshot()
+        """The snapshot taken last."""
+
+    def stop(self) -> None:
+        """Stop in good order; called again, at once. May be called from a signal handler."""
+        self._hurried = self._stopping
+        self._stopping = True
+        self._bell.set()
+
+    def run(self, until: Until = "stopped") -> Snapshot:
+        """Work, then leave; return what was done.
+
+        Raises ``DeclaredDeadError`` when another process declared this one dead, and what the store raises before the
+        first turn. Later the store may be away: the process waits for it, and stops working on runs whose leases it
+        could not renew in time.
+        """
+        if not self._settings.enabled:
+            raise RefusedError(NOT_ENABLED)
+        self._register()
+        try:
+            self._work(until)
+        except DeclaredDeadError:
+            self.desk.abandon()
+            self.leadership.resign()
+            raise
+        except BaseException:
+            self._hurried = True
+            self._leave()
+            raise
+        self._leave()
+        return self.desk.gauges.snapshot()
+
+    def _register(self) -> None:
+        self._store.workers.register(
+            Worker(
+                id=self.worker_id,
+                tenant_id=GLOBAL,
+                kind="scheduler",
+                hostname=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                queues=tuple(self._settings.queues) or None,
+                capacity=self._settings.concurrency,
+                status="active",
+            ),
+            self._now(),
+        )
+        logger().info("registered", worker=str(self.worker_id))
+
+    def _work(self, until: Until) -> None:
+        timing, now = self._timing, self._monotonic()
+        poll = Beat(timing.poll, now)
+        heartbeat = Beat(timing.heartbeat, now, at_once=False)
+        sweep, metrics = Beat(timing.sweep, now), Beat(timing.metrics, now, at_once=False)
+        retention = None if timing.retention is None else Beat(timing.retention, now)
+        self._heard = now
+        while not self._stopping:
+            now = self._monotonic()
+            moved = 0
+            try:
+                if heartbeat.due(now):
+                    self._beat()
+                moved += self.desk.collect()
+                self.desk.time_out()
+                self._lead(sweep=sweep.due(now), remove=retention is not None and retention.due(now))
+                if poll.due(now) or (self._hungry and moved):
+                    moved += self._poll()
+            except (StoreError, UnreachableError) as error:
+                self._away(error)
+            if metrics.due(now):
+                self._report()
+            if until == "idle" and not moved and not self.desk.active and not self._hungry:
+                return
+            if until == "once":
+                return
+            beats = [poll, heartbeat, sweep, metrics]
+            self._pause(min(beat.next_at for beat in beats) - self._monotonic())
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for the next beat, for a run that ends, or to be told to stop."""
+        if seconds > 0 and not self._stopping:
+            self._wait(seconds)
+        self._bell.clear()
+
+    def _poll(self) -> int:
+        fired = self.desk.fire()
+        claimed = self.desk.claim()
+        # Whoever filled all there was room for has to look again as soon as there is room.
+        self._hungry = (
+            claimed > 0 and len(self.desk.active) >= self._settings.concurrency
+        ) or claimed >= self._settings.batch
+        return fired + claimed
+
+    def _beat(self) -> None:
+        if not self._store.workers.heartbeat(self.worker_id, self._now()):
+            raise DeclaredDeadError("this process was declared dead; what it worked on is for others to do again")
+        self.desk.renew()
+        self._heard = self._monotonic()
+
+    def _away(self, error: MigratorError) -> None:
+        logger().warning("the store is away", reason=str(error))
+        if self.desk.active and self._monotonic() - self._heard >= self._timing.lease.total_seconds():
+            logger().warning("stopped working on runs whose leases are over", runs=len(self.desk.active))
+            self.desk.abandon()
+
+    def _lead(self, *, sweep: bool, remove: bool) -> None:
+        term = self.leadership.stand()
+        if term is None:
+            return
+        if term != self._adopted_in:
+            self._sweeper.adopt()
+            self._adopted_in = term
+        if sweep:
+            swept = self._sweeper.sweep()
+            self.desk.gauges.add(reclaimed=swept.ended)
+        if remove and self._retention is not None and self.leadership.term is not None:
+            self._retention()
+
+    def _report(self) -> None:
+        self.metrics = self.desk.gauges.snapshot()
+        figures = {name: getattr(self.metrics, name) for name in self.metrics.__struct_fields__}
+        logger().info("metrics", term=self.leadership.term, **figures)
+
+    def _leave(self) -> None:
+        """Let what runs end, within the limit; give the rest back, resign, and say that this process is gone."""
+        limit = self._monotonic() + self._timing.stop_within.total_seconds()
+        beat = Beat(self._timing.heartbeat, self._monotonic(), at_once=False)
+        try:
+            while self.desk.active and not self._hurried and self._monotonic() < limit:
+                self._pause_within(min(limit, beat.next_at))
+                if beat.due(self._monotonic()):
+                    self._beat()
+                    self.leadership.stand()
+                self.desk.collect()
+                self.desk.time_out()
+            self.desk.collect()
+            given = self.desk.give_back()
+            self.leadership.resign()
+            self._store.workers.stop(self.worker_id, self._now())
+            logger().info("left", worker=str(self.worker_id), given_back=given)
+        except (StoreError, UnreachableError, DeclaredDeadError) as error:
+            self.desk.abandon()
+            logger().warning("left without a word to the store", reason=str(error))
+        finally:
+            self._dispatcher.close()
+
+    def _pause_within(self, end: float) -> None:
+        seconds = end - self._monotonic()
+        if seconds > 0:
+            self._wait(seconds)
+        self._bell.clear()
+
+    def _now(self) -> datetime | None:
+        return None if self._clock is None else self._clock()
