@@ -3,6 +3,7 @@
 Pure and deterministic; the templates only write down what stands here.
 """
 
+import re
 from itertools import groupby
 from typing import Final
 
@@ -13,7 +14,7 @@ from migrator.report import words
 from migrator.report.charts import LISTED_ROWS, Bar, Chart, Gauge, chart, gauge
 from migrator.report.machines import Grid, grid
 from migrator.report.sections import Section, sections_of
-from migrator.result import Area, Cell, Check, Finding, Result, Severity, Tally
+from migrator.result import Area, Cell, Check, Finding, Result, Severity, Status, Tally
 
 LISTED_FINDINGS: Final = 25
 """Per check, one by one."""
@@ -107,6 +108,8 @@ class View(msgspec.Struct, frozen=True):
     charts: dict[str, list[Chart]]
     shown_above: set[str]
     """Checks whose charts stand in the section of their area."""
+    requirements: list[tuple[str, Status, list[Check]]]
+    """Each requirement that a check names, its worst outcome, its checks."""
     machines: list[Grid]
     statuses: list[str]
     """How checks ended in this result, for the filter."""
@@ -157,6 +160,7 @@ def arrange(result: Result) -> View:
             for check in checks
         },
         shown_above={check.id for section in sections for _, _, some in section.areas for check in some},
+        requirements=_requirements(checks),
         machines=[grid(machine) for machine in result.evidence.machines],
         statuses=[status for status, count in result.statuses().items() if count],
         strength=words.caught(result),
@@ -293,6 +297,23 @@ def _timings_more(result: Result) -> str:
     together = words.milliseconds(sum(shorter))
     said = [f"{words.counted(len(shorter), 'shorter step')} took {together} together"] if shorter else []
     return "; ".join([*said, f"{words.milliseconds(sum(durations.values()))} in all"]) if durations else ""
+
+
+def _requirements(checks: list[Check]) -> list[tuple[str, Status, list[Check]]]:
+    proven: dict[str, list[Check]] = {}
+    for check in checks:
+        for name in check.requirements:
+            proven.setdefault(name, []).append(check)
+    worst: tuple[Status, ...] = ("failed", "unverified", "not-applicable", "passed")
+    return [
+        (name, min((one.outcome.status for one in proven[name]), key=worst.index), proven[name])
+        for name in sorted(proven, key=_in_order)
+    ]
+
+
+def _in_order(name: str) -> list[tuple[bool, int, str]]:
+    """Sort ``0-T2.2.10`` after ``0-T2.2.9``."""
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def _areas(result: Result) -> list[tuple[Area, list[Check]]]:

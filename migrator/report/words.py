@@ -33,6 +33,7 @@ LOSS_WORDS: Final[dict[str, str]] = {
 
 _OF_DATA: Final = ("schema", "parity", "meaning")
 """Areas of which a failed check means that the two sides are not equal."""
+_SAID_DECISIONS: Final = 5
 _LONGEST_KEY: Final = 96
 _SPACES: Final = "\u202f\u00a0"
 _SECOND: Final = 1_000
@@ -204,8 +205,10 @@ def rests_on(result: Result) -> list[str]:
         said.append(f"Not looked at by this version of the tool: {listed(absent)}.")
     said += [
         f"{decision.kind}: decided by {decision.who} on {decision.at}, because {decision.why}."
-        for decision in evidence.decisions
+        for decision in evidence.decisions[:_SAID_DECISIONS]
     ]
+    if len(evidence.decisions) > _SAID_DECISIONS:
+        said.append(f"{counted(len(evidence.decisions) - _SAID_DECISIONS, 'more decision')}, listed below.")
     if evidence.policy.fail_on:
         said.append(f"Warnings count as failures in {listed(list(evidence.policy.fail_on))}.")
     if evidence.policy.accepted:

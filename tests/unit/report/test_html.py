@@ -8,7 +8,24 @@ import pytest
 
 from migrator.report import render
 from migrator.report.view import LISTED_FINDINGS
-from migrator.result import FAILED, Check, Evidence, Finding, Result, Run, Tally, build
+from migrator.result import (
+    FAILED,
+    Cell,
+    Check,
+    Decision,
+    Evidence,
+    Exhibit,
+    Finding,
+    Loss,
+    Measurement,
+    Quarantined,
+    Result,
+    Run,
+    Tally,
+    build,
+    unverified,
+)
+from tests.fabricated_behaviour import behaviour
 from tests.fabricated_results import HOSTILE, clean, troubled
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -55,7 +72,7 @@ def page(result: Result) -> Page:
     return Page(render.html(result).decode())
 
 
-@pytest.mark.parametrize("make", [clean, troubled])
+@pytest.mark.parametrize("make", [clean, troubled, behaviour])
 def test_nothing_is_fetched_and_nothing_runs(make: object) -> None:
     result = make()  # type: ignore[operator]
     text = render.html(result).decode()
@@ -69,7 +86,7 @@ def test_nothing_is_fetched_and_nothing_runs(make: object) -> None:
     assert not re.search(r"https?:|url\(|@import|//[a-z]", text, re.IGNORECASE)
 
 
-@pytest.mark.parametrize("make", [clean, troubled])
+@pytest.mark.parametrize("make", [clean, troubled, behaviour])
 def test_every_link_leads_to_a_place_on_the_page_and_every_place_has_its_own_name(make: object) -> None:
     read = page(make())  # type: ignore[operator]
     ids = read.values("id")
@@ -155,6 +172,54 @@ def test_a_hundred_thousand_differences_make_a_small_page() -> None:
     assert len(render.markdown(result)) < 50_000
     assert html.count(b"run_0000") == LISTED_FINDINGS
     assert "and 99\u202f975 more" in page(result).text
+
+
+def test_whatever_grows_the_page_stays_small() -> None:
+    """Everything a result can have, twenty thousand times, spread over many causes, tables, checks and areas."""
+    many = 20_000
+    table = Exhibit(
+        kind="table",
+        title="t",
+        columns=("a", "b"),
+        rows=tuple((str(number), number) for number in range(many)),
+        rows_total=many,
+    )
+    bars = msgspec.structs.replace(table, kind="bars")
+    series = msgspec.structs.replace(table, kind="series")
+    one = Check(
+        id="locking.a",
+        area="locking",
+        title="t",
+        outcome=FAILED,
+        cells=tuple(Cell(table=f"t{number}", outcome=unverified("x")) for number in range(20)),
+        tallies=tuple(
+            Tally(severity=severity, cause=f"c{number % 40}", path=f"p{number}", title=f"t{number % 40}", count=1)
+            for number in range(many)
+            for severity in ("difference", "settled", "warning")
+        ),
+        findings=tuple(Finding(severity="warning", cause="c", key=f"k{number}") for number in range(many)),
+        findings_total=many,
+        exhibits=(table, bars, series),
+    )
+    evidence = Evidence(
+        checks=(one,),
+        quarantine=tuple(Quarantined(collection="c", reason="r", path=str(number), count=1) for number in range(many)),
+        losses=tuple(Loss(collection="c", path=str(number), kind="nul", count=1, kept=True) for number in range(many)),
+        left_out=tuple(f"collection {number}" for number in range(many)),
+        decisions=tuple(Decision(kind="k", who="w", at="a", why=str(number), tool="t") for number in range(many)),
+    )
+    points = tuple((str(number), float(number)) for number in range(many))
+    measured = tuple(
+        Measurement(check="locking.a", name=str(number), unit="ms", value=1.0, points=points if not number else ())
+        for number in range(many)
+    )
+    run = Run(name="r", durations_ms={str(number): number for number in range(many)}, measurements=measured)
+    result = build(evidence, run)
+    html = render.html(result).decode()
+    assert len(html) < 1_500_000
+    assert len(render.markdown(result)) < 800_000
+    for cut in ("and 19\u202f800 more", "and 19\u202f975 more", "19\u202f980 shorter steps"):
+        assert cut in html, cut
 
 
 def test_a_key_of_a_megabyte_is_cut() -> None:
