@@ -20,7 +20,7 @@ from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.mongo.many import Many, counted
 from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting
 from migrator.store.mongo.repository import Stored, Strangers
-from migrator.store.mongo.transaction import WHAT, Transaction
+from migrator.store.mongo.transaction import WHAT, Change, Transaction
 from migrator.store.work import Claim
 from migrator.values.times import format_iso, to_bson
 
@@ -119,7 +119,7 @@ class Claiming:
         room = self._room(transaction, shelf.values())
         found = runs.at([one.key for one in candidates], {"state": "queued"})
         claims: list[Claim] = []
-        keys: list[Any] = []
+        changes: list[Change] = []
         for one in candidates:
             stored = found.get(one.source_id)
             of = None if one.schedule is None else shelf.get(one.schedule)
@@ -130,27 +130,12 @@ class Claiming:
                 if room[schedule.id] <= 0:
                     continue
                 room[schedule.id] -= 1
-            keys.append(one.key)
-            claims.append(
-                Claim(run=lives.claimed_run(stored.row, self._worker, self._until, self._now), schedule=schedule)
-            )
-        if keys:
-            transaction.change(names.RUNS, {"_id": {"$in": keys}, "state": "queued"}, self._update())
+            row = lives.claimed_run(stored.row, self._worker, self._until, self._now)
+            changes.append(runs.update(stored, row, proved=False))
+            claims.append(Claim(run=row, schedule=schedule))
+        if changes:
+            transaction.write(names.RUNS, changes)
         return claims
-
-    def _update(self) -> list[Document]:
-        return [
-            {
-                "$set": {
-                    "state": "running",
-                    "workerId": {"$literal": self._worker},
-                    "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
-                    "leaseExpiresAt": to_bson(self._until),
-                    "startedAt": {"$ifNull": ["$startedAt", format_iso(self._now)]},
-                    "updatedAt": to_bson(self._now),
-                }
-            }
-        ]
 
     @staticmethod
     def _room(transaction: Transaction, shelf: Iterable[Stored[Schedule]]) -> dict[Any, int]:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from pymongo import ReplaceOne
-
 from migrator.errors import UsageError
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
@@ -135,8 +133,7 @@ class _Batch:
             if self._is_due(stored.row) and may_fire(schedule):
                 fire = plan(schedule, stored.row, self._live[schedule.id], self._now)
                 fired += self._insert(fire, stored.row, of)
-                document, _ = self._triggers.changed(stored, self._moved(fire, stored))
-                changes.append(ReplaceOne({"_id": one.key}, document))
+                changes.append(self._triggers.update(stored, self._moved(fire, stored)))
                 if fire.schedule_status is not None and lives.leads_to(schedule.status, fire.schedule_status):
                     status[schedule.id] = lives.with_status(schedule, fire.schedule_status, self._now)
         if not changes:

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
-from pymongo import ReplaceOne
 
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
@@ -72,7 +71,7 @@ class Holding:
             changes: dict[UUID, Change] = {}
             for stored in _still(runs, held):
                 row = rules.precise(rules.served(change(stored.row), stored.row.tenant_id), stored.row)
-                changes[stored.row.id] = ReplaceOne({"_id": stored.document["_id"]}, runs.changed(stored, row)[0])
+                changes[stored.row.id] = runs.update(stored, row, proved=False)
             if changes:
                 transaction.write(names.RUNS, [*changes.values()])
             return [*changes]
@@ -117,7 +116,8 @@ class _Ending:
             if not over or not lives.is_held(stored.row, worker, fence):
                 continue
             row = rules.precise(rules.served(lives.ended_run(stored.row, end, self._now), tenant), stored.row)
-            changes[identity] = ReplaceOne({"_id": stored.document["_id"]}, self._runs.changed(stored, row)[0])
+            told = (end.result, end.error, end.error_detail) != (None, None, None)
+            changes[identity] = self._runs.update(stored, row, proved=told)
             if end.retry is not None:
                 self._minting.add(end.retry, tenant, self._schedule_of(end.retry, shelf))
             if of is not None and end.schedule_status is not None:

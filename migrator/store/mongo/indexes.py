@@ -44,11 +44,14 @@ WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
         ),
         "idx_runs_created": (("createdAt", "_id", "scheduleId", "tenantId"), {"state": "queued", "availableAt": None}),
         "idx_runs_queued": (("scheduleId", "availableAt", "_id", "tenantId"), {"state": "queued"}),
-        "idx_runs_running": (("scheduleId", "tenantId", "workerId"), {"state": "running"}),
-        "idx_runs_leases": (("leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
+        "idx_runs_running": (("scheduleId", "leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
     },
 }
-"""Collection to the indexes of what waits or is worked on: as small as that is, however many runs have ended."""
+"""Collection to the indexes of what waits or is worked on: as small as that is, however many runs have ended.
+
+Every claim and every end changes each of them, so there is one only of what is running: there are as many as workers
+hold, and who looks for leases or workers reads all of it.
+"""
 
 PLAIN: Mapping[str, Sequence[_Keys]] = {
     names.SCHEDULES: (("tenantId", "_id"), ("priority",), ("timeoutMs",)),

@@ -2,20 +2,27 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
+
+import msgspec
+from pymongo import UpdateOne
 
 from migrator.records.base import Record
 from migrator.records.schedule import Schedule
-from migrator.sources.profile import Document
+from migrator.sources.profile import Context, Document
 from migrator.sources.stellaops import names
-from migrator.store.mongo.places import Place
-from migrator.store.mongo.repository import Repository, Sort, Stored, Strangers
+from migrator.store.mongo.places import PLACES, Place
+from migrator.store.mongo.repository import Repository, Sort, Stored, Strangers, read_as
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.rules import GLOBAL
 
 R = TypeVar("R", bound=Record)
+
+_ANY_TIME = Context(as_of=datetime.min.replace(tzinfo=UTC), has_triggers=True)
+"""Of schedules nothing depends on the time at which they are read."""
 
 Wanted: TypeAlias = tuple[str, UUID]
 """The tenant that asks for a row, and the row's id."""
@@ -26,6 +33,11 @@ class Many(Repository[R]):
 
     def __init__(self, record: type[R], transaction: Transaction, strangers: Strangers, now: datetime) -> None:
         super().__init__(record, transaction, strangers, GLOBAL, now)
+
+    def _read(self, place: Place, raw: bytes) -> Stored[R] | None:
+        if self._record is Schedule:  # read again and again, and rarely changed
+            return cast("Stored[R] | None", _schedule(raw))
+        return super()._read(place, raw)
 
     def found(self, wanted: Collection[Wanted], *, shared: bool, hints: Iterable[Any] = ()) -> dict[Wanted, Stored[R]]:
         """Return the rows that there are, of each tenant its own, with ``shared`` also those of ``*``.
@@ -70,9 +82,21 @@ class Many(Repository[R]):
         keys = [key for identity in identities for key in self._places[0].keys(identity)]
         return any(True for _ in self._transaction.project(self._name, {"_id": {"$in": keys}}, ["_id"], limit=1))
 
-    def changed(self, stored: Stored[R], row: R) -> tuple[Document, R]:
-        """Return the document that holds what the row changes, and the row as it will be read."""
-        return self._changed(stored, row)
+    def update(self, stored: Stored[R], row: R, *, proved: bool = True) -> UpdateOne:
+        """Return the write of what a row changes; whole documents would touch every index.
+
+        ``proved``: that it will be read back as it is given is tried out; who writes words of the store's own need not.
+        """
+        encode = stored.place.collection.encode
+        row = msgspec.structs.replace(row, source=stored.row.source, source_id=stored.row.source_id)  # type: ignore[attr-defined] # every table that comes here has them
+        before, after = encode((stored.row,)), encode((row,))
+        given = {name: value for name, value in after.items() if name not in before or before[name] != value}
+        gone = [name for name in before if name not in after]
+        if proved:
+            kept = {name: value for name, value in stored.document.items() if name not in gone}
+            self._proved(stored.place, kept | given, row)
+        update = ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
+        return UpdateOne({"_id": stored.document["_id"]}, update or {"$set": {"_id": stored.document["_id"]}})
 
     def replace(self, stored: Stored[R], row: R) -> R:
         """Write a row over a document."""
@@ -95,6 +119,12 @@ class Many(Repository[R]):
                 owner: str = stored.row.tenant_id  # type: ignore[attr-defined] # as above
                 if owner == tenant or (shared and owner == GLOBAL):
                     answers[tenant, identity] = stored
+
+
+@lru_cache(maxsize=4_096)
+def _schedule(raw: bytes) -> Stored[Schedule] | None:
+    """Return what the document of a schedule is read as; nobody writes into what is returned."""
+    return cast("Stored[Schedule] | None", read_as(PLACES[Schedule][0], raw, _ANY_TIME))
 
 
 def spelled(schedule: Stored[Schedule]) -> list[str]:

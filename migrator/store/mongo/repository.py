@@ -39,6 +39,16 @@ class Stored(msgspec.Struct, Generic[R]):
     place: Place
 
 
+def read_as(place: Place, raw: bytes, context: Context) -> Any:  # noqa: ANN401 - a ``Stored`` of the place's record
+    """Return what a document is read as; none for one that the copy would set aside."""
+    try:
+        document = documents.decode(raw)
+        row = place.collection.decode(document, context).rows[0]
+    except (Rejected, Skipped, documents.Undecodable):
+        return None
+    return Stored(row, document, raw, place)
+
+
 class Strangers:
     """Documents whose ``_id`` was made by another application, by the id of their row: looked up once per tenant.
 
@@ -76,12 +86,7 @@ class Repository(Generic[R]):
 
     def _read(self, place: Place, raw: bytes) -> Stored[R] | None:
         """Return what a document is read as; none for one that the copy would set aside."""
-        try:
-            document = documents.decode(raw)
-            row = place.collection.decode(document, self._context).rows[0]
-        except (Rejected, Skipped, documents.Undecodable):
-            return None
-        return Stored(cast("R", row), document, raw, place)
+        return cast("Stored[R] | None", read_as(place, raw, self._context))
 
     def _each(
         self,

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from pymongo import ReplaceOne
 from pymongo.write_concern import WriteConcern
 
 from migrator import states
@@ -90,8 +89,7 @@ class MongoWorkers:
                 row = stored.row
                 silent = (row.last_heartbeat_at or _NEVER) < moment - silent_for
                 if silent and (among is None or row.id in among):
-                    document, _ = workers.changed(stored, msgspec.structs.replace(row, status="dead"))
-                    dead[row.id] = ReplaceOne({"_id": document["_id"]}, document)
+                    dead[row.id] = workers.update(stored, msgspec.structs.replace(row, status="dead"))
             if dead:
                 transaction.write(names.WORKERS, [*dead.values()])
                 held = {"state": "running", "workerId": {"$in": [str(identity) for identity in dead]}}
