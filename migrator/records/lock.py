@@ -13,7 +13,7 @@ class Lock(SourcedRecord, frozen=True, kw_only=True):
     key: Text
     """``<tenant>/<resource>``, the tenant ``*`` for global ones; unique."""
     lock_id: Big
-    """``values.identity.stable_hash64(key)``: the key of the advisory lock, the same in every process."""
+    """``values.identity.lock_id(key)``: the key of the advisory lock, the same in every process."""
     owner: Uuid | None = None
     """One per acquire; null when free, and for migrated locks, whose owner text is ``holder``."""
     holder: Text | None = None

@@ -84,8 +84,25 @@ def event_id(tenant: str, source: str, _id: Value) -> int:
     return (1 << 62) | int.from_bytes(sha256(name).digest()[:8], "big") >> 2
 
 
+LOCK_NAMESPACE: Final = "scheduler.lock.v1"
+"""Keeps the scheduler's advisory locks apart from other applications' in the same database."""
+
+
+def lock_id(key: str) -> int:
+    r"""Return the id of the advisory lock of a lock's key, the same in every process, language and in SQL.
+
+    In SQL (``convert_to`` gives UTF-8, the namespace and the key are parted by a zero byte)::
+
+        ('x' || encode(substring(sha256(convert_to('scheduler.lock.v1', 'UTF8') || '\x00'::bytea
+            || convert_to(key, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint
+
+    No normalisation, case matters. A change would let old and new processes hold the same lock.
+    """
+    return stable_hash64(f"{LOCK_NAMESPACE}\0{key}")
+
+
 def stable_hash64(text: str) -> int:
-    """Return the first 64 bits of SHA-256 of the text, signed: the key of an advisory lock."""
+    """Return the first 64 bits of SHA-256 of the text, signed."""
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big", signed=True)
 
 

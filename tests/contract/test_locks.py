@@ -12,7 +12,7 @@ from migrator.errors import LostLockError, UsageError
 from migrator.records.lock import Lock
 from migrator.store.ports import SchedulerStore
 from migrator.store.work import LockHandle, Locks
-from migrator.values.identity import stable_hash64
+from migrator.values.identity import lock_id
 from tests.contract.rows import MILLISECOND, NOW, SECOND, entry, fresh
 
 TTL = timedelta(seconds=30)
@@ -310,7 +310,7 @@ def test_the_row_tells_whose_lock_it_is(
 ) -> None:
     del at_work
     key = f"{tenant}/migrated"
-    row: dict[str, Any] = {"id": uuid4(), "tenant_id": tenant, "lock_id": stable_hash64(key), "key": key}
+    row: dict[str, Any] = {"id": uuid4(), "tenant_id": tenant, "lock_id": lock_id(key), "key": key}
     plant(Lock(**row, holder="old:7", fence=5, acquired_at=NOW - SECOND, expires_at=OVER))
     assert locks.holder(tenant, "migrated", NOW) == ("old:7", 5)
     assert locks.acquire(tenant, "migrated", ttl=TTL, now=OVER - MILLISECOND) is None
@@ -318,7 +318,7 @@ def test_the_row_tells_whose_lock_it_is(
     assert one.fence == 6
     assert one.release(now=OVER)
     forever = f"{tenant}/forever"
-    row |= {"id": uuid4(), "lock_id": stable_hash64(forever), "key": forever}
+    row |= {"id": uuid4(), "lock_id": lock_id(forever), "key": forever}
     plant(Lock(**row, holder="old:8"))
     assert locks.holder(tenant, "forever", NOW) == ("old:8", 0)
     assert locks.acquire(tenant, "forever", ttl=TTL, now=NOW + timedelta(days=9000)) is None

@@ -61,7 +61,7 @@ def decode(document: Document, context: Context) -> Decoded:
         source=SOURCE,
         source_id=source_id,
         key=key,
-        lock_id=identity.stable_hash64(key),
+        lock_id=identity.lock_id(key),
         holder=text(found.owner, "owner"),
         fence=found.fence or 0,
         acquired_at=acquired,

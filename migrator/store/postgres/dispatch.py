@@ -6,7 +6,6 @@ its role, and prepares nothing. Plans are made once per connection, and go by th
 statistics say: they describe a queue that was another one a minute ago.
 """
 
-import select
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -22,6 +21,7 @@ from migrator.errors import ConflictError, RefusedError, UnreachableError, Usage
 from migrator.store import rules
 from migrator.store.postgres.connection import first_line, speaking_of
 from migrator.store.postgres.json_loader import load_json
+from migrator.store.postgres.liveness import stands
 from migrator.store.postgres.repository import refusal
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ class Dispatch:
                         connection.execute("RESET ALL")
                         connection.execute("RESET ROLE")
                     return connection
-                if not _spoken_to(connection):
+                if stands(connection):
                     return connection
                 connection.close()  # the server ended it while it lay in the pool
                 self._pool.putconn(connection)
@@ -208,8 +208,3 @@ def fetch(
 def as_json(documents: Iterable[object]) -> str:
     """Return the text of a parameter of type json: a list."""
     return msgspec.json.encode(list(documents)).decode()
-
-
-def _spoken_to(connection: DispatchConnection) -> bool:
-    """Tell whether an idle connection has something to read: the server only speaks unasked to end it."""
-    return bool(select.select([connection.fileno()], [], [], 0)[0])

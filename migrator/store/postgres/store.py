@@ -16,6 +16,7 @@ from migrator.store.postgres.figures import PostgresFigures
 from migrator.store.postgres.graph_jobs import PostgresGraphJobs
 from migrator.store.postgres.handlers import PostgresHandlers
 from migrator.store.postgres.impact_snapshots import PostgresImpactSnapshots
+from migrator.store.postgres.locks import PostgresLocks
 from migrator.store.postgres.policy_jobs import PostgresPolicyJobs
 from migrator.store.postgres.pool import Pool
 from migrator.store.postgres.purge import purge
@@ -78,6 +79,11 @@ class PostgresStore:
         """Worker and scheduler processes."""
         return PostgresWorkers(self._dispatcher())
 
+    @cached_property
+    def locks(self) -> PostgresLocks:
+        """Mutual exclusion between processes."""
+        return PostgresLocks(self.settings, self._dispatcher())
+
     def now(self) -> datetime:
         """Return the database's clock (aware, UTC, whole milliseconds)."""
         return self.pool.now()
@@ -91,7 +97,9 @@ class PostgresStore:
         return purge(self.pool, self.settings.postgres.migration_role, tenant)
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; locks that are held are free then."""
+        if "locks" in self.__dict__:
+            self.locks.close()
         if self._dispatch is not None:
             self._dispatch.close()
         self.pool.close()

@@ -10,7 +10,7 @@ from migrator.errors import LostLockError, UsageError
 from migrator.records.lock import Lock
 from migrator.store import rules
 from migrator.store.ports import Session
-from migrator.values.identity import stable_hash64
+from migrator.values.identity import lock_id
 from tests.contract.memory.queue import Transaction
 from tests.contract.memory.table import Tables
 
@@ -61,7 +61,7 @@ class MemoryLocks:
             if row is not None and live(row, moment):
                 return 0, owner
             if row is None:
-                row = Lock(id=uuid4(), tenant_id=tenant, key=key, lock_id=stable_hash64(key))
+                row = Lock(id=uuid4(), tenant_id=tenant, key=key, lock_id=lock_id(key))
             fence = row.fence + 1
             tables[Lock][row.id] = replace(
                 row,

@@ -134,6 +134,8 @@ def test_event_ids_and_lock_ids_never_change() -> None:
     source = "stellaops/graph_job_events"
     assert identity.event_id("tenant-a", source, "evt_1") == 7572758977980513753
     assert identity.event_id("tenant-a", source, ObjectId("6b005afb90137d020b32ec6e")) == 7455149805938052158
+    assert identity.lock_id("leader") == 8013785722248176571
+    assert identity.lock_id("größe") == -4488053461319811238
     assert identity.stable_hash64("tenant-a/scheduler") == 3546318383532670911
     assert identity.stable_hash64("*/leader") == 8802711386235162580
     assert any(identity.stable_hash64(str(number)) < 0 for number in range(9))

@@ -75,7 +75,7 @@ def test_a_summary_without_its_schedule_is_loaded() -> None:
 def test_a_lock_has_a_key_of_its_tenant_and_its_resource() -> None:
     row = travel("locks", fresh("locks")).row
     assert (row.key, row.holder, row.owner, row.fence) == ("tenant-a/planner", "planner-1@host-2", None, 0)
-    assert row.lock_id == identity.stable_hash64("tenant-a/planner")
+    assert row.lock_id == identity.lock_id("tenant-a/planner")
     named_by_id = travel("locks", fresh("locks", _id="a/b", resource=...))
     assert named_by_id.row.key == "tenant-a/a/b"
     assert named_by_id.fields == {"resource"}
