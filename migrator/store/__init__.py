@@ -1,15 +1,15 @@
 """What an application uses to reach its scheduler's data, on either backend."""
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from migrator.config import Settings
 from migrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from migrator.store.ports import SchedulerStore, Store
+    from migrator.store.ports import SchedulerStore
 
 
-def open_store(settings: Settings) -> "Store":
+def open_store(settings: Settings) -> "SchedulerStore":
     """Open the store that ``[persistence] scheduler`` names, with shadow reads where ``shadow`` asks for them.
 
     The other backend's driver is not even imported, unless shadow reads need it. Raises ``ConfigurationError``,
@@ -32,10 +32,10 @@ def open_scheduler_store(settings: Settings) -> "SchedulerStore":
 
     Raises as ``open_store`` does.
     """
-    return cast("SchedulerStore", _open(settings, settings.persistence.scheduler))
+    return _open(settings, settings.persistence.scheduler)
 
 
-def _open(settings: Settings, backend: str) -> "Store":
+def _open(settings: Settings, backend: str) -> "SchedulerStore":
     if backend == "postgres":
         from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - the backend not chosen stays out
 

@@ -20,7 +20,7 @@ import msgspec
 
 from migrator.records.base import Record
 from migrator.records.graph_job_event import GraphJobEvent
-from migrator.store import ports
+from migrator.store import ports, work
 from migrator.telemetry import logger
 from migrator.values import jsonb
 
@@ -94,6 +94,8 @@ class ShadowedSession:
     """A session of the chosen backend (``ports.Session``) that notes what was read."""
 
     def __init__(self, session: ports.Session) -> None:
+        self.chosen = session
+        """The session itself, for what takes one."""
         self.tenant, self.now = session.tenant, session.now
         self.reads: list[_Read] = []
         self.passed_over = 0
@@ -140,12 +142,26 @@ class ShadowedSession:
         return answer
 
 
+class ShadowedLocks:
+    """The chosen backend's locks (``work.Locks``), for sessions whose reads are noted."""
+
+    def __init__(self, locks: work.Locks) -> None:
+        self.acquire, self.holder, self._locks = locks.acquire, locks.holder, locks
+
+    def guard(self, session: ports.Session, tenant: str, resource: str, fence: int) -> None:
+        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``."""
+        self._locks.guard(session.chosen if isinstance(session, ShadowedSession) else session, tenant, resource, fence)
+
+
 class ShadowedStore:
-    """The chosen backend's store (``ports.Store``) with shadow reads on the other one."""
+    """The chosen backend's store (``ports.SchedulerStore``) with shadow reads on the other one.
+
+    What crosses tenants is the chosen one's alone: it would change the other side, or differ by its nature.
+    """
 
     def __init__(
         self,
-        store: ports.Store,
+        store: ports.SchedulerStore,
         open_other: Callable[[], ports.Store],
         *,
         report: Callable[[Mismatch], None] | None = None,
@@ -163,6 +179,21 @@ class ShadowedStore:
     def backend(self) -> ports.Backend:
         """The chosen one."""
         return self._store.backend
+
+    @property
+    def queue(self) -> work.Queue:
+        """The chosen backend's."""
+        return self._store.queue
+
+    @property
+    def workers(self) -> work.Workers:
+        """The chosen backend's."""
+        return self._store.workers
+
+    @property
+    def locks(self) -> work.Locks:
+        """The chosen backend's."""
+        return ShadowedLocks(self._store.locks)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[ports.Session]:
