@@ -25,6 +25,7 @@ def test_a_result_renders_to_the_golden_bytes(name: str, file: str) -> None:
     assert rendered == golden.read_bytes(), f"{golden.name} is not current; UPDATE_GOLDEN=1 writes it anew"
 
 
+@pytest.mark.proves("0-X3", "0-T2.11.6")
 @pytest.mark.parametrize("make", RESULTS.values(), ids=RESULTS)
 @pytest.mark.parametrize("rendering", render.RENDERINGS.values(), ids=render.RENDERINGS)
 def test_the_same_result_always_renders_to_the_same_bytes(

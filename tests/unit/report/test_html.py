@@ -123,6 +123,7 @@ def test_the_sections_come_in_the_order_of_the_design() -> None:
     assert ids == order
 
 
+@pytest.mark.proves("0-T2.11.6")
 def test_what_was_not_checked_is_said() -> None:
     text = page(troubled()).text
     for sentence in (
@@ -242,3 +243,31 @@ def test_markdown_keeps_hostile_keys_inside_their_cell() -> None:
     assert HOSTILE not in "\n".join(lines)
     widths = {line.replace(r"\|", "").count("|") for line in cells if "time-precision" in line}
     assert widths == {7}
+
+
+@pytest.mark.proves("0-O6b")
+def test_a_fresh_start_says_who_decided_it_and_that_nothing_was_compared() -> None:
+    text = page(behaviour()).text
+    assert "Fresh start , decided by R. Lind on 2026-11-20T16:58:02+00:00" in text
+    assert "because the old history is archived and not needed" in text
+    assert "Area parity: Everything is there, and equal — fresh start" in text
+    assert "Nothing was compared, so nothing is known of losses." in text
+
+
+def test_how_strong_the_verification_is_stands_beside_the_verdict() -> None:
+    text = page(behaviour()).text
+    assert "planted faults caught 47 of 48" in text
+    assert "Of 48 faults planted to test this verification, 47 were caught and 1 missed." in text
+    assert "planted faults" not in page(clean()).text
+
+
+def test_a_failure_outside_the_data_is_not_called_a_difference() -> None:
+    text = page(behaviour()).text
+    assert "Not everything holds: 2 of 13 checks failed." in text
+    assert "No difference was found." not in text
+    assert "Failed, and no difference of the data" in text
+
+
+def test_requirements_stand_with_their_checks_and_the_worst_outcome() -> None:
+    text = page(troubled()).text
+    assert "0-X1 failed parity.round-trip , parity.aggregates" in text

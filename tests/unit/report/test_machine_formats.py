@@ -69,6 +69,7 @@ def cases(result: Result) -> dict[str, ET.Element]:
     return {case.attrib["name"].partition(":")[0]: case for case in read(result).iter("testcase")}
 
 
+@pytest.mark.proves("0-T2.11.6")
 def test_every_check_is_a_test_case_of_its_area() -> None:
     found = cases(troubled())
     assert {check.id for check in troubled().evidence.checks} <= set(found)
