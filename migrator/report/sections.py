@@ -35,7 +35,7 @@ AREA_SECTIONS: Final = (
         anchor="behaviour",
         short="Behaviour",
         title="The scheduler at work",
-        lead="The scheduler driven through its facade in a scratch tenant of its own, removed afterwards.",
+        lead="The scheduler is driven through its facade in a scratch tenant of its own, which is removed afterwards.",
         areas=("crud", "triggers", "workers", "execution", "isolation"),
     ),
     Plan(anchor="locking", short="Locking", title="Locking under contention", areas=("locking",)),
@@ -45,7 +45,7 @@ AREA_SECTIONS: Final = (
         anchor="sensitivity",
         short="Strength",
         title="How strong this verification is",
-        lead="Faults of every class were planted in a copy; a fault that no check saw is one this report cannot see.",
+        lead="Faults of every class are planted in a copy; one that no check sees, this report could not show.",
         areas=("sensitivity",),
     ),
 )
