@@ -1,0 +1,95 @@
+"""The facade and the state machine agree: every action in every state, and no edge that the machine does not have."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from migrator import states
+from migrator.errors import RefusedError, TransitionError
+from migrator.scheduler.requests import Timing
+from migrator.scheduler.service import SchedulerService
+from tests.contract.facade.yard import HOUR, Yard
+from tests.contract.rows import NOW
+
+ACTIONS = ["pause", "resume", "cancel", "retry"]
+MAY = {
+    "pause": {"scheduled"},
+    "resume": {"paused"},
+    "cancel": {"pending", "scheduled", "running", "paused"},
+    "retry": {"failed"},
+}
+"""Source 003's CanPause, CanResume, CanCancel, CanRetry, written out here a second time."""
+
+LEADS = {"pause": "paused", "resume": "scheduled", "cancel": "cancelled", "retry": "pending"}
+
+
+def ask(yard: Yard, action: str, schedule_id: object) -> None:
+    method = "retry_schedule" if action == "retry" else action
+    getattr(yard.facade, method)(schedule_id, now=yard.now)
+
+
+@pytest.mark.proves("3-S50..53", "3-B5", "3-B6", "3-B7", "3-B8")
+@pytest.mark.parametrize("status", states.SCHEDULE)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_an_action_is_done_exactly_in_the_states_that_allow_it(yard: Yard, action: str, status: str) -> None:
+    job = yard.recurring()
+    yard.put(job, status)
+    before = yard.everything()
+    assert states.may_be_asked(action, status) == (status in MAY[action])
+    if status in MAY[action]:
+        ask(yard, action, job.id)
+        assert yard.status(job) == LEADS[action]
+    else:
+        with pytest.raises(TransitionError, match=f"cannot {action} a schedule that is {status}"):
+            ask(yard, action, job.id)
+        assert yard.everything() == before
+
+
+@pytest.mark.proves("3-S1..49")
+@pytest.mark.parametrize("status", states.SCHEDULE)
+def test_whatever_is_asked_a_schedule_moves_along_the_edges_of_its_machine(yard: Yard, status: str) -> None:
+    """Each method of the facade from each state: 49 ordered pairs as far as the facade reaches them."""
+    reached: dict[str, str] = {}
+    for name, call in CALLS.items():
+        job = yard.recurring()
+        yard.put(job, status)
+        with suppress(TransitionError, RefusedError):
+            call(yard.facade, job.id)
+        found = yard.status(job)
+        if found != status:
+            assert states.may_follow(states.SCHEDULE, status, found)
+            reached[name] = found
+    assert reached == REACHED[status]
+
+
+CALLS: dict[str, Callable[[SchedulerService, UUID], Any]] = {
+    "pause": lambda facade, job: facade.pause(job, now=NOW),
+    "resume": lambda facade, job: facade.resume(job, now=NOW),
+    "cancel": lambda facade, job: facade.cancel(job, now=NOW),
+    "retry": lambda facade, job: facade.retry_schedule(job, now=NOW),
+    "reschedule": lambda facade, job: facade.reschedule(job, Timing(interval=HOUR), now=NOW),
+    "disable": lambda facade, job: facade.toggle(job, enabled=False, now=NOW),
+    "trigger": lambda facade, job: facade.trigger_now(job, now=NOW),
+}
+
+REACHED: dict[str, dict[str, str]] = {
+    "pending": {"cancel": "cancelled"},
+    "scheduled": {"pause": "paused", "cancel": "cancelled"},
+    "running": {"cancel": "cancelled", "reschedule": "scheduled"},
+    "paused": {"resume": "scheduled", "cancel": "cancelled"},
+    "completed": {"reschedule": "scheduled"},
+    "failed": {"retry": "pending"},
+    "cancelled": {},
+}
+
+
+@pytest.mark.proves("3-S50..53")
+def test_the_actions_of_the_machine_lead_along_its_edges() -> None:
+    for froms, to in states.SCHEDULE_ACTIONS.values():
+        assert all(states.may_follow(states.SCHEDULE, status, to) for status in froms)
+    for action in ("pause", "cancel"):  # no other way leads there
+        froms, to = states.SCHEDULE_ACTIONS[action]
+        assert froms == {status for status in states.SCHEDULE if states.may_follow(states.SCHEDULE, status, to)}
