@@ -98,8 +98,6 @@ def store(bench: Bench) -> Store:
 @pytest.fixture(scope="session")
 def at_work(store: Store) -> SchedulerStore:
     """The store, with what crosses tenants."""
-    if not hasattr(store, "queue"):
-        pytest.skip(f"{store.backend} has no queue yet")
     return cast("SchedulerStore", store)
 
 

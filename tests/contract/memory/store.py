@@ -111,6 +111,11 @@ class MemoryStore:
         with self._lock:
             return self._tables[record].get(identity)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._tables = {record: {} for record in records.ALL}
+
     def now(self) -> datetime:
         return rules.milliseconds(self._clock())
 

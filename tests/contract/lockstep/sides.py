@@ -1,0 +1,157 @@
+"""The backends that are driven in lockstep, and what of their answers must be equal."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from pymongo import MongoClient
+
+from migrator.errors import MigratorError
+from migrator.records.base import Record
+from migrator.store.ports import SchedulerStore
+from migrator.values import jsonb
+from tests.contract.memory.store import MemoryStore
+from tests.contract.rows import bare, fresh
+from tests.schema_rows import connect
+
+TABLES = (
+    "execution_logs",
+    "impact_snapshots",
+    "runs",
+    "triggers",
+    "schedules",
+    "run_summaries",
+    "workers",
+    "locks",
+    "audit",
+    "handlers",
+)
+"""Emptied between two examples, children first."""
+
+
+class Side(NamedTuple):
+    """A backend, and how it is emptied."""
+
+    name: str
+    store: SchedulerStore
+    clear: Callable[[], None]
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """What a call raised, as far as the backends must agree."""
+
+    error: str
+
+
+class DivergenceError(AssertionError):
+    """Two backends gave different answers to the same call."""
+
+
+def outcome(act: Callable[[], Any]) -> Any:  # noqa: ANN401 - answers of all calls
+    """Return what a call answers, or that it was refused."""
+    try:
+        return plain(act())
+    except MigratorError as error:
+        return Raised(type(error).__name__)
+
+
+def plain(answer: Any) -> Any:  # noqa: ANN401 - as above
+    """Return an answer without what tells where its rows came from; JSON by meaning, since key order is not kept."""
+    if isinstance(answer, Record):
+        row = bare(answer)
+        return type(answer), {name: plain(getattr(row, name)) for name in row.__struct_fields__}
+    if isinstance(answer, bytes):
+        return jsonb.decode(answer)
+    if isinstance(answer, msgspec.Struct):
+        return type(answer), {name: plain(getattr(answer, name)) for name in answer.__struct_fields__}
+    if isinstance(answer, Mapping):
+        return {plain(key): plain(value) for key, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [plain(each) for each in answer]
+    return answer
+
+
+def differences(reference: Any, other: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - as above
+    """Yield where two answers differ, and how."""
+    if isinstance(reference, dict) and isinstance(other, dict) and reference.keys() == other.keys():
+        for key, value in reference.items():
+            yield from differences(value, other[key], f"{path}.{key}")
+    elif isinstance(reference, (list, tuple)) and isinstance(other, (list, tuple)) and len(reference) == len(other):
+        for place, (mine, theirs) in enumerate(zip(reference, other, strict=True)):
+            yield from differences(mine, theirs, f"{path}[{place}]")
+    elif reference != other:
+        yield f"{path or 'answer'}: {reference!r} against {other!r}"
+
+
+def agreed(what: str, answers: Sequence[tuple[str, Any]]) -> Any:  # noqa: ANN401 - as above
+    """Return the answer that all gave; raises ``DivergenceError`` where one gave another."""
+    (first, reference), *others = answers
+    for name, answer in others:
+        if answer != reference:
+            told = "\n  ".join(differences(reference, answer))
+            raise DivergenceError(f"{what}: {first} against {name}:\n  {told}")
+    return reference
+
+
+def memory_side(clock: Callable[[], datetime] | None = None) -> Side:
+    store = MemoryStore(clock)
+    return Side("memory", store, store.clear)
+
+
+@contextmanager
+def mongo_side(uri: str) -> Iterator[Side]:
+    from migrator.config import MongoSettings, PersistenceSettings, Settings  # noqa: PLC0415 - where it is used
+    from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - as above
+
+    name = fresh()
+    store = MongoStore(
+        Settings(mongo=MongoSettings(uri=uri, database=name), persistence=PersistenceSettings(scheduler="mongo"))
+    )
+    with MongoClient[dict[str, Any]](uri) as client:
+        database = client[name]
+
+        def clear() -> None:
+            for collection in database.list_collection_names():
+                database[collection].delete_many({})
+
+        try:
+            yield Side("mongo", store, clear)
+        finally:
+            store.close()
+            client.drop_database(name)
+
+
+@contextmanager
+def postgres_side(name: str, dsn: str) -> Iterator[Side]:
+    from migrator.config import PersistenceSettings, PostgresSettings, Settings  # noqa: PLC0415 - where it is used
+    from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - as above
+
+    store = PostgresStore(
+        Settings(postgres=PostgresSettings(dsn=dsn), persistence=PersistenceSettings(scheduler="postgres"))
+    )
+    with connect(dsn) as connection:
+
+        def clear() -> None:
+            for table in TABLES:
+                connection.execute(f"DELETE FROM scheduler.{table}".encode())
+
+        try:
+            yield Side(name, store, clear)
+        finally:
+            store.close()
+
+
+def by_id(rows: Sequence[Any]) -> list[Any]:
+    return sorted(rows, key=lambda row: row.id)
+
+
+def ids_of(answer: Any) -> Any:  # noqa: ANN401 - ids, or what was raised
+    """Return ids that come in no order in one."""
+    return (
+        sorted(answer)
+        if isinstance(answer, (list, tuple)) and all(isinstance(each, UUID) for each in answer)
+        else answer
+    )

@@ -1,0 +1,77 @@
+"""Memory, MongoDB and PostgreSQL are told the same at random, and must answer the same.
+
+Short by default. ``LOCKSTEP_STEPS=20000`` goes on until so many calls were made on every side, and prints the count;
+``LOCKSTEP_SEED`` repeats a run.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from time import monotonic
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.contract.lockstep.base import Counter
+from tests.contract.lockstep.planning import Planning
+from tests.contract.lockstep.sides import Side, memory_side, mongo_side, postgres_side
+from tests.contract.lockstep.staying import Staying
+from tests.contract.lockstep.working import Working
+
+STEPS = int(os.environ.get("LOCKSTEP_STEPS", "1500"))
+SEED = int(os.environ.get("LOCKSTEP_SEED", "0"))
+LENGTH = 100
+"""Steps of one example."""
+
+
+class Stores(Planning, Working, Staying):
+    """The whole machine at the level of the stores."""
+
+
+@pytest.fixture(scope="module")
+def sides(request: pytest.FixtureRequest) -> Iterator[list[Side]]:
+    cluster = request.getfixturevalue("clusters").get(18)
+    dsn = cluster.scheduler()
+    with ExitStack() as stack:
+        yield [
+            memory_side(),
+            stack.enter_context(mongo_side(request.getfixturevalue("mongo_server").uri)),
+            stack.enter_context(postgres_side("pg18", dsn)),
+        ]
+    cluster.drop(dsn)
+
+
+def drive(machine: Any, sides: list[Side], capsys: pytest.CaptureFixture[str]) -> Counter:  # noqa: ANN401 - a class of machines
+    """Run examples until so many steps were made; print how many."""
+    counter, begun, round_ = Counter(), monotonic(), 0
+    while counter.steps < STEPS:
+        examples = min(100, (STEPS - counter.steps) // LENGTH)
+        test = settings(
+            max_examples=max(10, examples),
+            stateful_step_count=LENGTH,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        )
+        factory: Any = seed(SEED + round_)(lambda: machine(sides, counter))
+        run_state_machine_as_test(factory, settings=test)
+        round_ += 1
+    rate, names = counter.steps / (monotonic() - begun), ", ".join(side.name for side in sides)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nlockstep of {names}: {counter.steps} steps in {counter.examples} examples ({counter.refused} refused), "
+            f"no divergence; {rate:.0f} per second\n"
+        )
+    return counter
+
+
+@pytest.mark.slow
+@pytest.mark.proves("0-T2.10.2", "1-G3", "0-R1..3")
+def test_the_backends_answer_as_the_model_does(sides: list[Side], capsys: pytest.CaptureFixture[str]) -> None:
+    counter = drive(Stores, sides, capsys)
+    assert counter.steps >= STEPS
+    assert 0 < counter.refused < counter.steps / 2
