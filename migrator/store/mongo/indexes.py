@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from pymongo import ASCENDING, DESCENDING
 from pymongo.client_session import ClientSession
@@ -35,6 +35,9 @@ UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
 }
 """Collection to its unique indexes: name to keys and to the condition on documents that are in it."""
 
+RUNNING: Final = "idx_runs_running"
+"""Named to the server where a query asks for none of its first fields: it would not think of it."""
+
 WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
     names.TRIGGERS: {"idx_triggers_due": (("nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
     names.RUNS: {
@@ -44,7 +47,7 @@ WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
         ),
         "idx_runs_created": (("createdAt", "_id", "scheduleId", "tenantId"), {"state": "queued", "availableAt": None}),
         "idx_runs_queued": (("scheduleId", "availableAt", "_id", "tenantId"), {"state": "queued"}),
-        "idx_runs_running": (("scheduleId", "leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
+        RUNNING: (("scheduleId", "leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
     },
 }
 """Collection to the indexes of what waits or is worked on: as small as that is, however many runs have ended.

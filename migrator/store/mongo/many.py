@@ -70,9 +70,11 @@ class Many(Repository[R]):
         """Where new rows go."""
         return self._places[0]
 
-    def matching(self, where: Mapping[str, Any], sort: Sort = (("_id", 1),)) -> Iterator[Stored[R]]:
-        """Yield the rows of the documents that match, in order."""
-        for raw in self._transaction.find(self._name, where, sort=sort):
+    def matching(
+        self, where: Mapping[str, Any], sort: Sort = (("_id", 1),), hint: str | None = None
+    ) -> Iterator[Stored[R]]:
+        """Yield the rows of the documents that match, in order; ``hint`` names the index to be used."""
+        for raw in self._transaction.find(self._name, where, sort=sort, hint=hint):
             stored = self._read(self._places[0], raw)
             if stored is not None:
                 yield stored

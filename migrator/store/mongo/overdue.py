@@ -10,6 +10,7 @@ from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.sources.stellaops import ids, names
 from migrator.store import lives
+from migrator.store.mongo.indexes import RUNNING
 from migrator.store.mongo.many import Many, Wanted
 from migrator.store.mongo.ranking import served
 from migrator.store.mongo.repository import Stored, Strangers
@@ -35,7 +36,7 @@ class Over:
     def first(self, limit: int) -> Sequence[Claim]:
         """Return so many of them, or as many as there are, by the lease's end (none last), then id."""
         lease = self._running | {"leaseExpiresAt": {"$lte": to_bson(self._now)}}
-        by_lease = self._runs.matching(lease, sort=(("leaseExpiresAt", 1), ("_id", 1)))
+        by_lease = self._runs.matching(lease, sort=(("leaseExpiresAt", 1), ("_id", 1)), hint=RUNNING)
         rows = {one.row.id: one for one in islice(by_lease, limit)}
         rows |= self._by_timeout()
         ordered = sorted(rows.values(), key=lambda one: _by_lease_end(one.row))[:limit]
@@ -50,7 +51,7 @@ class Over:
         page: list[tuple[Any, Wanted, str]] = []
         found: dict[UUID, Stored[Run]] = {}
         started = self._running | {"startedAt": {"$ne": None}, "scheduleId": {"$ne": None}}
-        for one in self._transaction.project(names.RUNS, started, ["tenantId", "scheduleId"]):
+        for one in self._transaction.project(names.RUNS, started, ["tenantId", "scheduleId"], hint=RUNNING):
             tenant, text = one.get("tenantId"), one["scheduleId"]
             if isinstance(tenant, str) and isinstance(text, str):
                 page.append((one["_id"], (tenant, ids.schedule_id(tenant, text)), text))

@@ -36,9 +36,11 @@ class Transaction:
         *,
         sort: Sequence[tuple[str, int]] = (),
         limit: int | None = None,
+        hint: str | None = None,
     ) -> Iterator[bytes]:
-        """Yield the documents of a collection as BSON."""
-        with self._speaking(), self._raw(name).find(where, limit=limit or 0, session=self._session) as cursor:
+        """Yield the documents of a collection as BSON; ``hint`` names the index to be used."""
+        options: dict[str, Any] = {"limit": limit or 0, "hint": hint, "session": self._session}
+        with self._speaking(), self._raw(name).find(where, **options) as cursor:
             for document in cursor.sort(list(sort)) if sort else cursor:
                 yield document.raw
 
@@ -50,10 +52,11 @@ class Transaction:
         *,
         sort: Sequence[tuple[str, int]] = (),
         limit: int | None = None,
+        hint: str | None = None,
     ) -> Iterator[Document]:
         """Yield some fields of the documents."""
-        chosen, most = dict.fromkeys(fields, 1), limit or 0
-        with self._speaking(), self.database[name].find(where, chosen, limit=most, session=self._session) as cursor:
+        options: dict[str, Any] = {"limit": limit or 0, "hint": hint, "session": self._session}
+        with self._speaking(), self.database[name].find(where, dict.fromkeys(fields, 1), **options) as cursor:
             yield from cursor.sort(list(sort)) if sort else cursor
 
     def distinct(self, name: str, field: str, where: Mapping[str, Any]) -> list[Any]:
@@ -77,11 +80,15 @@ class Transaction:
             self.database[name].replace_one({"_id": document["_id"]}, document, session=self._session)
 
     def change(
-        self, name: str, where: Mapping[str, Any], update: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+        self,
+        name: str,
+        where: Mapping[str, Any],
+        update: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        hint: str | None = None,
     ) -> None:
         """Update all that match."""
         with self._speaking():
-            self.database[name].update_many(where, update, session=self._session)
+            self.database[name].update_many(where, update, hint=hint, session=self._session)
 
     def write(self, name: str, changes: Sequence[Change]) -> None:
         """Make many changes at once, each of one document."""

@@ -15,6 +15,7 @@ from migrator.sources.stellaops import names
 from migrator.store import rules
 from migrator.store.mongo.atomic import insistently
 from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.mongo.indexes import RUNNING
 from migrator.store.mongo.many import Many
 from migrator.store.mongo.places import PLACES
 from migrator.store.mongo.repository import Strangers
@@ -93,7 +94,7 @@ class MongoWorkers:
             if dead:
                 transaction.write(names.WORKERS, [*dead.values()])
                 held = {"state": "running", "workerId": {"$in": [str(identity) for identity in dead]}}
-                transaction.change(names.RUNS, held, _leases_end(moment))
+                transaction.change(names.RUNS, held, _leases_end(moment), hint=RUNNING)
             return [*dead]
 
         return insistently(self._database, act)
