@@ -95,6 +95,8 @@ class View(msgspec.Struct, frozen=True):
     gaps: list[Gap]
     limits: list[tuple[Check, str]]
     causes: dict[Severity, list[Cause]]
+    missed: list[Cause]
+    """Planted faults that no check saw; they are not differences of the data, and stand in a section of their own."""
     failed_otherwise: list[Check]
     """Checks that failed without a difference that could be put under a cause."""
     examples: list[tuple[Check, list[Finding], int]]
@@ -124,6 +126,7 @@ def arrange(result: Result) -> View:
     checks = list(result.evidence.checks)
     columns = [check for check in checks if check.cells]
     gaps = _gaps(result)
+    found = [check for check in checks if check.area != "sensitivity"]
     rows = _map(result, columns)
     sections = sections_of(result)
     measured = result.run.measurements
@@ -142,13 +145,19 @@ def arrange(result: Result) -> View:
         gaps=gaps[:LISTED_ROWS],
         gaps_more=len(gaps) - LISTED_ROWS,
         limits=[(check, limit) for check in checks for limit in check.limits],
-        causes={severity: _causes(checks, severity) for severity in ("difference", "warning", "settled")},
+        causes={severity: _causes(found, severity) for severity in ("difference", "warning", "settled")},
+        missed=[
+            cause
+            for severity in ("difference", "settled")
+            for cause in _causes([check for check in checks if check.area == "sensitivity"], severity)
+        ],
         failed_otherwise=[
             check
             for check in checks
-            if check.outcome.status == "failed" and not any(one.severity == "difference" for one in check.tallies)
+            if check.outcome.status == "failed"
+            and (check not in found or not any(one.severity == "difference" for one in check.tallies))
         ],
-        examples=_examples(checks),
+        examples=_examples(found),
         timings=_timings(result),
         timings_more=_timings_more(result),
         gauges=[gauge(one) for one in measured[:LISTED_ROWS]],

@@ -189,15 +189,21 @@ def rests_on(result: Result) -> list[str]:
         if evidence.checks
         else "No check was made."
     )
-    settled = sum(tally.count for check in evidence.checks for tally in check.tallies if tally.severity == "settled")
+    settled = sum(
+        tally.count
+        for check in evidence.checks
+        for tally in check.tallies
+        if tally.severity == "settled" and check.area != "sensitivity"
+    )
     if settled:
         said.append(
             f"{counted(settled, 'finding')} settled by a declared policy, listed below; none of them is a difference."
         )
     strength = caught(result)
     if strength is not None:
+        classes = counted(strength[1], "class", "classes")
         said.append(
-            f"Of {counted(strength[1], 'fault')} planted to test this verification, {number(strength[0])} were caught"
+            f"Of {classes} of faults planted to test this verification, {number(strength[0])} were caught"
             f" and {number(strength[1] - strength[0])} missed."
         )
     absent = [area.name for area in evidence.areas if area.standing == "absent"]

@@ -256,9 +256,11 @@ def test_a_fresh_start_says_who_decided_it_and_that_nothing_was_compared() -> No
 
 def test_how_strong_the_verification_is_stands_beside_the_verdict() -> None:
     text = page(behaviour()).text
-    assert "planted faults caught 47 of 48" in text
-    assert "Of 48 faults planted to test this verification, 47 were caught and 1 missed." in text
-    assert "planted faults" not in page(clean()).text
+    assert "classes of faults caught 47 of 48" in text
+    assert "Of 48 classes of faults planted to test this verification, 47 were caught and 1 missed." in text
+    assert "What was missed 1 A corruption that no check saw: null for absent" in text
+    assert text.index("What was missed") > text.index("Faults of every class are planted")
+    assert "classes of faults" not in page(clean()).text
 
 
 def test_a_failure_outside_the_data_is_not_called_a_difference() -> None:
