@@ -12,8 +12,10 @@ from migrator.records.schedule import Schedule
 from migrator.store.postgres.mapping import table
 from migrator.store.postgres.queue_claim import NOW, served
 
+# IS TRUE, so that the rows are found by their ids: the planner believes that hardly any run is running, and would
+# compare each of them with each of the given ones.
 _HELD = (
-    "r.id = g.id AND r.tenant_id = g.tenant AND r.state = 'running'"
+    "r.id = g.id AND r.tenant_id = g.tenant AND (r.state = 'running') IS TRUE"
     " AND coalesce(r.worker_id, '') = g.worker AND coalesce(r.fence, 0) = g.fence"
 )
 
