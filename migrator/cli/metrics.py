@@ -3,8 +3,7 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, settings_of
-
-CROSSED = 1
+from migrator.exit_status import mask
 
 
 @click.command()
@@ -34,4 +33,4 @@ def command(
         click.echo(exposition.text(samples), nl=False)
     for sentence in beyond:
         say(f"threshold crossed: {sentence}")
-    finish(CROSSED if beyond else 0)
+    finish(mask(different=beyond))
