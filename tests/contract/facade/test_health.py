@@ -1,0 +1,157 @@
+"""Health and standing: with faults planted in each part, and with processes dead and alive."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from migrator.errors import UnreachableError
+from migrator.records.worker import Worker
+from migrator.scheduler.health import Limits
+from migrator.scheduler.service import SchedulerService
+from migrator.store.ports import SchedulerStore
+from tests.contract.facade.yard import HOUR, MINUTE, Yard
+from tests.contract.rows import NOW, SECOND, changed
+
+ALIVE = Worker(
+    id=uuid4(), tenant_id="*", kind="worker", status="active", last_heartbeat_at=NOW - SECOND, hostname="h", pid=1
+)
+UNREACHABLE = UnreachableError("gone")
+
+
+class Faulty:
+    """A store with faults in some of its parts; the rest answers as it is."""
+
+    def __init__(self, store: SchedulerStore, **parts: Any) -> None:  # noqa: ANN401 - whatever is faulty
+        self._store, self._parts = store, parts
+        self.workers = SimpleNamespace(list=self._workers)
+        self.locks = SimpleNamespace(holder=lambda *_: parts.get("leader", ("me", 3)))
+
+    def ping(self) -> timedelta:
+        answer: timedelta = self._given("ping", timedelta(milliseconds=2))
+        return answer
+
+    def now(self) -> datetime:
+        return self._store.now()
+
+    @contextmanager
+    def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[Any]:
+        self._given("queue", None)
+        with self._store.session(tenant, now=now) as session:
+            yield session
+
+    def _workers(self) -> list[Worker]:
+        answer: list[Worker] = self._given("workers", [ALIVE])
+        return answer
+
+    def _given(self, part: str, sound: Any) -> Any:  # noqa: ANN401 - as above
+        found = self._parts.get(part, sound)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def facade(yard: Yard, **parts: Any) -> SchedulerService:  # noqa: ANN401 - as above
+    return SchedulerService(cast("SchedulerStore", Faulty(yard.store, **parts)), yard.tenant)
+
+
+@pytest.mark.proves("2-F17")
+def test_all_is_well(yard: Yard) -> None:
+    found = facade(yard).health(now=NOW)
+    assert (found.status, found.issues, found.checked_at) == ("healthy", (), NOW)
+    assert (found.components.leader, found.components.latency_ms) == ("me", 2.0)
+    assert (found.components.active_workers, found.components.ready) == (1, 0)
+
+
+@pytest.mark.proves("2-F17")
+@pytest.mark.parametrize(
+    ("parts", "status", "component", "severity"),
+    [
+        ({"ping": timedelta(seconds=1, milliseconds=1)}, "degraded", "database", "warning"),
+        ({"ping": UNREACHABLE}, "unhealthy", "database", "critical"),
+        ({"queue": UNREACHABLE}, "unhealthy", "queue", "critical"),
+        ({"workers": []}, "degraded", "workers", "error"),
+        ({"workers": UNREACHABLE}, "unhealthy", "workers", "critical"),
+        ({"leader": None}, "degraded", "scheduler", "warning"),
+    ],
+    ids=["slow", "down", "queue down", "no workers", "workers unknown", "no leader"],
+)
+def test_each_fault_is_an_issue_of_its_part(
+    yard: Yard, parts: dict[str, Any], status: str, component: str, severity: str
+) -> None:
+    found = facade(yard, **parts).health(now=NOW)
+    assert found.status == status
+    assert [(one.component, one.severity) for one in found.issues] == [(component, severity)]
+    parts_status = {name: getattr(found.components, name) for name in ("scheduler", "database", "queue", "workers")}
+    assert {name for name, one in parts_status.items() if one != "healthy"} == {component}
+
+
+@pytest.mark.proves("2-F17")
+def test_the_limit_itself_is_no_issue(yard: Yard) -> None:
+    assert facade(yard, ping=timedelta(seconds=1)).health(now=NOW).status == "healthy"
+
+
+@pytest.mark.proves("2-F17")
+def test_a_queue_that_does_not_keep_up_says_since_when(yard: Yard) -> None:
+    job = yard.recurring()
+    yard.facade.trigger_now(job.id, now=NOW)
+    assert facade(yard).health(now=NOW + MINUTE).status == "healthy"
+    late = changed(ALIVE, last_heartbeat_at=NOW + HOUR)
+    found = facade(yard, workers=[late]).health(now=NOW + HOUR)
+    assert found.status == "degraded"
+    (issue,) = found.issues
+    assert (issue.component, issue.severity, issue.since) == ("queue", "warning", NOW)
+
+
+def test_the_real_parts_answer_too(yard: Yard) -> None:
+    found = yard.facade.health()
+    assert found.components.database == "healthy"
+    assert found.checked_at is not None
+
+
+@pytest.mark.proves("4-S5", "3-C5")
+def test_where_the_scheduler_stands(yard: Yard) -> None:
+    busy, waits = yard.recurring(), yard.recurring(start_at=NOW + HOUR)
+    yard.facade.toggle(waits.id, enabled=False, now=NOW)
+    yard.hand.outcome = lambda _: None
+    yard.later(MINUTE)
+    yard.turn()
+    yard.facade.trigger_now(busy.id, now=yard.now)
+    dead = changed(ALIVE, id=uuid4())
+    stopped = changed(ALIVE, id=uuid4(), status="stopped", last_heartbeat_at=yard.now)
+    silent = changed(dead, last_heartbeat_at=NOW - HOUR)
+    found = facade(yard, workers=[ALIVE, silent, stopped]).status(now=yard.now)
+    assert found.leader is not None
+    assert (found.is_running, found.leader.holder, found.leader.term) == (True, "me", 3)
+    assert (found.total_jobs, found.enabled_jobs, found.running_jobs) == (2, 1, 1)
+    assert (found.ready_runs, found.running_runs) == (1, 1)
+    assert found.next_job is not None
+    assert (found.next_job.schedule_id, found.next_job.at) == (busy.id, yard.job(busy).next_fire_at)
+    assert [(one.id, one.alive) for one in found.instances] == [
+        (ALIVE.id, True),
+        (silent.id, False),
+        (stopped.id, False),
+    ]
+
+
+@pytest.mark.proves("4-S5")
+def test_rows_of_dead_processes_do_not_make_it_run(yard: Yard) -> None:
+    found = facade(yard, workers=[ALIVE], leader=None).status(now=NOW + HOUR)
+    assert (found.is_running, found.leader, found.next_job) == (False, None, None)
+
+
+@pytest.mark.proves("4-S5")
+def test_a_process_that_registers_and_leads_is_seen(yard: Yard) -> None:
+    worker = yard.store.workers.register(
+        Worker(id=uuid4(), tenant_id="*", kind="scheduler", status="active", hostname="h"), NOW
+    )
+    found = yard.facade.status(now=NOW)
+    assert {one.id: one.alive for one in found.instances}[worker.id]
+    limited = SchedulerService(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
+    assert not {one.id: one.alive for one in limited.status(now=NOW + MINUTE).instances}[worker.id]
+    yard.store.workers.stop(worker.id, NOW)
+    assert not {one.id: one.alive for one in yard.facade.status(now=NOW).instances}[worker.id]
