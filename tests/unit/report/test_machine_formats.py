@@ -27,7 +27,7 @@ CHILDREN = {
 }
 ORDER = ["properties", "property", "testsuite", "testcase", "skipped", "error", "failure", "system-out"]
 ATTRIBUTES = {
-    "testsuites": ({"name"}, {"tests", "failures", "errors", "skipped", "time"}),
+    "testsuites": ({"name"}, {"tests", "failures", "errors", "time"}),
     "testsuite": ({"name", "tests", "failures", "errors"}, {"skipped", "time", "timestamp", "hostname"}),
     "testcase": ({"name", "classname"}, {"time"}),
     "property": ({"name", "value"}, set()),

@@ -6,7 +6,17 @@ import pytest
 
 from migrator.config import MongoSettings, Settings
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
-from migrator.result import FAILED, PASSED, Outcome, Quarantined, Result, not_applicable, unverified
+from migrator.result import (
+    FAILED,
+    PASSED,
+    Exhibit,
+    Measurement,
+    Outcome,
+    Quarantined,
+    Result,
+    not_applicable,
+    unverified,
+)
 from migrator.verify.areas import AREAS, every_check
 from migrator.verify.check import CheckSpec, Found, judge
 from migrator.verify.context import Context
@@ -114,6 +124,39 @@ def test_the_parts_that_checks_found_are_put_together() -> None:
     evidence = run(*two).evidence
     assert evidence.quarantined == 4
     assert evidence.left_out == ("x", "x")
+
+
+def test_what_varies_stands_outside_of_the_digest() -> None:
+    def of(value: int) -> Result:
+        one = Exhibit(kind="table", title="t", columns=("n",), rows=((value,),), rows_total=1)
+        measured = Measurement(check="schema.a", name="m", unit="ms", value=float(value), ceiling=1.5)
+        found = Found(outcome=PASSED, varying=(one,), measurements=(measured,))
+        return run(CheckSpec(id="schema.a", title="t", run=lambda _context: found))
+
+    first, second = of(1), of(2)
+    assert first.digest == second.digest
+    assert first.run.exhibits["schema.a"][0].rows == ((1,),)
+    assert [one.is_over for one in (*first.run.measurements, *second.run.measurements)] == [False, True]
+
+
+def test_each_check_is_said_with_its_number_its_time_and_the_time_so_far() -> None:
+    said: list[str] = []
+    verify(NOWHERE, Request(run_name="r"), checks=[spec("schema.a"), spec("schema.b", FAILED)], say=said.append)
+    assert [line.rpartition(" (")[0] for line in said] == [
+        "verify: 1/2 schema.a: passed",
+        "verify: 2/2 schema.b: failed",
+    ]
+    assert all(line.endswith(" in all)") for line in said)
+
+
+def test_what_was_asked_for_is_recorded_in_the_order_of_the_areas() -> None:
+    asked = Request(
+        run_name="r", fail_on=("performance", "no-locking", "crud", "performance"), skip=("parity", "schema")
+    )
+    policy = run(spec("crud.a"), request=asked).evidence.policy
+    assert policy.fail_on == ("crud", "performance")
+    assert policy.accepted == ("locking",)
+    assert policy.skip == ("schema", "parity")
 
 
 def test_shared_steps_are_timed_apart() -> None:
