@@ -155,15 +155,20 @@ def test_a_retry_comes_with_the_end_as_a_queued_run_of_its_own(
 
 
 @pytest.mark.proves("2-X1", "2-F15")
+@pytest.mark.parametrize("same_id", [False, True])
 def test_a_retry_whose_attempt_is_there_is_passed_over_and_the_end_stands(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    same_id: bool,  # noqa: FBT001 - a parameter of the test
+    at_work: SchedulerStore,
+    queue: Queue,
+    tenant: str,
 ) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     put(at_work, of, cause, slot(of, cause))
     (claim,) = queue.claim("one", 1, LEASE, NOW, tenants=[tenant])
     (there,) = put(at_work, repeat(claim.run))
-    assert queue.finish([end_of(claim, "error", retry=repeat(claim.run))], LATER) == [claim.run.id]
+    again = there if same_id else repeat(claim.run)
+    assert queue.finish([end_of(claim, "error", retry=again)], LATER) == [claim.run.id]
     assert now_of(at_work, claim).state == "error"
     assert ids(runs_of(at_work, of)) == [claim.run.id, there.id]
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from datetime import timedelta
 from threading import Barrier, Thread
+from uuid import uuid4
 
 import pytest
 
 from migrator import states
-from migrator.errors import UsageError
+from migrator.errors import ConflictError, UsageError
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
@@ -159,6 +160,36 @@ def test_a_slot_that_has_its_run_is_passed_over_and_the_trigger_moves_on(
     made = queue.fire_due(each_slot, 9, NOW + MINUTE, [tenant])  # another attempt's slot is not taken
     assert [(each.scheduled_at, each.attempt, each.run_number) for each in made] == [(NOW + MINUTE, 1, 3)]
     assert run_of(at_work, tenant, there.id) == there
+
+
+@pytest.mark.proves("2-X6")
+def test_a_run_that_is_there_under_the_very_id_is_passed_over_too(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    of = schedule(tenant)
+    cause, other = trigger(of), trigger(of, next_fire_at=NOW - SECOND)
+    (_, _, _, there) = put(at_work, of, cause, other, slot(of, cause))
+    plan = Seen(
+        lambda of, cause: Fire(
+            runs=(slot(of, cause, id=there.id if cause.id == there.trigger_id else uuid4()),), trigger=advanced(cause)
+        )
+    )
+    made = queue.fire_due(plan, 9, NOW, [tenant])
+    assert [each.trigger_id for each in made] == [other.id]
+    assert runs_of(at_work, of) == [there, *made]
+
+
+def test_an_id_that_another_run_has_is_a_conflict_and_nothing_is_kept(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    of = schedule(tenant)
+    cause = trigger(of)
+    (_, _, there) = put(at_work, of, cause, run(tenant, schedule_id=of.id))
+    plan = Seen(lambda of, cause: Fire(runs=(slot(of, cause, id=there.id),), trigger=advanced(cause)))
+    with pytest.raises(ConflictError):
+        queue.fire_due(plan, 9, NOW, [tenant])
+    assert bare(trigger_of(at_work, cause)) == cause
+    assert runs_of(at_work, of) == [there]
 
 
 @pytest.mark.proves("2-X6")

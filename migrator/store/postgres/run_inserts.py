@@ -82,11 +82,12 @@ def _free(connection: Connection, runs: Sequence[Run]) -> list[tuple[Run, str | 
     for position, exists, slot, key, owner in fetch(connection, _KNOWN, (asked,)):
         run = runs[position]
         keys = _keys(run)
+        if slot or key or not taken.isdisjoint(keys):
+            continue  # whatever its id: ids that follow from the slot are taken with it
         if exists or ("id", run.id) in taken:
             raise ConflictError("the id is taken")
-        if not slot and not key and taken.isdisjoint(keys):
-            free.append((run, owner))
-            taken |= {*keys, ("id", run.id)}
+        free.append((run, owner))
+        taken |= {*keys, ("id", run.id)}
     return free
 
 

@@ -237,12 +237,12 @@ class Rows:
         """Insert a fired run or a retry; none where its slot or dedupe key is taken."""
         run = held_to_rules(run, tenant)
         runs = MemoryRuns(Run, self._tables, tenant, self.now)
-        if run.id in self._tables[Run]:
-            raise ConflictError("the id is taken")
         if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
             run = replace(run, attempt=1)
         if runs.taken(run) is not None:
             return None
+        if run.id in self._tables[Run]:
+            raise ConflictError("the id is taken")
         number = None
         of = self.schedule(run)
         if of is not None and of.tenant_id == tenant != rules.GLOBAL:

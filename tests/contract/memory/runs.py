@@ -178,10 +178,10 @@ class MemoryRuns(Table[Run]):
                 self._rows[run.id] = msgspec.structs.replace(run, retry_of=None)
         return len(ended)
 
-    def taken(self, run: Run) -> str | None:
-        """Return what of a run is taken by another, in words."""
+    def taken(self, run: Run, but: UUID | None = None) -> str | None:
+        """Return what of a run is taken, in words; not by the run ``but``."""
         for other in self._rows.values():
-            if run.trigger_id is None or other.trigger_id != run.trigger_id or other.id == run.id:
+            if run.trigger_id is None or other.trigger_id != run.trigger_id or other.id == but:
                 continue
             slot = None not in {run.scheduled_at, run.attempt}
             if slot and (other.scheduled_at, other.attempt) == (run.scheduled_at, run.attempt):
@@ -191,7 +191,7 @@ class MemoryRuns(Table[Run]):
         return None
 
     def _free(self, run: Run) -> None:
-        taken = self.taken(run)
+        taken = self.taken(run, run.id)
         if taken is not None:
             raise ConflictError(taken)
 
