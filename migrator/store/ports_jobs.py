@@ -62,5 +62,6 @@ class PolicyJobs(Protocol):
         """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
 
         In the order of ``list``; ``last_attempt_at``, ``updated_at`` are now. Jobs that another session is taking are
-        passed over (MongoDB: ``ConflictError``, the session ends). A lease not above zero raises ``UsageError``.
+        passed over (MongoDB: where two begin to take one at the very same moment, one session may end with
+        ``ConflictError``). A lease not above zero raises ``UsageError``.
         """

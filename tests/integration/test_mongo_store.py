@@ -254,3 +254,23 @@ def test_a_server_without_transactions_or_none_at_all_is_told(
     nowhere = MongoSettings(uri="mongodb://127.0.0.1:1/?directConnection=true", database="x", timeout_ms=50)
     with pytest.raises(UnreachableError):
         MongoStore(msgspec.structs.replace(settings(mongo_database), mongo=nowhere))
+
+
+@pytest.mark.proves("0-T2.6.1")
+def test_policy_jobs_that_another_session_takes_are_passed_over(mongo_database: Base) -> None:
+    jobs = [policy_job(priority_rank=rank) for rank in (4, 3, 2, 1)]
+    lease = timedelta(seconds=1)
+    with opened(mongo_database) as store:
+        with store.session("a", now=NOW) as session:
+            for job in jobs:
+                session.policy_jobs.insert(job)
+            assert len(session.policy_jobs.lease("w", 1, lease)) == 1  # its own are not another's
+        with store.session("a", now=NOW) as early:
+            assert len(early.policy_jobs.list("pending", 9)) == 3
+            with store.session("a", now=NOW) as first, store.session("a", now=NOW) as second:
+                assert [one.id for one in first.policy_jobs.lease("one", 1, lease)] == [jobs[1].id]
+                assert [one.id for one in second.policy_jobs.lease("two", 1, lease)] == [jobs[2].id]
+            assert [one.id for one in early.policy_jobs.lease("three", 9, lease)] == [jobs[3].id]
+        with store.session("a", now=NOW) as session:
+            owners = {one.id: one.lease_owner for one in session.policy_jobs.list("dispatching", 9)}
+    assert [owners[job.id] for job in jobs] == ["w", "one", "two", "three"]

@@ -84,25 +84,29 @@ class MongoPolicyJobs(Repository[PolicyJob]):
             for one in self._each({"status": "pending"})
             if one.row.available_at is None or one.row.available_at <= self._now
         ]
-        return [
-            self._replace(
-                one,
-                msgspec.structs.replace(
-                    one.row,
-                    status="dispatching",
-                    attempt_count=(one.row.attempt_count or 0) + 1,
-                    last_attempt_at=self._now,
-                    lease_owner=owner,
-                    lease_expires_at=until,
-                    updated_at=self._now,
-                ),
-            )
-            for one in sorted(pending, key=lambda one: _rank(one.row))[:limit]
-        ]
+        leased: list[PolicyJob] = []
+        for one in sorted(pending, key=lambda one: _rank(one.row)):
+            if len(leased) == limit:
+                break
+            if self._transaction.may_write(self._name, one.raw):
+                leased.append(self._replace(one, _dispatching(one.row, owner, until, self._now)))
+        return leased
 
     def _all(self, where: dict[str, Any]) -> Iterator[Stored[PolicyJob]]:
         for place in self._places:
             yield from self._each(where, place=place)
+
+
+def _dispatching(job: PolicyJob, owner: str, until: datetime, now: datetime) -> PolicyJob:
+    return msgspec.structs.replace(
+        job,
+        status="dispatching",
+        attempt_count=(job.attempt_count or 0) + 1,
+        last_attempt_at=now,
+        lease_owner=owner,
+        lease_expires_at=until,
+        updated_at=now,
+    )
 
 
 def _by_origin(one: Stored[PolicyJob]) -> tuple[Any, ...]:

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
+import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
+from pymongo.read_concern import ReadConcern
 
 from migrator.errors import ConflictError, MigratorError, UnreachableError
 from migrator.sources.profile import Document
@@ -28,6 +30,7 @@ class Transaction:
     def __init__(self, database: Source, session: ClientSession) -> None:
         self.database, self._session = database, session
         self._ended: MigratorError | None = None
+        self._mine: set[tuple[str, bytes]] = set()
 
     def find(
         self,
@@ -73,11 +76,37 @@ class Transaction:
         """Insert; who found the keys free and was overtaken is told ``ConflictError``, and the transaction is over."""
         with self._speaking():
             self.database[name].insert_many(documents, session=self._session)
+        self._mine |= {_place(name, one["_id"]) for one in documents}
 
     def replace(self, name: str, document: Document) -> None:
         """Replace the document of this ``_id``."""
         with self._speaking():
             self.database[name].replace_one({"_id": document["_id"]}, document, session=self._session)
+        self._mine.add(_place(name, document["_id"]))
+
+    def may_write(self, name: str, raw: bytes) -> bool:
+        """Tell whether nobody else is writing this document, or has done so since this transaction read it.
+
+        It is tried out in a transaction of its own, which is undone: a conflict here would end this one. Who begins to
+        write it between this and this transaction's own write is not seen.
+        """
+        key = RawBSONDocument(raw)["_id"]
+        if _place(name, key) in self._mine:
+            return True
+        with speaking_of(WHAT), self.database.client.start_session() as session:
+            session.start_transaction(ReadConcern("snapshot"))
+            try:
+                found = self._raw(name).find_one({"_id": key}, session=session)
+                if found is None or found.raw != raw:
+                    return False
+                self.database[name].update_one({"_id": key}, {"$set": {"~": 1}}, session=session)
+            except OperationFailure as error:
+                if error.code in _OVERTAKEN:
+                    return False
+                raise
+            finally:
+                session.abort_transaction()
+        return True
 
     def change(
         self,
@@ -142,6 +171,11 @@ class Transaction:
         except UnreachableError as error:
             self._ended = _overtaken(error.__cause__) or error
             raise self._ended from error.__cause__
+
+
+def _place(name: str, key: object) -> tuple[str, bytes]:
+    """Return what tells a document from all others; ``_id``s need not be hashable."""
+    return name, bson.encode({"_id": key})
 
 
 def _overtaken(error: BaseException | None) -> ConflictError | None:
