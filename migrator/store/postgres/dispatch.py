@@ -38,7 +38,9 @@ _SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
+    "enable_material": "off",
     "enable_mergejoin": "off",
+    "enable_sort": "off",
 }
 _SESSION = ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _SETTINGS.items())
 _ENTER = f"SELECT pg_backend_pid(), set_config('role', %(role)s, %(local)s), {_SESSION}"

@@ -74,7 +74,7 @@ def claim(limit: int, *, of_tenants: bool, of_queues: bool) -> str:
     tenants, queues = (4 if of_tenants else None), (5 if of_tenants else 4)
     runs, schedules = table(Run), table(Schedule)
     waiting = f"r.state = 'queued' AND {SINCE.format('r')} <= {NOW} AND {served('r', tenants)}"
-    may_run = "s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused'"
+    may_run = "(s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused') IS TRUE"
     if of_queues:
         may_run += f" AND s.queue = ANY(${queues}::text[])"
     alone = "" if of_queues else "r.schedule_id IS NULL OR "
@@ -109,7 +109,8 @@ ORDER BY coalesce(s.priority, {DEFAULT_PRIORITY}) DESC, {SINCE.format("t")}, t.i
 """
 
 
-_MAY_FIRE = "s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY['pending', 'scheduled', 'running'])"
+# IS TRUE, here and above, so that schedules are looked up by their ids, and no index on what is active is read whole.
+_MAY_FIRE = "(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY['pending', 'scheduled', 'running'])) IS TRUE"
 
 
 @cache

@@ -61,13 +61,14 @@ def finish(*, only_over: bool, of_schedules: bool) -> str:
     ) WHERE {_HELD} {over} RETURNING r.id"""
     if not of_schedules:
         return ended
+    # The schedules are locked in the order of their ids, as they come from ``first``.
     return f"""
 WITH ended AS ({ended}, r.schedule_id, g.position, g.status), first AS MATERIALIZED (
     SELECT DISTINCT ON (schedule_id) schedule_id, status FROM ended
     WHERE status IS NOT NULL AND schedule_id IS NOT NULL ORDER BY schedule_id, position
 ), held AS MATERIALIZED (
     SELECT s.id AS held_id, f.status AS following FROM first AS f JOIN scheduler.schedules AS s ON s.id = f.schedule_id
-    WHERE s.status = 'running' AND s.deleted_at IS NULL ORDER BY s.id FOR NO KEY UPDATE OF s
+    WHERE (s.status = 'running' AND s.deleted_at IS NULL) IS TRUE FOR NO KEY UPDATE OF s
 ), moved AS (
     UPDATE scheduler.schedules SET status = following, updated_at = {NOW},
         completed_at = CASE WHEN following = 'completed' THEN {NOW} ELSE completed_at END

@@ -1,0 +1,160 @@
+"""The queue's statements use their index and touch few rows, however long the queue; times are not tested.
+
+Each statement is taken as the store sends it, in a connection of its own with its settings, and is undone.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from migrator.store.postgres import queue_claim, queue_ends
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.dispatch import Dispatch, as_json, fetch
+from tests.conftest import Cluster
+from tests.integration.test_postgres_store_plans import Node, indexes, kinds, touched
+from tests.schema_rows import connect
+from tests.store_postgres import settings
+
+NOW = datetime(2025, 12, 24, tzinfo=UTC)
+QUEUED = 30_000
+RUNNING = 3_000
+
+# Schedules 1 to 20 come first, 21 to 40 last; 41 to 60 may have one run at a time. All that is there is due.
+FILL = f"""
+INSERT INTO scheduler.schedules (id, tenant_id, name, status, priority, max_concurrency, timeout_ms)
+SELECT md5('schedule ' || n)::uuid, 'tenant-' || n % 8, 'schedule ' || n, 'scheduled',
+    CASE WHEN n <= 20 THEN 75 WHEN n <= 40 THEN 25 END, CASE WHEN n BETWEEN 41 AND 60 THEN 1 END, 60000
+FROM generate_series(1, 2000) AS n;
+INSERT INTO scheduler.triggers (id, tenant_id, schedule_id, kind, interval_ms, anchor, next_fire_at)
+SELECT md5('trigger ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || n)::uuid, 'interval', 60000, 'fixed_rate',
+    timestamptz '2025-11-02' + n * interval '1 minute'
+FROM generate_series(1, 2000) AS n;
+INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, available_at, created_at)
+SELECT md5('run ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || 1 + n % 2000)::uuid, 'queued',
+    timestamptz '2025-11-02' + n * interval '1 second', timestamptz '2025-11-02'
+FROM generate_series(1, {QUEUED}) AS n;
+INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, worker_id, fence, lease_expires_at, created_at)
+SELECT md5('running ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || 100 + n % 1900)::uuid, 'running', 'w', 1,
+    timestamptz '2026-01-01' - n % 100 * interval '1 day', timestamptz '2025-11-02'
+FROM generate_series(1, {RUNNING}) AS n;
+"""
+
+Call = tuple[str, list[Any]]
+
+
+def ends(connection: Connection, count: int) -> str:
+    rows = fetch(connection, f"SELECT id, tenant_id FROM scheduler.runs WHERE state = 'running' LIMIT {count}", ())
+    return as_json({"id": row[0], "tenant": row[1], "worker": "w", "fence": 1, "state": "completed"} for row in rows)
+
+
+def claim(limit: int, **of: bool) -> str:
+    return queue_claim.claim(limit, **{"of_tenants": False, "of_queues": False} | of)
+
+
+LEASE = timedelta(minutes=1)
+FIRST = 20 * QUEUED // 2000
+"""Runs of schedules that come first."""
+
+# What is asked → (statement and parameters, indexes that it must use, most rows touched).
+GUARDS: dict[str, tuple[Call, set[str], int]] = {
+    # All of the schedules that come first are looked at, and none of the others.
+    "2-X6 a claim with some that come first": (
+        (claim(10), [NOW, "w", LEASE]),
+        {"ix_schedules_ranked", "ix_runs_open", "pk_runs"},
+        2 * FIRST,
+    ),
+    "2-X6 a claim of a tenant": (
+        (claim(10, of_tenants=True), [NOW, "w", LEASE, ["tenant-3"]]),
+        {"ix_schedules_ranked", "ix_runs_open", "pk_runs"},
+        2 * FIRST,
+    ),
+    "2-X6 due triggers": ((queue_claim.due(10, of_tenants=False), [NOW]), {"ix_schedules_ranked"}, 80),
+    "3-B12 runs that are over": ((queue_ends.expired(10, of_tenants=False), [NOW]), {"ix_runs_open"}, 2 * RUNNING),
+    "0-T2.3.4 the tenants": ((queue_ends.TENANTS, []), {"ix_schedules_page", "ix_runs_page"}, 60),
+}
+
+
+@pytest.fixture(scope="module")
+def filled(any_cluster: Cluster) -> Iterator[Dispatch]:
+    dsn = any_cluster.scheduler()
+    with connect(dsn) as connection:
+        connection.execute("ANALYZE")  # the statistics of an empty queue: what the plans must not depend on
+        connection.execute(FILL.encode())
+    dispatch = Dispatch(settings(dsn), size=1)
+    yield dispatch
+    dispatch.close()
+    any_cluster.drop(dsn)
+
+
+class UndoneError(Exception):
+    """Ends a transaction that is not to be kept."""
+
+
+def nodes_of(dispatch: Dispatch, statement: str, parameters: list[Any], *before: str) -> list[Node]:
+    nodes: list[Node] = []
+
+    def explain(connection: Connection) -> None:
+        for text in before:
+            fetch(connection, text, ())
+        given = [ends(connection, 50) if one is ... else one for one in parameters]
+        ((plans,),) = fetch(connection, "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement, given)
+        left = [plans[0]["Plan"]]
+        while left:
+            nodes.append(left.pop())
+            left += nodes[-1].get("Plans", [])
+        raise UndoneError
+
+    with pytest.raises(UndoneError):
+        dispatch.transact(explain)
+    return [node for node in nodes if node["Actual Loops"]]
+
+
+@pytest.mark.proves("2-X6", "3-B1", "3-B12", "3-A16")
+@pytest.mark.parametrize("what", GUARDS)
+def test_statements_of_the_queue_touch_few_rows(what: str, filled: Dispatch) -> None:
+    (statement, parameters), wanted, most = GUARDS[what]
+    nodes = nodes_of(filled, statement, parameters)
+    assert wanted <= indexes(nodes)
+    assert "Seq Scan" not in kinds(nodes)
+    assert touched(nodes) <= most
+
+
+NONE_FIRST = "UPDATE scheduler.schedules SET priority = NULL"
+ALL_LIMITED = "UPDATE scheduler.schedules SET priority = NULL, max_concurrency = 5"
+
+
+@pytest.mark.proves("2-X6", "3-B2")
+@pytest.mark.parametrize("before", [NONE_FIRST, ALL_LIMITED])
+@pytest.mark.parametrize("limit", [1, 10, 100])
+def test_a_claim_touches_a_few_rows_for_each_run(limit: int, before: str, filled: Dispatch) -> None:
+    """Thirty thousand runs are queued: no more than is claimed is looked at, nor sorted."""
+    nodes = nodes_of(filled, claim(limit), [NOW, "w", LEASE], before)
+    assert "ix_runs_waiting" in indexes(nodes)
+    assert "Seq Scan" not in kinds(nodes)
+    assert touched(nodes) <= limit * (6 if before == NONE_FIRST else 16)
+
+
+@pytest.mark.proves("2-X6", "3-B1")
+def test_due_triggers_are_read_in_their_order(filled: Dispatch) -> None:
+    nodes = nodes_of(filled, queue_claim.due(50, of_tenants=False), [NOW], NONE_FIRST)
+    assert "ix_triggers_due" in indexes(nodes)
+    assert touched(nodes) <= 3 * 50
+
+
+@pytest.mark.proves("2-X3", "3-B12")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        queue_ends.finish(only_over=False, of_schedules=False),
+        queue_ends.finish(only_over=True, of_schedules=True),
+        queue_ends.RELEASE,
+    ],
+)
+def test_runs_that_end_are_found_by_their_ids(statement: str, filled: Dispatch) -> None:
+    """Three thousand others are running."""
+    nodes = nodes_of(filled, statement, [NOW, ...])
+    assert "pk_runs" in indexes(nodes)
+    assert "ix_runs_open" not in indexes(nodes)
+    assert touched(nodes) <= 4 * 50
