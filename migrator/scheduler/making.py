@@ -1,5 +1,6 @@
 """Making schedules: by a cron line, once, recurring, for an event."""
 
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -136,13 +137,27 @@ def _schedule(change: Change, work: Work, identity: UUID) -> Schedule:
 
 
 def encoded(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
-    """Return a JSON value as its column holds it; raises ``UsageError`` for what JSON cannot say."""
+    """Return a JSON value as its column holds it; raises ``UsageError`` for what would not be read back as given."""
     if value is None:
         return None
     try:
-        return jsonb.encode(value)
-    except (TypeError, ValueError, OverflowError) as error:
+        if _is_json(value):
+            return jsonb.encode(value)
+    except (ValueError, OverflowError, RecursionError) as error:
         raise UsageError(f"a payload is no JSON value: {type(error).__name__}") from None
+    raise UsageError("a payload is no JSON value: it holds what JSON has no word for")
+
+
+def _is_json(value: Any) -> bool:  # noqa: ANN401 - anything
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(key) and _is_json(member) for key, member in value.items())
+    return value is None or type(value) in {bool, int}
 
 
 _COLUMNS = (

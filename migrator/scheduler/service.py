@@ -234,4 +234,4 @@ class SchedulerService:
         try:
             self._sink(event)
         except Exception as error:  # noqa: BLE001 - whatever the listener does, the change stands
-            logger().warning("a listener to lifecycle events failed", event=event.name, error=type(error).__name__)
+            logger().warning("a listener to lifecycle events failed", name=event.name, error=type(error).__name__)

@@ -1,0 +1,166 @@
+"""Retention: kept is what is among the newest or young; what goes is said."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migrator import states
+from migrator.errors import UsageError
+from migrator.scheduler import retention
+from migrator.scheduler.retention import Rule
+from migrator.store.ports import RunQuery, SchedulerStore
+from tests.contract.facade.yard import DAY, MINUTE, Yard
+from tests.contract.rows import MILLISECOND, NOW, fresh, line, run, schedule
+
+FEW = settings(max_examples=8, deadline=None)
+DRAWN = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from(["completed", "error", "running", "queued"])),
+    max_size=30,
+)
+
+
+def fill(store: SchedulerStore, tenant: str, drawn: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Write runs of two schedules, and of none, so many days old."""
+    with store.session(tenant, now=NOW) as session:
+        owners = [session.schedules.upsert(schedule(tenant)).id, session.schedules.upsert(schedule(tenant)).id, None]
+        rows = [
+            session.runs.create(run(tenant, schedule_id=owners[of], created_at=NOW - DAY * days, state=state))
+            for of, days, state in drawn
+        ]
+    return owners, rows
+
+
+def left(store: SchedulerStore, tenant: str) -> set[Any]:
+    with store.session(tenant, now=NOW) as session:
+        return {row.id for row in session.runs.list(RunQuery(limit=1000)).runs}
+
+
+@pytest.mark.proves("3-R1")
+@FEW
+@given(drawn=DRAWN, keep=st.integers(0, 6), days=st.integers(0, 40), batch=st.integers(1, 9))
+def test_kept_is_exactly_what_is_among_the_newest_or_young_or_live(
+    at_work: SchedulerStore, drawn: list[Any], keep: int, days: int, batch: int
+) -> None:
+    tenant = fresh()
+    owners, rows = fill(at_work, tenant, drawn)
+    expected, gone = set(), Counter[Any]()
+    for owner in owners:
+        own = sorted((row for row in rows if row.schedule_id == owner), key=lambda row: row.id)
+        own.sort(key=lambda row: row.created_at, reverse=True)
+        for rank, row in enumerate(own, 1):
+            young = row.created_at >= NOW - DAY * days
+            if rank <= keep or young or not states.is_terminal(states.RUN, row.state):
+                expected.add(row.id)
+            else:
+                gone[owner] += 1
+    rule = Rule(keep=keep, young=DAY * days, batch=batch)
+    said = retention.apply(at_work, tenant, rule, dry_run=True, now=NOW)
+    assert left(at_work, tenant) == {row.id for row in rows}  # nothing was written
+    removed = retention.apply(at_work, tenant, rule, now=NOW)
+    assert left(at_work, tenant) == expected
+    assert dict(removed.by_schedule) == dict(said.by_schedule) == dict(gone)
+    assert (removed.total, removed.dry_run, said.dry_run) == (sum(gone.values()), False, True)
+    assert retention.apply(at_work, tenant, rule, now=NOW).total == 0
+
+
+@pytest.mark.proves("3-R1")
+def test_the_boundary_of_age_and_of_rank(yard: Yard) -> None:
+    with yard.store.session(yard.tenant, now=NOW) as session:
+        of = session.schedules.upsert(schedule(yard.tenant))
+        ages = [timedelta(0), DAY * 30 - MILLISECOND, DAY * 30, DAY * 30 + MILLISECOND, DAY * 90]
+        rows = [
+            session.runs.create(run(yard.tenant, schedule_id=of.id, created_at=NOW - age, state="completed"))
+            for age in ages
+        ]
+    retention.apply(yard.store, yard.tenant, Rule(keep=0, young=DAY * 30), now=NOW)
+    assert left(yard.store, yard.tenant) == {row.id for row in rows[:3]}  # of thirty days exactly: not older
+    retention.apply(yard.store, yard.tenant, Rule(keep=2, young=timedelta(0)), now=NOW + DAY)
+    assert left(yard.store, yard.tenant) == {row.id for row in rows[:2]}
+
+
+@pytest.mark.proves("3-R1", "4-C7")
+@pytest.mark.parametrize(
+    ("count", "every", "rule", "kept"),
+    [(150, DAY, Rule(), 100), (500, timedelta(hours=2), Rule(), 360), (120, DAY, Rule(keep=0, young=DAY * 90), 90)],
+    ids=["150 daily", "500 two-hourly", "90 days whatever the rank"],
+)
+def test_the_figures_of_the_source(count: int, every: timedelta, rule: Rule, kept: int) -> None:
+    """On the model: 150 daily leave 100; two-hourly those of 30 days; a rule of age alone is the third system's."""
+    from tests.contract.memory.store import MemoryStore  # noqa: PLC0415 - for this alone
+
+    store, tenant = MemoryStore(), "t"
+    with store.session(tenant, now=NOW) as session:
+        of = session.schedules.upsert(schedule(tenant))
+        for n in range(count):
+            session.runs.create(
+                run(tenant, schedule_id=of.id, created_at=NOW - every * n - MILLISECOND, state="completed")
+            )
+    removed = retention.apply(store, tenant, rule, now=NOW)
+    assert (removed.total, len(left(store, tenant))) == (count - kept, kept)
+
+
+@pytest.mark.proves("3-R3")
+def test_run_numbers_go_on_after_retention(yard: Yard) -> None:
+    job = yard.recurring()
+    yard.run_until(NOW + 3 * MINUTE, MINUTE)
+    assert [row.run_number for row in yard.runs(job)] == [1, 2, 3]
+    yard.later(DAY * 40)
+    removed = retention.apply(yard.store, yard.tenant, Rule(keep=0), now=yard.now)
+    assert dict(removed.by_schedule) == {job.id: 3}
+    assert yard.runs(job) == []
+    assert yard.facade.trigger_now(job.id, now=yard.now).run_number == 4
+
+
+def test_summaries_stay_what_the_runs_say_and_logs_go_with_their_runs(yard: Yard) -> None:
+    job = yard.recurring()
+    yard.run_until(NOW + 2 * MINUTE, MINUTE)
+    old, new = yard.runs(job)
+    with yard.store.session(yard.tenant, now=NOW) as session:
+        session.execution_logs.append([line(yard.tenant, run_id=old.id)])
+    retention.apply(yard.store, yard.tenant, Rule(keep=1, young=timedelta(0)), now=yard.now + DAY)
+    with yard.store.session(yard.tenant, now=yard.now) as session:
+        stored = session.run_summaries.get(job.id)
+        assert session.execution_logs.of_run(old.id) == []
+        assert stored is not None
+        again = session.run_summaries.recompute(job.id)
+        assert (stored.counters, stored.recent) == (again.counters, again.recent)
+        entries = session.audit.list(10, action=retention.REMOVED)
+    assert [entry.metadata for entry in entries] == [b'{"keep":"1","runs":"1"}']
+    assert [row.id for row in yard.runs(job)] == [new.id]
+
+
+@pytest.mark.proves("3-R2", "0-X2")
+def test_other_tenants_are_served_each_by_itself(yard: Yard) -> None:
+    beside = Yard(yard.store, fresh())
+    scratch = f"~verify-{uuid4().hex[:8]}"
+    for tenant in (yard.tenant, beside.tenant, scratch):
+        fill(yard.store, tenant, [(0, 50, "completed"), (0, 1, "completed")])
+    assert retention.apply(yard.store, yard.tenant, Rule(keep=0), now=NOW).total == 1
+    assert len(left(yard.store, beside.tenant)) == 2
+    named = retention.apply_all(yard.store, Rule(keep=0), tenants=[yard.tenant, beside.tenant], now=NOW)
+    assert [(one.tenant, one.total) for one in named] == [(yard.tenant, 0), (beside.tenant, 1)]
+    # All of them: the other tests' rows are there too, so nothing is removed here.
+    every = retention.apply_all(yard.store, Rule(keep=10**6), dry_run=True, now=NOW)
+    tenants = [one.tenant for one in every]
+    assert {yard.tenant, beside.tenant} <= set(tenants)
+    assert scratch not in tenants
+    assert "*" not in tenants
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Rule(keep=-1), "keep must not be negative"),
+        (Rule(young=-DAY), "an age must not be negative"),
+        (Rule(batch=0), "a batch must be at least 1"),
+    ],
+    ids=["keep", "age", "batch"],
+)
+def test_a_rule_that_is_none_is_refused(yard: Yard, rule: Rule, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        retention.apply(yard.store, yard.tenant, rule, now=NOW)
