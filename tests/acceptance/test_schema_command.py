@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from migrator.__main__ import main
+from migrator.store.postgres import revisions
 from tests.schema_rows import connect, insert
 
+PRODUCT, TOOL = ([one.id for one in revisions.revisions(branch)] for branch in revisions.BRANCHES)
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -35,7 +37,10 @@ def test_upgrade_says_what_it_applied_and_that_nothing_was_compared(call: Call, 
     lines = out.splitlines()
     assert status == 0
     assert lines[0] == "applied 0001 (scheduler): Create what runs and when: handlers, schedules, triggers"
-    assert lines[-2:] == ["7 revisions applied", "nothing compared: run migrator schema check"]
+    assert lines[-2:] == [
+        f"{len(PRODUCT) + len(TOOL)} revisions applied",
+        "nothing compared: run migrator schema check",
+    ]
     status, out, _ = call(postgres_dsn, "upgrade")
     assert (status, out.splitlines()) == (0, ["nothing to apply", "nothing compared: run migrator schema check"])
 
@@ -43,7 +48,11 @@ def test_upgrade_says_what_it_applied_and_that_nothing_was_compared(call: Call, 
 def test_current_says_what_an_upgrade_would_apply(call: Call, scheduler_dsn: str) -> None:
     call(scheduler_dsn, "downgrade", "0004")
     status, out, _ = call(scheduler_dsn, "current")
-    assert (status, out.splitlines()[:2]) == (0, ["scheduler: 0004, to apply: 0005, 0006", "migration: 0008 (newest)"])
+    missing = ", ".join(PRODUCT[PRODUCT.index("0004") + 1 :])
+    assert (status, out.splitlines()[:2]) == (
+        0,
+        [f"scheduler: 0004, to apply: {missing}", f"migration: {TOOL[-1]} (newest)"],
+    )
     call(scheduler_dsn, "downgrade")
     _, out, _ = call(scheduler_dsn, "current")
     assert out.startswith("scheduler: nothing applied, to apply: 0001, 0002")
@@ -59,7 +68,8 @@ def test_downgrade_refuses_to_lose_rows_until_told(call: Call, scheduler_dsn: st
     )
     status, out, _ = call(scheduler_dsn, "downgrade", "0005", "--discard-rows")
     assert status == 0
-    assert out.splitlines()[1:] == ["1 revision undone", "nothing compared: run migrator schema check"]
+    undone = len(PRODUCT) - PRODUCT.index("0005") - 1
+    assert out.splitlines()[undone:] == [f"{undone} revisions undone", "nothing compared: run migrator schema check"]
 
 
 def test_check_is_0_when_equal_and_1_when_not(call: Call, scheduler_dsn: str) -> None:
@@ -82,9 +92,7 @@ def test_check_is_0_when_equal_and_1_when_not(call: Call, scheduler_dsn: str) ->
 def test_check_of_a_database_without_schema_names_what_to_call(call: Call, postgres_dsn: str) -> None:
     status, out, _ = call(postgres_dsn, "check")
     assert status == 1
-    assert out.splitlines()[0] == (
-        "scheduler: to apply: 0001, 0002, 0003, 0004, 0005, 0006; call migrator schema upgrade"
-    )
+    assert out.splitlines()[0] == (f"scheduler: to apply: {', '.join(PRODUCT)}; call migrator schema upgrade")
     assert out.splitlines()[-1] == "not at the newest revision"
 
 
@@ -92,9 +100,9 @@ def test_check_of_a_database_without_schema_names_what_to_call(call: Call, postg
     ("words", "expected"),
     [
         (("upgrade",), {"applied": []}),
-        (("downgrade", "0006"), {"undone": []}),
-        (("current",), {"schemas": [("scheduler", "0006"), ("migration", "0008")]}),
-        (("check",), {"differences": [], "schemas": [("scheduler", "0006"), ("migration", "0008")]}),
+        (("downgrade", PRODUCT[-1]), {"undone": []}),
+        (("current",), {"schemas": [("scheduler", PRODUCT[-1]), ("migration", TOOL[-1])]}),
+        (("check",), {"differences": [], "schemas": [("scheduler", PRODUCT[-1]), ("migration", TOOL[-1])]}),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

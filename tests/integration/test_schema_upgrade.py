@@ -20,13 +20,14 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.tables import SCHEDULER
 from tests.schema_rows import LEAST, connect, count, insert
 
-EVERYTHING = ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"]
-LATER = '''"""Add a note."""
+PRODUCT, TOOL = ([one.id for one in revisions.revisions(branch)] for branch in revisions.BRANCHES)
+EVERYTHING = [*PRODUCT, *TOOL]
+LATER = f'''"""Add a note."""
 
 from alembic import op
 
 revision = "0099"
-down_revision = "0006"
+down_revision = "{PRODUCT[-1]}"
 branch_labels = None
 depends_on = None
 TABLES = ()
@@ -77,8 +78,8 @@ def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postg
             recorded = revisions.applied(connection, branch)
             assert recorded == {one.id: (one.file, one.sha256) for one in revisions.revisions(branch)}
     assert [(place.branch, place.revision) for place in migrate.current(any_postgres_dsn)] == [
-        ("scheduler", "0006"),
-        ("migration", "0008"),
+        ("scheduler", PRODUCT[-1]),
+        ("migration", TOOL[-1]),
     ]
 
 
@@ -158,7 +159,7 @@ def test_an_upgrade_killed_half_way_leaves_nothing_and_completes_when_called_aga
         gate.execute("ROLLBACK")
         assert watch.execute("SELECT to_regclass('scheduler.workers') IS NULL").fetchone() == (True,)
     assert migrate.current(any_scheduler_dsn)[0].revision == "0003"
-    assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == ["0004", "0005", "0006"]
+    assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == PRODUCT[PRODUCT.index("0004") :]
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
@@ -202,11 +203,12 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
         kept = {table: insert(connection, table) for table in LEAST if not table.startswith("graph")}
         insert(connection, "graph_job_events")
         undone = migrate.downgrade(any_scheduler_dsn, "0005", discard_rows=True)
-        assert [change.revision for change in undone] == ["0006"]
+        after = PRODUCT[PRODUCT.index("0005") + 1 :]
+        assert [change.revision for change in undone] == after[::-1]
         assert connection.execute("SELECT to_regclass('scheduler.graph_jobs')").fetchone() == (None,)
         for table, identity in kept.items():
             assert count(connection, table, identity) == 1
-        assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == ["0006"]
+        assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == after
         assert migrate.upgrade(any_scheduler_dsn) == []
         insert(connection, "graph_job_events")
     assert catalogue.differences(any_scheduler_dsn) == []
@@ -214,7 +216,7 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
 
 @pytest.mark.proves("4-D9")
 def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_dsn: str) -> None:
-    for stop in ("0005", "0004", "0003", "0002", "0001"):
+    for stop in PRODUCT[-2::-1]:
         migrate.downgrade(any_scheduler_dsn, stop)
         assert migrate.current(any_scheduler_dsn)[0].revision == stop
     migrate.upgrade(any_scheduler_dsn)
@@ -251,9 +253,12 @@ def test_a_changed_file_that_was_applied_is_refused(scheduler_dsn: str, copied_r
 
 
 def test_a_revision_of_a_newer_tool_is_refused(scheduler_dsn: str, copied_revisions: Path) -> None:
-    (copied_revisions / "versions" / "0006_create_graph_jobs.py").unlink()
+    newest = revisions.revisions("scheduler")[-1]
+    (copied_revisions / "versions" / newest.file).unlink()
     for call in (migrate.upgrade, migrate.current):
-        with pytest.raises(RefusedError, match=r"at revision 0006 .* does not know; use the version that applied it"):
+        with pytest.raises(
+            RefusedError, match=rf"at revision {newest.id} .* does not know; use the version that applied it"
+        ):
             call(scheduler_dsn)
 
 
@@ -266,7 +271,7 @@ def test_a_later_revision_is_applied_to_a_schema_with_rows(scheduler_dsn: str, c
             "scheduler.runs column note",
             "scheduler.runs order of columns",
         ]
-        migrate.downgrade(scheduler_dsn, "0006")
+        migrate.downgrade(scheduler_dsn, PRODUCT[-1])
         assert count(connection, "runs", run) == 1
     assert catalogue.differences(scheduler_dsn) == []
 
@@ -376,4 +381,4 @@ def test_the_revisions_are_found_in_an_installed_package(scheduler_dsn: str, tmp
         text=True,
         check=True,
     )
-    assert found.stdout.splitlines()[:2] == ["scheduler: 0006 (newest)", "migration: 0008 (newest)"]
+    assert found.stdout.splitlines()[:2] == [f"scheduler: {PRODUCT[-1]} (newest)", f"migration: {TOOL[-1]} (newest)"]

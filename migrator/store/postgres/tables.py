@@ -6,6 +6,7 @@ Only a declaration: Alembic revisions make the tables, ``catalogue`` compares wh
 from sqlalchemy import MetaData
 
 from migrator.store.postgres import (
+    tables_cutover,
     tables_jobs,
     tables_ledger,
     tables_operations,
@@ -27,3 +28,4 @@ tables_operations.declare(SCHEDULER)
 tables_jobs.declare_graph(SCHEDULER)
 tables_ledger.declare(MIGRATION)
 tables_tail.declare(MIGRATION)
+tables_cutover.declare(MIGRATION)

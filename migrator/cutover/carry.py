@@ -1,0 +1,339 @@
+"""Rows of PostgreSQL back into the documents that they stand for: what MongoDB must hold after the switch.
+
+A document that exists is changed, not rewritten: what it says today, put through the copy's own code, gives the rows
+that would be stored; the columns in which the stored rows differ are what was written since, and only the fields that
+those columns make are replaced. So everything that the columns never carried (spellings, unknown fields, the text of a
+reference) stays as the old application wrote it. A row that was born in PostgreSQL becomes a document as our own store
+for MongoDB makes it, its references spelled as the old application spells them.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from uuid import UUID
+
+import bson
+import msgspec
+from bson.errors import InvalidId
+
+from migrator.cutover.outbox import Noted
+from migrator.errors import MigratorError
+from migrator.pipeline.decoding import Outcome, outcomes
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.transform import rebuild, rendered
+from migrator.records import ALL
+from migrator.records.base import Record, SourcedRecord
+from migrator.records.trigger import Trigger
+from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
+from migrator.sources.stellaops import names
+from migrator.store.mongo.places import PLACES, Place
+from migrator.store.postgres.rows import fetch
+from migrator.values import document as documents
+from migrator.values import identity
+from migrator.values.rowbytes import codec
+
+ASIDE: Final = frozenset({"source", "source_id", "extra"})
+"""Columns that say where a row came from, not what it says."""
+RECORDS: Final = {record.table: record for record in ALL}
+
+Key: TypeAlias = tuple[str, bytes]
+"""A document: its collection, and its ``_id`` as BSON."""
+
+
+class Write(msgspec.Struct, frozen=True):
+    """What MongoDB must hold: ``document`` under ``key`` in ``collection``; none: nothing."""
+
+    collection: str
+    key: Any
+    document: Document | None
+    lost: tuple[tuple[str, str], ...] = ()
+    """(table, column) of what was written since and has no place in such a document."""
+
+
+class CarryError(MigratorError):
+    """A row cannot become a document, so the way back is not whole."""
+
+
+class _Wanted(msgspec.Struct):
+    """A document to be looked at, and the rows that were noted for it."""
+
+    collection: Collection
+    key: Any
+    rows: dict[tuple[str, str], Noted] = msgspec.field(default_factory=dict)
+
+
+def carried(sessions: Sessions, context: Context, noted: Sequence[Noted]) -> list[Write]:
+    """Return what MongoDB must hold for the rows that were noted, as they are now; a document once.
+
+    Raises ``CarryError`` for a row that no document of the profile stands for.
+    """
+    born = _born_here(sessions, noted)
+    wanted: dict[Key, _Wanted] = {}
+    for one in noted:
+        for collection, key in _documents_of(sessions, one, born):
+            place = wanted.setdefault((collection.name, bson.encode({"": key})), _Wanted(collection, key))
+            place.rows[one.table, one.row_id] = one
+    writes: list[Write] = []
+    for name in dict.fromkeys(collection for collection, _ in wanted):
+        writes += _of_collection(sessions, context, [one for one in wanted.values() if one.collection.name == name])
+    return _respelled(sessions, writes)
+
+
+def _born_here(sessions: Sessions, noted: Iterable[Noted]) -> dict[tuple[str, str], Record]:
+    """Return the rows, as they are stored, of those that no source names."""
+    asked: dict[str, list[str]] = {}
+    for one in noted:
+        if one.source is None:
+            asked.setdefault(one.table, []).append(one.row_id)
+    return {
+        (table, row_id): row
+        for table, ids in asked.items()
+        for row_id, row in _stored(sessions, RECORDS[table], ids).items()
+    }
+
+
+def _documents_of(
+    sessions: Sessions, noted: Noted, born: Mapping[tuple[str, str], Record]
+) -> Iterable[tuple[Collection, Any]]:
+    """Yield the collection and the ``_id`` of each document that a row belongs to.
+
+    The trigger that a schedule's cron text makes has two: the schedule, whose text it is, and a document of its own,
+    which holds when it fires next.
+    """
+    collections = sessions.profile.by_name()
+    record = RECORDS[noted.table]
+    if noted.source is not None:
+        profile, _, name = noted.source.partition("/")
+        if profile != sessions.profile.name or name not in collections:
+            raise CarryError(
+                f"a row of {noted.table} is of {noted.source}, which profile {sessions.profile.name} lacks"
+            )
+        yield collections[name], identity.parse_source_id(noted.source_id or "")
+        if record is Trigger and collections[name].tables[0] is not Trigger and _place_of(collections, Trigger):
+            yield collections[names.TRIGGERS], f"{names.TRIGGER_PREFIX}{UUID(noted.row_id).hex}"
+        return
+    place = _place_of(collections, record)
+    if place is None:
+        raise CarryError(f"profile {sessions.profile.name} has no collection for rows of {noted.table} born here")
+    collection = collections[place.name]
+    row = born.get((noted.table, noted.row_id))
+    if issubclass(record, SourcedRecord):
+        yield collection, f"{place.prefixes[0]}{UUID(noted.row_id).hex}"
+    elif row is not None:
+        yield collection, rebuild(collection, (row,))["_id"]
+    else:
+        yield collection, _former_key(sessions, collection, noted)
+
+
+def _place_of(collections: Mapping[str, Collection], record: type[Record]) -> Place | None:
+    """Return where our own store keeps rows of a record, if the profile has that collection."""
+    place = PLACES[record][0] if record in PLACES else None
+    return place if place is not None and collections.get(place.name) is place.collection else None
+
+
+def _former_key(sessions: Sessions, collection: Collection, noted: Noted) -> Any:  # noqa: ANN401 - any BSON
+    """Return the ``_id`` of the document of a row that is gone and whose table names no source.
+
+    Its payload named it as text; an ObjectId's text is its digits.
+    """
+    text = noted.source_id or ""
+    if not text:
+        place = PLACES[RECORDS[noted.table]][0]
+        number = noted.row_id if noted.row_id.isdigit() else UUID(noted.row_id).hex
+        candidates: list[Any] = [f"{prefix}{number}" for prefix in place.prefixes]
+    else:
+        candidates = [text]
+        with contextlib.suppress(InvalidId):
+            candidates.append(bson.ObjectId(text))
+    found = sessions.source[sessions.name_of(collection.name)].find_one({"_id": {"$in": candidates}}, {"_id": 1})
+    return candidates[0] if found is None else found["_id"]
+
+
+def _of_collection(sessions: Sessions, context: Context, wanted: Sequence[_Wanted]) -> list[Write]:
+    collection = wanted[0].collection
+    there = _read(sessions, context, collection, [one.key for one in wanted])
+    writes = []
+    ids: dict[type[Record], set[str]] = {record: set() for record in collection.tables}
+    for one in wanted:
+        for record, row_id in _ids(one, there.get(bson.encode({"": one.key}))):
+            ids[record].add(row_id)
+    stored = {record: _stored(sessions, record, sorted(each)) for record, each in ids.items()}
+    for one in wanted:
+        outcome = there.get(bson.encode({"": one.key}))
+        owned = [
+            stored[record][row_id]
+            for record, row_id in sorted(_ids(one, outcome), key=lambda pair: collection.tables.index(pair[0]))
+            if row_id in stored[record]
+        ]
+        rows = tuple(_as_of(collection, one.key, row) for row in owned if _belongs(collection, one, row))
+        document, lost = _document(collection, context, outcome, rows)
+        writes.append(Write(collection.name, one.key, document, lost))
+    return writes
+
+
+def _ids(wanted: _Wanted, outcome: Outcome | None) -> list[tuple[type[Record], str]]:
+    """Return the rows that a document has or had: those it would make today, and those that were noted."""
+    found = {(RECORDS[table], row_id): None for table, row_id in wanted.rows}
+    if outcome is not None and outcome.loadable is not None:
+        found |= {(type(row.record), str(_id(row.record))): None for row in outcome.loadable.rows}
+    return list(found)
+
+
+def _belongs(collection: Collection, wanted: _Wanted, row: Record) -> bool:
+    """Tell whether a stored row is this document's: born here, or of its source."""
+    source = getattr(row, "source", None)
+    if source is None or (isinstance(row, Trigger) and collection.tables[0] is Trigger):
+        return True  # found by its id alone; a trigger that a schedule makes has a document of its own, too
+    return bool(
+        source.rpartition("/")[2] == collection.name and row.source_id == identity.source_id(wanted.key)  # type: ignore[attr-defined] # it has a source
+    )
+
+
+def _read(sessions: Sessions, context: Context, collection: Collection, keys: Sequence[Any]) -> dict[bytes, Outcome]:
+    """Return what the documents that exist say today, put through the copy's code, by their ``_id``."""
+    batches: Iterable[Any] = sessions.source[sessions.name_of(collection.name)].find_raw_batches(
+        {"_id": {"$in": list(keys)}}
+    )
+    return {
+        bson.encode({"": documents.decode(outcome.raw)["_id"]}): outcome
+        for piece in outcomes(collection, context, sessions.resolver, b"".join(batches))
+        for outcome in piece
+    }
+
+
+def _stored(sessions: Sessions, record: type[Record], ids: Sequence[str]) -> dict[str, Record]:
+    """Return the stored rows with these ids, as records, by the text of their id."""
+    kind = codec(record)
+    keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint
+    rows = (record(**kind.read(row)) for row in fetch(sessions.target, record.table, kind, keys).values())
+    return {str(_id(row)): row for row in rows}
+
+
+def _as_of(collection: Collection, key: object, row: Record) -> Record:
+    """Return a row born here as one of its document, which is how the profile writes it."""
+    own = names.source(collection.name)
+    if isinstance(row, SourcedRecord) and (row.source is None or (isinstance(row, Trigger) and row.source != own)):
+        if isinstance(row, Trigger) and collection.tables[0] is not Trigger:
+            return row
+        return msgspec.structs.replace(row, source=names.source(collection.name), source_id=identity.source_id(key))
+    return row
+
+
+def _document(
+    collection: Collection, context: Context, outcome: Outcome | None, stored: Rows
+) -> tuple[Document | None, tuple[tuple[str, str], ...]]:
+    """Return the document that the stored rows stand for, none where its owner is gone, and what it cannot carry."""
+    if not any(type(row) is collection.tables[0] for row in stored):
+        return None, ()
+    if outcome is None:
+        document = rebuild(collection, stored)
+        every = {(type(row), str(_id(row))): set(codec(type(row)).columns) - ASIDE for row in stored}
+        return document, _lost(collection, context, document, stored, every)
+    if outcome.prepared is None or outcome.loadable is None:
+        raise CarryError(f"a document of {collection.name} has rows, and cannot be read any more")
+    made = {(type(row.record), str(_id(row.record))): row for row in outcome.loadable.rows}
+    read = {(type(row), str(_id(row))): row for row in outcome.prepared.rows}
+    now: list[Record] = []
+    changed: dict[tuple[type[Record], str], set[str]] = {}
+    for row in stored:
+        place = (type(row), str(_id(row)))
+        if place not in made:
+            now.append(row)
+            continue
+        kind = codec(type(row))
+        head, tail = kind.render(row)
+        changed[place] = set(kind.differing((made[place].head, made[place].tail), head + tail)) - ASIDE
+        now.append(msgspec.structs.replace(read[place], **{name: getattr(row, name) for name in changed[place]}))
+    before, after = collection.encode(outcome.prepared.rows), collection.encode(tuple(now))
+    document = dict(outcome.prepared.document)
+    for name in [*before, *after]:
+        if name not in after:
+            document.pop(name, None)
+        elif name not in before or documents.encode({"": before[name]}) != documents.encode({"": after[name]}):
+            document[name] = after[name]
+    return document, _lost(collection, context, document, stored, changed)
+
+
+def _lost(
+    collection: Collection,
+    context: Context,
+    document: Document,
+    stored: Rows,
+    changed: Mapping[tuple[type[Record], str], set[str]],
+) -> tuple[tuple[str, str], ...]:
+    """Return the changed columns that the document, when it is read again, does not give back."""
+    if not any(changed.values()):
+        return ()
+    try:
+        read = collection.decode(documents.decode(documents.encode(document)), context).rows
+    except (Rejected, Skipped):
+        return tuple(sorted({(record.table, "*") for record, _ in changed}))
+    there = {(type(row), str(_id(row))): row for row in read}
+    lost = set()
+    for row in stored:
+        place = (type(row), str(_id(row)))
+        if place not in there or (isinstance(row, Trigger) and type(row) is not collection.tables[0]):
+            continue  # a trigger that a schedule makes has a document of its own besides, and that one is asked
+        kind = codec(type(row))
+        head, tail = kind.render(row)
+        (again,) = rendered((there[place],))
+        differing = kind.differing((again.head, again.tail), head + tail)
+        lost |= {(row.table, name) for name in differing if name in changed.get(place, ())}
+    return tuple(sorted(lost))
+
+
+def _respelled(sessions: Sessions, writes: Sequence[Write]) -> list[Write]:
+    """Spell references to documents of the old application as it does: by their ``_id``, not by our own form of it."""
+    spelled: dict[str, Any] = {}
+    for record, places in PLACES.items():
+        if not issubclass(record, SourcedRecord):
+            continue
+        found = {
+            text: UUID(text[len(prefix) :])
+            for write in writes
+            for text in _texts(write.document)
+            for prefix in places[0].prefixes
+            if prefix and text.startswith(prefix) and _is_hex(text[len(prefix) :])
+        }
+        rows = _stored(sessions, record, [str(one) for one in found.values()]) if found else {}
+        for text, identifier in found.items():
+            row = rows.get(str(identifier))
+            if isinstance(row, SourcedRecord) and row.source_id is not None:
+                spelled[text] = identity.parse_source_id(row.source_id)
+    if not spelled:
+        return list(writes)
+    return [
+        msgspec.structs.replace(write, document=_replaced(write.document, spelled) if write.document else None)
+        for write in writes
+    ]
+
+
+def _texts(value: object) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name != "_id":
+                yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _replaced(value: Any, spelled: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any BSON
+    if isinstance(value, str):
+        return spelled.get(value, value)
+    if isinstance(value, dict):
+        return {name: inner if name in ("_id", "id") else _replaced(inner, spelled) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, spelled) for inner in value]
+    return value
+
+
+def _is_hex(text: str) -> bool:
+    return len(text) == 32 and set(text) <= set("0123456789abcdef")  # noqa: PLR2004 - a UUID's digits
+
+
+def _id(row: Record) -> UUID | int:
+    identifier: UUID | int = row.id  # type: ignore[attr-defined] # every table has one
+    return identifier
