@@ -72,6 +72,7 @@ def test_processes_together_fire_each_slot_once(mongo_database: Base) -> None:
     assert len(numbers) == len(due)
     assert max(numbers.values()) == 1
     assert sorted(number for _, number in numbers) == sorted([*range(1, 11)] * 20)
+    assert {one["counters"]["lastRunNumber"] for one in mongo_database["run_summaries"].find()} == {10}
 
 
 @pytest.mark.proves("4-L3", "0-T2.8.6", "0-R1..3")

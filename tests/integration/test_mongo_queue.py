@@ -15,7 +15,7 @@ from pymongo.database import Database
 from migrator.errors import UnreachableError
 from migrator.records.worker import Worker
 from migrator.sources.stellaops.ids import schedule_id
-from migrator.store.mongo import ranking
+from migrator.store.mongo import claiming, ranking
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore
 from migrator.store.work import Claim, Finish
@@ -121,6 +121,31 @@ def test_the_order_is_the_same_whether_the_schedules_of_a_priority_are_few_or_ma
         for size in (1, 2, 7, 50):
             claimed += [one.run.id for one in store.queue.claim("w", size, LEASE)]
     assert claimed == [one.id for one in expected]
+
+
+@pytest.mark.proves("2-X7", "4-C6")
+def test_who_claims_while_another_one_counts_the_runs_of_a_schedule_takes_none_of_them(
+    mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, free = schedule(max_concurrency=1), run(available_at=NOW + SECOND)
+    runs = [run(schedule_id=of.id, available_at=NOW) for _ in range(2)]
+    meanwhile: list[Claim] = []
+    with opened(mongo_database) as store:
+        mongo_database["schedules"].insert_one(document_of(of))
+        mongo_database["runs"].insert_many([document_of(one) for one in [*runs, free]])
+        count = claiming.counted
+
+        def counted(*arguments: Any) -> dict[UUID, int]:  # noqa: ANN401 - as counted
+            monkeypatch.setattr(claiming, "counted", count)
+            found = count(*arguments)
+            meanwhile.extend(store.queue.claim("other", 1, LEASE))
+            return found
+
+        monkeypatch.setattr(claiming, "counted", counted)
+        claims = store.queue.claim("w", 1, LEASE)
+        assert len(claims) == 1
+        assert [one.run.id for one in meanwhile] == [free.id]
+        assert mongo_database["runs"].count_documents({"state": "running", "scheduleId": f"sch_{of.id.hex}"}) == 1
 
 
 @contextmanager
