@@ -12,22 +12,39 @@ from migrator.exit_status import mask
 @click.option(
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
 )
+@click.option(
+    "--repair", type=click.Choice(["plan", "apply"]), help="Name the documents to be read again, or read them again."
+)
 @common
 def command(
-    config: str | None, only: tuple[str, ...], tenant: tuple[str, ...], workers: int | None, *, as_json: bool
+    config: str | None,
+    only: tuple[str, ...],
+    tenant: tuple[str, ...],
+    workers: int | None,
+    repair: str | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Compare every document with its rows, and the rows with the document; writes nothing."""
-    from migrator.cli.render import parity_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    """Compare every document with its rows, and the rows with the document; writes nothing but with --repair apply."""
+    from migrator.cli.render import parity_lines, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.parity.flow import compare  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
 
-    outcome = compare(
-        settings_of(config, workers=workers),
-        Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
-    )
-    if as_json:
-        print_json(outcome)
+    settings = settings_of(config, workers=workers)
+    scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
+    repaired = None
+    if repair is None:
+        outcome = compare(settings, scope)
     else:
+        from migrator.parity.repair import apply_repair, plan_repair  # noqa: PLC0415 - as above
+
+        repaired = (apply_repair if repair == "apply" else plan_repair)(settings, scope)
+        outcome = repaired.after or repaired.found
+    if as_json:
+        print_json(outcome if repaired is None else repaired)
+    else:
+        if repaired is not None:
+            click.echo("\n".join(repair_lines(repaired)))
         click.echo("\n".join(parity_lines(outcome)))
     collections = outcome.collections
     different = any(one.differing or one.missing or one.extra for one in collections) or any(

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from migrator.parity.model import ParityOutcome
+from migrator.parity.repair import Repair
 from migrator.pipeline.backfill import Backfill
 from migrator.pipeline.census import Census
 from migrator.pipeline.outlook import Outlook
-from migrator.pipeline.progress import Standing
+from migrator.pipeline.progress import Standing, StandingTail
 from migrator.pipeline.tail.follow import Followed
 from migrator.telemetry import bytes_text
 
@@ -99,6 +100,24 @@ def status_lines(standing: Standing) -> Iterator[str]:
     if standing.owed:
         yield f"indexes and foreign keys still to be built: {standing.owed}; backfill finishes them"
     yield f"in quarantine now: {standing.quarantined:,}"
+    if standing.tail is not None:
+        yield from _tail_lines(standing.tail)
+
+
+def _tail_lines(tail: StandingTail) -> Iterator[str]:
+    last = "no event yet" if tail.last_event_at is None else f"last event {tail.last_event_at:%Y-%m-%d %H:%M:%S} UTC"
+    rate = f"; {tail.rate:,.0f} events/s" if tail.follows else ""
+    yield (
+        f"tail {'follows' if tail.follows else 'is not running'}: at {tail.position_at:%Y-%m-%d %H:%M:%S} UTC,"
+        f" {tail.behind_s:,.0f} s behind; {last}{rate}"
+    )
+    yield (
+        f"tail: {tail.events:,} events, {tail.documents:,} documents brought up to date, {tail.written:,} rows written,"
+        f" {tail.removed:,} removed, {tail.owed:,} documents owed"
+    )
+    if tail.alarm is not None:
+        yield f"ALARM of the tail since {tail.alarm_at:%Y-%m-%d %H:%M:%S} UTC: {tail.alarm}"
+        yield "what was missed is found by comparison: migrator parity --repair apply"
 
 
 def tail_lines(done: Followed) -> Iterator[str]:
@@ -116,6 +135,20 @@ def tail_lines(done: Followed) -> Iterator[str]:
     if done.quarantined:
         yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
     yield NOTHING_COMPARED
+
+
+def repair_lines(repair: Repair) -> Iterator[str]:
+    """Yield what a repair would do, or did."""
+    for name, ids in repair.documents.items():
+        yield f"{name}: {len(ids):,} documents {'were' if repair.applied else 'would be'} read again"
+        for one in ids[:5]:
+            yield f"  {one}"
+    if not repair.documents:
+        yield "nothing to repair"
+    if repair.applied:
+        yield f"wrote {repair.written:,} rows, removed {repair.removed:,}"
+    if repair.settled:
+        yield f"settled the alarm of the tail: {repair.settled}"
 
 
 def parity_lines(outcome: ParityOutcome) -> Iterator[str]:

@@ -22,7 +22,8 @@ def command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
     else:
         click.echo("\n".join(status_lines(found)))
     unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
-    finish(mask(unverified=unfinished, quarantine=found.quarantined))
+    alarmed = found.tail is not None and found.tail.alarm is not None
+    finish(mask(unverified=unfinished or alarmed, quarantine=found.quarantined))
 
 
 def _scheduler(config: str | None, *, as_json: bool) -> None:

@@ -8,14 +8,27 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.config import Settings
+from migrator.parity.repair import apply_repair
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.tail.alarms import AlarmError
 from migrator.pipeline.tail.follow import Followed, Tail, Until
 from migrator.telemetry import say
 
 
 def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed:
-    """Follow; raise what ``Tail.run`` raises."""
+    """Follow; an alarm is answered once by a comparison of everything with repair, from a position taken before it.
+
+    Raises what ``Tail.run`` raises; a second alarm of the same call too.
+    """
     with _stopping() as stop, Tail(settings, metrics_file=metrics_file) as tail:
-        return tail.run(until, stop)
+        try:
+            return tail.run(until, stop)
+        except AlarmError as alarm:
+            say(f"ALARM: {alarm}; everything is compared and repaired now, nothing is skipped")
+            repaired = apply_repair(settings, Scope())
+            documents = sum(len(ids) for ids in repaired.documents.values())
+            say(f"tail: repaired {documents:,} documents, and goes on from the position taken before")
+            return tail.run(until, stop)
 
 
 @contextmanager

@@ -38,6 +38,7 @@ class MongoServer(Server):
         fast: bool,
         cache_gb: float,
         parameters: Mapping[str, str],
+        oplog_mb: int | None,
     ) -> None:
         """Prepare the directory; `start` is the way to get a running server."""
         super().__init__(directory)
@@ -55,6 +56,8 @@ class MongoServer(Server):
             self._options.append("--auth")
         if replica_set:
             self._options.append(f"--replSet={replica_set}")
+        if oplog_mb is not None:
+            self._options.append(f"--oplogSize={oplog_mb}")
         # a primary without secondaries would wait 15 s for one before it stops
         settings = {"shutdownTimeoutMillisForSignaledShutdown": "0", "diagnosticDataCollectionEnabled": "false"}
         self._options += [f"--setParameter={key}={value}" for key, value in (settings | dict(parameters)).items()]
@@ -69,6 +72,7 @@ class MongoServer(Server):
         cache_gb: float = 0.5,
         parameters: Mapping[str, str] | None = None,
         binary: Path | None = None,
+        oplog_mb: int | None = None,
     ) -> Self:
         """Start a server with an empty database and wait until it takes writes.
 
@@ -76,7 +80,7 @@ class MongoServer(Server):
         it is in the journal, so that a crash, also one by `kill`, may lose the last tenth of a second.
         ``replica_set=None``: a plain server, without change streams and transactions. ``cache_gb``: memory of the
         storage engine, at least 0.25. ``parameters``: server parameters. ``binary``: a ``mongod`` in place of the
-        wheel's. Raises ConfigurationError and UnreachableError.
+        wheel's. ``oplog_mb``: how much of its history it keeps. Raises ConfigurationError and UnreachableError.
         """
         directory = PrivateDirectory.create(unprivileged())
         try:
@@ -88,6 +92,7 @@ class MongoServer(Server):
                 fast=fast,
                 cache_gb=cache_gb,
                 parameters=parameters or {},
+                oplog_mb=oplog_mb,
             )
         except BaseException:
             directory.remove()

@@ -5,12 +5,13 @@ with those ids, and compares bytes. Rows that no document asks for are found aft
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from migrator.parity.causes import ABSENT, classify
 from migrator.parity.explain import explain
+from migrator.parity.live import Recheck, stored_rows
 from migrator.parity.model import (
     KEYS_LISTED,
     CauseCount,
@@ -28,10 +29,11 @@ from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filte
 from migrator.pipeline.load import Loadable
 from migrator.pipeline.model import ChunkJob
 from migrator.pipeline.sessions import Sessions, retrying
+from migrator.pipeline.tail import lock
 from migrator.pipeline.transform import Row, rebuild
 from migrator.records.base import EMPTY
 from migrator.sources.profile import Collection
-from migrator.store.postgres.rows import fetch, row_id
+from migrator.store.postgres.rows import row_id
 from migrator.values import jsonb, residue
 from migrator.values.canonical import same
 from migrator.values.rowbytes import codec
@@ -89,11 +91,28 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
         condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
         batch_size=batch_documents(chunk.average_bytes),
     ):
-        expected: list[tuple[Outcome, Loadable]] = []
-        for piece in outcomes(collection, job.context, sessions.resolver, batch):
-            expected.extend(_sort_out(piece, tally, aside))
-        _compare_rows(sessions, collection, expected, tally)
+        found = [one for piece in outcomes(collection, job.context, sessions.resolver, batch) for one in piece]
+        stored = stored_rows(sessions.target, found)
+        if lock.held(sessions.target):
+            found = _rechecked(sessions, collection, job, found, stored, aside)
+        for outcome, loadable in _sort_out(found, tally, aside):
+            _judge(collection, outcome, loadable, stored, tally)
     return _comparison(collection, tally)
+
+
+def _rechecked(
+    sessions: Sessions,
+    collection: Collection,
+    job: ChunkJob,
+    found: list[Outcome],
+    stored: dict[type, dict[bytes, bytes]],
+    aside: set[str],
+) -> list[Outcome]:
+    recheck = Recheck(sessions, collection, job.context)
+    try:
+        return recheck.outlived(found, stored, aside)
+    finally:
+        recheck.close()
 
 
 def _sort_out(piece: Iterable[Outcome], tally: _Tally, aside: set[str]) -> Iterable[tuple[Outcome, Loadable]]:
@@ -124,22 +143,6 @@ def _count_aside(tally: _Tally, outcome: Outcome, key: str) -> None:
     place = ("duplicate", "", "a key of its own") if why is None else (why.reason, why.path, why.expected)
     tally.quarantine[place] += 1
     _keep(tally.quarantine_keys.setdefault(place, []), key)
-
-
-def _compare_rows(
-    sessions: Sessions, collection: Collection, expected: Sequence[tuple[Outcome, Loadable]], tally: _Tally
-) -> None:
-    stored: dict[type, dict[bytes, bytes]] = {}
-    for record in dict.fromkeys(type(row.record) for _, loadable in expected for row in loadable.rows):
-        ids = [
-            row.record.id  # type: ignore[attr-defined] # every loaded record has an id
-            for _, loadable in expected
-            for row in loadable.rows
-            if type(row.record) is record
-        ]
-        stored[record] = fetch(sessions.target, record.table, codec(record), ids)
-    for outcome, loadable in expected:
-        _judge(collection, outcome, loadable, stored, tally)
 
 
 def _judge(

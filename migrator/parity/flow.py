@@ -10,7 +10,8 @@ from migrator.errors import RefusedError
 from migrator.parity.aggregates import aggregates
 from migrator.parity.compare import compare_chunk
 from migrator.parity.derived import compare_derived
-from migrator.parity.extra import extra_rows
+from migrator.parity.extra import Extra, extra_rows
+from migrator.parity.live import outlived_extra
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
@@ -18,6 +19,8 @@ from migrator.pipeline.executors import executor, submit
 from migrator.pipeline.model import ChunkJob, Plan
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import lock, positions
+from migrator.pipeline.tail.turn import followed
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import speaking_of
 from migrator.telemetry import Progress
@@ -82,6 +85,8 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[Fo
     finished = plan.state == "complete"
     unfinished = () if finished else {chunk.collection for chunk in ledger.chunks_of(sessions.target, plan.id)}
     ever = ledger.copied_collections(sessions.target)
+    if positions.standing(sessions.target, sessions.profile.name) is not None:
+        ever |= set(followed(sessions))  # a collection that was made after the copy is the tail's
     for one in found:
         name = one.collection.name
         if scope.only and name not in scope.only:
@@ -129,7 +134,16 @@ def _with_extra(
         if column.column == "id"
     }
     result = dict(comparisons)
-    for name, extra in extra_rows(sessions, plans.plan_context(plan), chosen, compared, listed=listed).items():
+    context = plans.plan_context(plan)
+    extras = extra_rows(sessions, context, chosen, compared, listed=listed)
+    if lock.held(sessions.target):
+
+        def again(names: set[str]) -> dict[str, Extra]:
+            some = [one for one in chosen if one.collection.name in names]
+            return extra_rows(sessions, context, some, {}, listed=listed)
+
+        extras = outlived_extra(sessions, extras, again)
+    for name, extra in extras.items():
         before = result[name]
         result[name] = msgspec.structs.replace(
             before,

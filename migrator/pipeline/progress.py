@@ -1,11 +1,14 @@
 """Where the copy stands, read from the ledger."""
 
+from datetime import datetime
+
 import msgspec
 
 from migrator.config import Settings
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline.model import Plan
-from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.pipeline.tail import lock, positions, touched
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
 
 
 class StandingCollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +23,29 @@ class StandingCollection(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class StandingTail(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the tail is."""
+
+    follows: bool
+    """One follows now."""
+    position_at: datetime
+    """Cluster time up to which everything was seen."""
+    behind_s: float
+    """From the position to the target's clock; of an idle source up to 10 s, since it notes the time so often."""
+    last_event_at: datetime | None
+    updated_at: datetime
+    events: int
+    documents: int
+    written: int
+    removed: int
+    rate: float
+    """Events per second, lately."""
+    owed: int
+    """Documents that are still to be read again."""
+    alarm: str | None
+    alarm_at: datetime | None
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The newest plan and how far it is."""
 
@@ -28,6 +54,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     owed: int = 0
     """Indexes and foreign keys that were dropped for the load and are not built again yet."""
     quarantined: int = 0
+    tail: StandingTail | None = None
+    """None: no tail ever ran."""
 
 
 def standing(settings: Settings) -> Standing:
@@ -48,4 +76,28 @@ def standing(settings: Settings) -> Standing:
             ),
             owed=len(deferred.owed(target)),
             quarantined=row[0] if row else 0,
+            tail=_tail(target, plan.profile),
         )
+
+
+def _tail(target: Connection, profile: str) -> StandingTail | None:
+    found = positions.standing(target, profile)
+    row = target.execute("SELECT clock_timestamp()").fetchone()
+    if found is None or row is None:
+        return None
+    now: datetime = row[0]
+    return StandingTail(
+        follows=lock.held(target),
+        position_at=found.position_at,
+        behind_s=max(0.0, (now - found.position_at).total_seconds()),
+        last_event_at=found.last_event_at,
+        updated_at=found.updated_at,
+        events=found.events,
+        documents=found.documents,
+        written=found.written,
+        removed=found.removed,
+        rate=found.rate,
+        owed=touched.count(target),
+        alarm=found.alarm,
+        alarm_at=found.alarm_at,
+    )

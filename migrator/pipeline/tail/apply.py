@@ -18,6 +18,7 @@ from migrator.pipeline.decoding import Outcome, aside, lost, outcomes, source_id
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import touched
 from migrator.pipeline.tail.lookups import Key, Lookups, references
 from migrator.pipeline.tail.reading import Reader
 from migrator.records.base import Record
@@ -67,14 +68,22 @@ class Applier:
         self._doomed: dict[type[Record], dict[Key, str]] = {}
         self._done = Applied()
 
-    def apply(self, touched: Mapping[str, Iterable[str]]) -> Applied:
+    def apply(self, named: Mapping[str, Iterable[str]]) -> Applied:
         """Bring the rows of these documents up to date, as a majority has them now."""
         self._done = Applied()
         self._sessions.forget()  # ids that others have removed meanwhile would be taken as stored
         before = self._contested()
-        changed = self._settle({name: set(ids) for name, ids in touched.items()})
+        changed = self._settle({name: set(ids) for name, ids in named.items()})
         self._settle_contested(before, changed)
         return self._done
+
+    def name_all(self, collections: Sequence[str]) -> None:
+        """Put every document of collections that were touched as a whole on the list: those stored, and those there."""
+        for name in touched.take_whole(self._target, collections):
+            collection = self._sessions.profile.by_name()[name]
+            aside = ledger.quarantined_ids(self._target, self._plan.profile, name)
+            touched.add(self._target, {name: {*self.lookups.all_of(collection), *aside}})
+            touched.add(self._target, {name: self.reader.ids(name)})
 
     def _settle(self, pending: Named) -> set[str]:
         """Work until nothing is left to be looked at again; return the collections of which rows were changed."""

@@ -96,7 +96,7 @@ class Stream:
         except OperationFailure as error:
             raise _told(error) from error
         token = self._changes.resume_token
-        if token is not None:
+        if token is not None and dict(token) != self._position.value:  # the end of a stream is no place to resume at
             batch.position = self._position = after(token, ended=batch.ended)
         return batch
 

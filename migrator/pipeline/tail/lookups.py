@@ -117,13 +117,12 @@ class Lookups:
         for (one,) in found.fetchall():
             yield one
 
-    def by_row(self, collection: Collection, record: type[Record], keys: Sequence[Key]) -> dict[Key, str]:
-        """Return the documents that these rows came from, by row; for a table that does not say it."""
+    def by_row(self, collection: Collection, record: type[Record], key: str) -> str:
+        """Return the document that a row came from, in a table that does not say it; ``key`` is its id as text."""
         found = self._sessions.target.execute(
-            sql.SQL("SELECT id, source_id FROM {} WHERE id = ANY(%s)").format(self._remembered(collection, record)),
-            (list(keys),),
-        )
-        return dict(found.fetchall())
+            sql.SQL("SELECT source_id FROM {} WHERE id::text = %s").format(self._remembered(collection, record)), (key,)
+        ).fetchone()
+        return "" if found is None else str(found[0])
 
     def referring(self, collection: Collection, reference: Reference, targets: Sequence[Key]) -> dict[Key, str]:
         """Return the rows that refer to any of these rows, with the source ids of their documents."""

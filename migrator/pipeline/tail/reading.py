@@ -39,7 +39,7 @@ class Reader:
         for some in _some(source_ids):
             wanted, unreadable = _values(some)
             filters: list[Any] = [{"_id": {"$in": wanted}}] if wanted else []
-            filters += unreadable
+            filters += [{"$or": unreadable}] if unreadable else []
             for one in filters:
                 with place.find_raw_batches(one, session=self._session) as cursor:
                     for batch in cursor:

@@ -5,13 +5,12 @@ import time
 from bson.timestamp import Timestamp
 
 from migrator import signals
-from migrator.errors import RefusedError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.derived import write_derived
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail import positions, touched
+from migrator.pipeline.tail import lock, positions, touched
 from migrator.pipeline.tail.alarms import AlarmError, PositionBackwardsError, PositionLostError
 from migrator.pipeline.tail.apply import Applied, Applier
 from migrator.pipeline.tail.events import Batch, Stream
@@ -20,11 +19,6 @@ from migrator.pipeline.tail.lag import Rate, Watch
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.turn import followed, guard, turn
 from migrator.store.mongo.client import committed_time
-from migrator.store.postgres.connection import Connection
-from migrator.values.identity import stable_hash64
-
-TAIL_KEY = stable_hash64("*/migrator/tail")
-"""Of the lock that lets one tail at a time follow into a target."""
 
 BATCH_EVENTS = 2_000
 BATCH_S = 0.1
@@ -58,7 +52,7 @@ class TailSession:
         self._wall_ms: float | None = None
         self.delay_ms: float | None = None
         """From the source's writing of the last event to the commit of its rows, by both clocks."""
-        _lock(self._target)
+        lock.take(self._target)
         self.position = self._found_position()
         standing = positions.standing(self._target, self._profile)
         self._derived_owed = standing is not None and standing.derived_owed
@@ -132,7 +126,7 @@ class TailSession:
                 touched.add(self._target, batch.touched)
             else:
                 applier.reader.not_before(batch.position.time)
-                self._name_all(applier)
+                applier.name_all(self._followed)
                 done = applier.apply(self._chosen(batch))
                 signals.passed(signals.TAIL_APPLIED)
             if done.documents and self.sessions.profile.closing:
@@ -183,14 +177,6 @@ class TailSession:
             if name not in strange:
                 chosen.setdefault(name, {}).update(ids)
         return chosen
-
-    def _name_all(self, applier: Applier) -> None:
-        """Write down every document of collections that were dropped or renamed: those stored and those there."""
-        for name in touched.take_whole(self._target, self._followed):
-            collection = self.sessions.profile.by_name()[name]
-            aside = ledger.quarantined_ids(self._target, self._profile, name)
-            touched.add(self._target, {name: {*applier.lookups.all_of(collection), *aside}})
-            touched.add(self._target, {name: applier.reader.ids(name)})
 
     def _derive(self) -> None:
         """Make the rows again that many documents make together."""
@@ -250,9 +236,3 @@ class TailSession:
             f"tail: {events:,} events, {documents:,} documents brought up to date, {written:,} rows written,"
             f" {removed:,} removed; {self._rate.value:,.0f} events/s, {self._watch.seconds} s behind"
         )
-
-
-def _lock(target: Connection) -> None:
-    row = target.execute("SELECT pg_try_advisory_lock(%s)", (TAIL_KEY,)).fetchone()
-    if row != (True,):
-        raise RefusedError("another tail follows the source into this target; end it first")

@@ -48,9 +48,10 @@ def take(target: Connection, collections: Sequence[str], limit: int) -> dict[str
     taken: dict[str, dict[str, None]] = {}
     for collection, source_id in target.execute(
         "DELETE FROM migration.touched WHERE (collection, source_key) IN (SELECT collection, source_key"
-        " FROM migration.touched WHERE collection = ANY(%s) ORDER BY collection, source_key LIMIT %s)"
+        " FROM migration.touched WHERE collection = ANY(%s) AND source_key <> %s"
+        " ORDER BY collection, source_key LIMIT %s)"
         " RETURNING collection, source_id",
-        (list(collections), limit),
+        (list(collections), WHOLE, limit),
     ):
         taken.setdefault(collection, {})[source_id] = None
     return taken

@@ -1,0 +1,155 @@
+"""Repair on top of the comparison: the documents that differ are read again, as the tail reads those that change.
+
+There is one way to bring a document's rows up to date, and this uses it: rows that are wrong are written, rows that no
+document makes are removed, what cannot become rows is set aside. It is also what makes up for a lost position of the
+tail: a new position is taken first, then everything is compared, so that nothing between the two is missed.
+"""
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.errors import RefusedError
+from migrator.parity.flow import compare
+from migrator.parity.model import ParityOutcome
+from migrator.pipeline import ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.backfill import ROWS_KEY
+from migrator.pipeline.derived import write_derived
+from migrator.pipeline.model import Plan
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import positions, touched
+from migrator.pipeline.tail.apply import Applier
+from migrator.pipeline.tail.lookups import ensure_indexes, says_its_source
+from migrator.pipeline.tail.session import OWED_AT_A_TIME
+from migrator.pipeline.tail.turn import UNFINISHED, guard
+from migrator.store.mongo.client import committed_time
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import speaking_of
+
+EVERY = 10_000_000
+"""Differences listed one by one: a repair needs all of them."""
+
+
+class Repair(msgspec.Struct, frozen=True, kw_only=True):
+    """What a repair would do, or did."""
+
+    found: ParityOutcome
+    """The comparison that named the documents."""
+    documents: dict[str, tuple[str, ...]]
+    """Collection → source ids of the documents to be read again."""
+    applied: bool = False
+    written: int = 0
+    removed: int = 0
+    settled: str = ""
+    """The alarm of the tail that this repair has settled."""
+    after: ParityOutcome | None = None
+    """The comparison after it."""
+
+
+def plan_repair(settings: Settings, scope: Scope) -> Repair:
+    """Return what a repair would do; writes nothing."""
+    found = _compared(settings, scope)
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            plan = _plan(sessions)
+            return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
+    finally:
+        sessions.close()
+
+
+def apply_repair(settings: Settings, scope: Scope) -> Repair:
+    """Bring every document that differs up to date, and compare again.
+
+    Without ``--only`` and ``--tenant`` it also settles an alarm of the tail. Raises ``RefusedError`` while a copy is
+    unfinished, or where the copy was made under other conditions.
+    """
+    whole = not scope.only and not scope.tenants
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            plan = _plan(sessions)
+            profile = sessions.profile.name
+            standing = positions.standing(sessions.target, profile)
+            alarm = standing.alarm if standing is not None and whole else None
+            if alarm is not None:
+                # before anything is compared: what changes from here on, the tail will see
+                start = positions.at(committed_time(sessions.source))
+                positions.begin(sessions.target, profile, plans.source_identity(sessions.source), start)
+            found = _compared(settings, scope)
+            applier = Applier(sessions, plan)
+            named = _named(applier, sessions, found)
+            with sessions.target.transaction():
+                ensure_indexes(sessions.target, sessions.profile)
+                touched.add(sessions.target, named)
+                if alarm is not None:
+                    touched.add(sessions.target, _aside(sessions))
+            written, removed = _drain(sessions, applier)
+            if whole:
+                write_derived(sessions)
+            if alarm is not None:
+                positions.settle_alarm(sessions.target, profile)
+    finally:
+        sessions.close()
+    return Repair(
+        found=found,
+        documents=named,
+        applied=True,
+        written=written,
+        removed=removed,
+        settled=alarm or "",
+        after=compare(settings, scope),
+    )
+
+
+def _compared(settings: Settings, scope: Scope) -> ParityOutcome:
+    report = msgspec.structs.replace(settings.report, max_differences=EVERY)
+    return compare(msgspec.structs.replace(settings, report=report), scope)
+
+
+def _plan(sessions: Sessions) -> Plan:
+    plan = ledger.latest_plan(sessions.target)
+    if plan is None or plan.state != "complete":
+        raise RefusedError(f"nothing can be repaired yet: {UNFINISHED if plan else 'nothing was copied'}")
+    guard(sessions, plan)
+    return plan
+
+
+def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[str, tuple[str, ...]]:
+    """Return the documents that differ; a row too many whose table does not say its document is looked up."""
+    named: dict[str, set[str]] = {}
+    collections = sessions.profile.by_name()
+    for one in found.collections:
+        collection = collections.get(one.collection)
+        if collection is None:
+            continue  # rows that many documents make together
+        records = {record.table: record for record in collection.tables}
+        for difference in one.differences:
+            record = records.get(difference.table)
+            key = difference.source_id
+            if difference.side == "extra" and record is not None and not says_its_source(record):
+                key = applier.lookups.by_row(collection, record, key)
+            if key:
+                named.setdefault(one.collection, set()).add(key)
+    return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}
+
+
+def _aside(sessions: Sessions) -> dict[str, set[str]]:
+    """Return everything that is set aside: it may have been mended, or removed, while nobody looked."""
+    profile = sessions.profile
+    return {one.name: ledger.quarantined_ids(sessions.target, profile.name, one.name) for one in profile.collections}
+
+
+def _drain(sessions: Sessions, applier: Applier) -> tuple[int, int]:
+    """Apply everything that is owed, beside a tail that may be doing the same."""
+    names = tuple(one.name for one in sessions.profile.collections)
+    written = removed = 0
+    while touched.any_left(sessions.target, names):
+        with sessions.target.transaction():
+            sessions.target.execute("SELECT pg_advisory_xact_lock(%s)", (ROWS_KEY,))
+            applier.reader.not_before(committed_time(sessions.source))
+            applier.name_all(names)
+            done = applier.apply(touched.take(sessions.target, names, OWED_AT_A_TIME))
+        written, removed = written + done.written, removed + done.removed
+    return written, removed

@@ -1,0 +1,26 @@
+"""The lock that lets one tail at a time follow into a target; it belongs to a session, and goes with it."""
+
+from migrator.errors import RefusedError
+from migrator.store.postgres.connection import Connection
+from migrator.values.identity import stable_hash64
+
+TAIL_KEY = stable_hash64("*/migrator/tail")
+HALF = 0xFFFF_FFFF
+
+
+def take(target: Connection) -> None:
+    """Take the lock for this session; raise ``RefusedError`` when another one holds it."""
+    row = target.execute("SELECT pg_try_advisory_lock(%s)", (TAIL_KEY,)).fetchone()
+    if row != (True,):
+        raise RefusedError("another tail follows the source into this target; end it first")
+
+
+def held(target: Connection) -> bool:
+    """Tell whether a tail follows into this target now."""
+    row = target.execute(
+        "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+        " WHERE locktype = 'advisory' AND granted AND datname = current_database()"
+        " AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1)",
+        ((TAIL_KEY >> 32) & HALF, TAIL_KEY & HALF),
+    ).fetchone()
+    return row == (True,)

@@ -1,0 +1,297 @@
+"""When the tail may write, where it begins, what it refuses, and what makes its position useless."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from bson.timestamp import Timestamp
+from msgspec.structs import replace
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from migrator import signals as points
+from migrator.config import Settings
+from migrator.embedded.mongo import MongoServer
+from migrator.errors import RefusedError
+from migrator.pipeline import backfill as flow
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.tail import positions
+from migrator.pipeline.tail.alarms import PositionBackwardsError, PositionFrozenError, PositionLostError
+from migrator.pipeline.tail.events import Stream
+from migrator.pipeline.tail.follow import Tail, standing
+from migrator.pipeline.tail.lag import Watch
+from migrator.pipeline.tail.positions import Position, at
+from tests.copying import number, run, run_of, settings_for, write_config
+from tests.gates import held
+from tests.tailing import caught_up, compared, copied
+
+Source = Database[Any]
+UNVERIFIED = 4
+USAGE = 2
+RUNS = "SELECT count(*) FROM scheduler.runs"
+
+
+@pytest.fixture
+def source(mongo_database: Source) -> Source:
+    mongo_database["runs"].insert_many([run_of(_id=f"r{one}") for one in range(6)])
+    return mongo_database
+
+
+@pytest.fixture
+def settings(source: Source, scheduler_dsn: str) -> Settings:
+    return copied(source, scheduler_dsn)
+
+
+def test_a_late_chunk_undoes_nothing_and_nothing_deleted_comes_back(
+    source: Source, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    settings = settings_for(source, scheduler_dsn, workers=1)
+    config = write_config(tmp_path, settings)
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:  # it has read, and has not committed
+        source["runs"].update_one({"_id": "r1"}, {"$set": {"note": 1}})
+        source["runs"].delete_one({"_id": "r2"})
+        done = caught_up(settings)
+        assert (done.reached, done.applied, done.documents) == (True, False, 0)
+        assert done.owed >= 2
+        assert done.reason == "the copy is unfinished, and changes are written down until it is complete"
+        copy.go()
+        assert copy.end()[0] == 0
+    assert number(scheduler_dsn, RUNS) == 6  # the chunk was late
+    assert caught_up(settings).owed == 0
+    assert number(scheduler_dsn, RUNS) == 5
+    assert number(
+        scheduler_dsn, "SELECT extra ->> 'note' IS NOT NULL OR extra <> '{}' FROM scheduler.runs WHERE source_id = 'r1'"
+    )
+    assert compared(settings) == []
+
+
+def test_a_collection_dropped_under_a_late_chunk(source: Source, scheduler_dsn: str, tmp_path: Path) -> None:
+    settings = settings_for(source, scheduler_dsn, workers=1)
+    config = write_config(tmp_path, settings)
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        source["runs"].drop()
+        caught_up(settings)
+        copy.go()
+        assert copy.end()[0] == 0
+    assert number(scheduler_dsn, RUNS) == 6
+    caught_up(settings)
+    assert number(scheduler_dsn, RUNS) == 0
+
+
+def test_a_second_copy_waits_for_the_tail_and_the_tail_for_it(
+    source: Source, settings: Settings, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, settings)
+    caught_up(settings)
+    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+        source["runs"].delete_one({"_id": "r3"})
+        assert not caught_up(settings).applied
+        copy.go()
+        assert copy.end()[0] == 0
+    caught_up(settings)
+    assert number(scheduler_dsn, RUNS) == 5
+    assert compared(settings) == []
+
+
+def test_it_begins_where_the_first_copy_began(source: Source, settings: Settings, scheduler_dsn: str) -> None:
+    source["runs"].delete_one({"_id": "r0"})
+    flow.backfill(settings, Scope())  # reads what is there, and keeps the row of what is not
+    assert number(scheduler_dsn, RUNS) == 6
+    caught_up(settings)
+    assert number(scheduler_dsn, RUNS) == 5
+
+
+def test_an_idle_source_moves_the_position(source: Source, settings: Settings) -> None:
+    caught_up(settings)
+    before = standing(settings)
+    source["not in the profile"].insert_one({})
+    done = caught_up(settings)
+    after = standing(settings)
+    assert before is not None
+    assert after is not None
+    assert done.events == 0
+    assert before.position.behind(after.position)
+    assert before.position.time < after.position.time
+
+
+def test_until_a_recorded_time_and_until_told_to_stop(source: Source, settings: Settings) -> None:
+    with Tail(settings) as tail:
+        tail.run("caught-up")
+        source["runs"].insert_one(run_of(_id="new"))
+        goal = source.client.admin.command("hello")["lastWrite"]["majorityOpTime"]["ts"]
+        assert tail.run(goal).position >= goal
+        position = tail.position()
+        assert position is not None
+        assert position.time >= goal
+        assert tail.lag() >= 0
+        stop = threading.Event()
+        stop.set()
+        assert not tail.run(None, stop).reached
+
+
+def test_one_tail_at_a_time(settings: Settings) -> None:
+    with Tail(settings) as first, Tail(settings) as second:
+        first.run("caught-up")
+        with pytest.raises(RefusedError, match="another tail follows the source into this target; end it first"):
+            second.run("caught-up")
+    caught_up(settings)
+
+
+def test_what_is_refused(source: Source, settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
+    other = replace(settings, source=replace(settings.source, default_tenant="another"))
+    with pytest.raises(RefusedError, match="the copy was made under other conditions"):
+        caught_up(other)
+    elsewhere = replace(settings, mongo=replace(settings.mongo, database="elsewhere"))
+    with pytest.raises(RefusedError, match="this target was copied from rs0/test_"):
+        caught_up(elsewhere)
+    with psycopg.connect(scheduler_dsn) as connection:
+        connection.execute("DELETE FROM migration.plans")
+        connection.execute("DELETE FROM migration.tail")
+    status, _, said = run("tail", "--until-caught-up", "--config", str(write_config(tmp_path, settings)))
+    assert (status, said) == (
+        USAGE,
+        "migrator: nothing was copied into this target yet: call migrator backfill; tail may run beside it\n",
+    )
+    del source
+
+
+def test_a_copy_of_some_tenants_is_refused(source: Source, scheduler_dsn: str) -> None:
+    settings = settings_for(source, scheduler_dsn)
+    flow.backfill(settings, Scope(tenants=("one",)))
+    with pytest.raises(RefusedError, match="only some tenants were copied, which cannot be followed"):
+        caught_up(settings)
+
+
+def test_a_plain_server_is_refused(scheduler_dsn: str, tmp_path: Path) -> None:
+    with MongoServer.start(fast=True, replica_set=None) as server:
+        with MongoClient[Any](server.uri) as client:
+            client["source"]["runs"].insert_one(run_of(_id="r"))
+        settings = Settings(
+            source=replace(Settings().source, default_tenant="t"),
+            mongo=replace(Settings().mongo, uri=server.uri, database="source"),
+            postgres=replace(Settings().postgres, dsn=scheduler_dsn),
+        )
+        config = write_config(tmp_path, settings)
+        assert run("backfill", "--no-position", "--config", str(config))[0] == 0
+        status, _, said = run("tail", "--until-caught-up", "--config", str(config))
+        assert status == USAGE
+        assert said.startswith("migrator: the source is not a replica set, so changes made during the copy could not")
+
+
+def test_the_watch_tells_a_frozen_position_from_an_idle_source() -> None:
+    clock = [0.0]
+    watch = Watch(60.0, lambda: clock[0])
+    position = at(Timestamp(1000, 1))
+    watch.observe(position, Timestamp(1000, 1))
+    clock[0] = 100.0
+    watch.observe(position, Timestamp(1050, 1))  # the source has hardly moved
+    watch.observe(at(Timestamp(1049, 1)), Timestamp(1100, 1))  # the position moves
+    clock[0] = 150.0
+    watch.observe(at(Timestamp(1049, 1)), Timestamp(1200, 1))
+    assert watch.seconds == 151
+    clock[0] = 161.0
+    with pytest.raises(PositionFrozenError, match="the position has stood at 1970-01-01 00:17:29 UTC for 61 s"):
+        watch.observe(at(Timestamp(1049, 1)), Timestamp(1200, 1))
+
+
+def test_a_frozen_stream_raises_the_alarm(source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    caught_up(settings)
+    frozen = standing(settings)
+    assert frozen is not None
+    take = Stream.take
+
+    def stuck(self: Stream, limit: int, seconds: float) -> Any:  # noqa: ANN401 - a batch
+        batch = take(self, limit, seconds)
+        source["elsewhere"].insert_one({})
+        return replace(batch, position=frozen.position, exhausted=False)
+
+    monkeypatch.setattr(Stream, "take", stuck)
+    with Tail(settings, frozen_s=0.5) as tail, pytest.raises(PositionFrozenError):
+        tail.run(Timestamp(2**32 - 1, 1))
+    found = standing(settings)
+    assert found is not None
+    assert found.alarm is not None
+    with pytest.raises(PositionLostError, match="the source is at"):
+        caught_up(settings)
+
+
+def test_a_position_that_goes_backwards_raises_the_alarm_and_is_repaired(
+    source: Source, settings: Settings, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    caught_up(settings)
+    with psycopg.connect(scheduler_dsn) as connection:
+        found = positions.standing(connection, "stellaops")
+        assert found is not None
+        token = str(found.position.value["_data"])
+        ahead = Position("resume_after", {"_data": "82FF" + token[4:]})
+    source["runs"].delete_one({"_id": "r0"})
+    with Tail(settings) as tail:
+        session = tail._opened()
+        session.position = ahead
+        with pytest.raises(PositionBackwardsError, match=r"the source is at .*, before the saved position of"):
+            tail.run("caught-up")
+    config = str(write_config(tmp_path, settings))
+    status, out, _ = run("status", "--config", config)
+    assert status == UNVERIFIED
+    assert "ALARM of the tail since" in out
+    assert "migrator parity --repair apply" in out
+    status, out, said = run("parity", "--repair", "apply", "--config", config)
+    assert status == 0, said
+    assert "settled the alarm of the tail: the source is at" in out
+    assert number(scheduler_dsn, RUNS) == 5
+    assert caught_up(settings).applied
+
+
+@pytest.fixture
+def short_memory() -> Iterator[MongoServer]:
+    """A MongoDB whose oplog holds a few megabytes."""
+    with MongoServer.start(fast=True, oplog_mb=1, parameters={"minOplogTruncationPoints": "1"}) as server:
+        yield server
+
+
+def test_a_lost_position_raises_the_alarm_and_everything_is_compared(
+    short_memory: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with MongoClient[Any](short_memory.uri) as client:
+        source = client["source"]
+        source["runs"].insert_many([run_of(_id=f"r{one}") for one in range(6)])
+        settings = copied(source, scheduler_dsn)
+        caught_up(settings)
+        source["runs"].delete_one({"_id": "r0"})
+        source["runs"].update_one({"_id": "r1"}, {"$set": {"note": 1}})
+        saved = standing(settings)
+        assert saved is not None
+        oplog = client["local"]["oplog.rs"]
+        while oplog.find_one(sort=[("$natural", 1)])["ts"] <= saved.position.time:  # type: ignore[index] # never empty
+            source["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
+        with pytest.raises(PositionLostError, match="the source's history does not reach back to the position"):
+            caught_up(settings)
+        config = str(write_config(tmp_path, settings))
+        status, _, said = run("tail", "--until-caught-up", "--config", config)
+        assert status == 0, said
+        assert "ALARM: the source's history does not reach back" in said
+        assert "tail: repaired 2 documents" in said
+        assert number(scheduler_dsn, RUNS) == 5
+        assert compared(settings) == []
+
+
+def test_figures_for_people_and_for_machines(source: Source, settings: Settings, tmp_path: Path) -> None:
+    config = str(write_config(tmp_path, settings))
+    caught_up(settings)
+    source["runs"].insert_one(run_of(_id="new"))
+    file = tmp_path / "tail.prom"
+    status, out, said = run("tail", "--until-caught-up", "--metrics-file", str(file), "--config", config)
+    assert status == 0, said
+    assert out.splitlines()[0] == "saw 1 events, brought 1 documents up to date: 1 rows written, 0 removed"
+    text = file.read_text()
+    assert "# TYPE migrator_tail_events_total counter\n" in text
+    assert "\nmigrator_tail_alarm 0\n" in text
+    assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["tail.prom"]
+    status, out, _ = run("status", "--config", config)
+    assert status == 0
+    assert "tail is not running: at " in out
+    status, out, _ = run("status", "--json", "--config", config)
+    assert '"follows": false' in out
