@@ -17,8 +17,9 @@ COMMANDS = {
     "quarantine": "List, show or retry the documents that were set aside.",
     "report": "Render a stored result again, sign it, or check that a report belongs to it.",
     "retention": "Remove old runs of the scheduler, or say which.",
+    "run": "Run a scheduler process on the configured backend.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
-    "status": "Show where the copy stands.",
+    "status": "Show where the copy, or the scheduler, stands.",
     "tail": "Follow the source after the copy; brings rows up to date as documents change.",
     "verify": "Run every check and write the report.",
 }
