@@ -43,7 +43,7 @@ _SETTINGS = {
     "enable_sort": "off",
 }
 _SESSION = ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _SETTINGS.items())
-_ENTER = f"SELECT pg_backend_pid(), set_config('role', %(role)s, %(local)s), {_SESSION}"
+_ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}"
 
 
 class CrossedError(ConflictError):
@@ -147,11 +147,11 @@ class Dispatch:
                 ) from error
             try:
                 if connection.direct is None:
-                    connection.direct = self._enter(connection, local=False) == connection.info.backend_pid
-                    if not connection.direct:
+                    connection.direct = _backend(connection) == connection.info.backend_pid
+                    if connection.direct:
+                        self._enter(connection, local=False)
+                    else:
                         connection.prepare_threshold = None
-                        connection.execute("RESET ALL")
-                        connection.execute("RESET ROLE")
                     return connection
                 if stands(connection):
                     return connection
@@ -164,17 +164,15 @@ class Dispatch:
                 raise
         raise UnreachableError(f"{WHAT} ends every connection as it is used")
 
-    def _enter(self, connection: DispatchConnection, *, local: bool) -> int:
-        """Take the role and the settings, for the session or for the transaction; return the server's process."""
+    def _enter(self, connection: DispatchConnection, *, local: bool) -> None:
+        """Take the role and the settings, for the session or for the transaction."""
         try:
             with psycopg.ClientCursor(connection) as cursor:
-                row = cursor.execute(_ENTER.encode(), {"role": self._role, "local": local}).fetchone()
+                cursor.execute(_ENTER.encode(), {"role": self._role, "local": local})
         except (errors.InvalidParameterValue, errors.UndefinedObject):
             raise RefusedError(f"{WHAT} has no role {self._role}: call migrator schema upgrade first") from None
         except errors.InsufficientPrivilege:
             raise RefusedError(f"{WHAT}'s user is not a member of {self._role}: grant {self._role} to it") from None
-        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-        return int(row[0])
 
 
 def moment(now: datetime | None) -> datetime | None:
@@ -210,3 +208,11 @@ def fetch(
 def as_json(documents: Iterable[object]) -> str:
     """Return the text of a parameter of type json: a list."""
     return msgspec.json.encode(list(documents)).decode()
+
+
+def _backend(connection: DispatchConnection) -> int:
+    """Return the process of the server that answers; a pooler announces another one."""
+    with psycopg.ClientCursor(connection) as cursor:
+        row = cursor.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return int(row[0])
