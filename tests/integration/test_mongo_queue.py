@@ -15,7 +15,7 @@ from pymongo.database import Database
 from migrator.errors import UnreachableError
 from migrator.records.worker import Worker
 from migrator.sources.stellaops.ids import schedule_id
-from migrator.store.mongo import claiming, ranking
+from migrator.store.mongo import many, ranking
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore
 from migrator.store.work import Claim, Finish
@@ -100,11 +100,12 @@ def test_a_due_trigger_that_nobody_can_read_hides_nothing_behind_it(mongo_databa
         assert {one.trigger_id for one in chain(*fired)} == {one.id for one in due}
 
 
-@pytest.mark.parametrize("listed", [0, 1, ranking.LISTED])
-def test_the_order_is_the_same_whether_the_schedules_of_a_priority_are_few_or_many(
-    listed: int, mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("smallest", "listed"), [(1, 0), (1, 1), (1, ranking.LISTED), (5, 1), (100, 1)])
+def test_the_order_is_the_same_whether_little_waits_or_much_of_few_schedules_or_many(
+    smallest: int, listed: int, mongo_database: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "LISTED", listed)
+    monkeypatch.setattr(ranking, "_SMALLEST_PAGE", smallest)
     priorities = [None, 75, 25, 75, 100, 50, 10, 100, None]
     schedules = [schedule(priority=priority) for priority in priorities]
     times = [NOW + SECOND * (number % 5) for number in range(36)]
@@ -133,15 +134,15 @@ def test_who_claims_while_another_one_counts_the_runs_of_a_schedule_takes_none_o
     with opened(mongo_database) as store:
         mongo_database["schedules"].insert_one(document_of(of))
         mongo_database["runs"].insert_many([document_of(one) for one in [*runs, free]])
-        count = claiming.counted
+        place = "migrator.store.mongo.claiming.counted"
 
         def counted(*arguments: Any) -> dict[UUID, int]:  # noqa: ANN401 - as counted
-            monkeypatch.setattr(claiming, "counted", count)
-            found = count(*arguments)
+            monkeypatch.setattr(place, many.counted)
+            found = many.counted(*arguments)
             meanwhile.extend(store.queue.claim("other", 1, LEASE))
             return found
 
-        monkeypatch.setattr(claiming, "counted", counted)
+        monkeypatch.setattr(place, counted)
         claims = store.queue.claim("w", 1, LEASE)
         assert len(claims) == 1
         assert [one.run.id for one in meanwhile] == [free.id]

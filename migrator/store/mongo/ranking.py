@@ -3,7 +3,7 @@
 The priority is the schedule's, and the time stands in another collection, so no index has both. There are few
 priorities, and mostly few schedules that have another than the usual one: level by level, from the highest, documents
 are read in the order of time, those of the level's schedules only. A level of very many schedules is not listed: its
-documents are picked out of all that are left.
+documents are picked out of all that are left. Where little waits, all of it is read, and sorted here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,11 +103,29 @@ class Ranking:
 
     def first(self, limit: int) -> list[Candidate]:
         """Return so many candidates that were not given before, or as many as there are."""
-        chosen: list[Candidate] = []
+        chosen = self._of_all(limit)
+        if chosen is not None:
+            return chosen
+        chosen = []
         for where, level in self._levels():
             self._fill(chosen, limit, where, level)
             if len(chosen) >= limit:
                 break
+        return chosen
+
+    def _of_all(self, limit: int) -> list[Candidate] | None:
+        """Return what comes first where so little waits that it is read as a whole; else none."""
+        page, more = self._page({}, max(_SMALLEST_PAGE, limit) + _SMALLEST_PAGE, [])
+        if more:
+            return None
+        page = [one for one in page if one.source_id not in self._given]
+        self._look_up(page)
+        page.sort(key=lambda one: -priority(self._schedule(one)))  # within a priority the order of time stays
+        chosen: list[Candidate] = []
+        for one in page:
+            if len(chosen) < limit and self._takes(one, None):
+                chosen.append(one)
+                self._given.add(one.source_id)
         return chosen
 
     def _levels(self) -> Iterator[tuple[_Where, int | None]]:
@@ -213,10 +231,13 @@ class Ranking:
             most = next(one.row.max_concurrency or 0 for one in limited if one.row.id == identity)
             self._room.setdefault(identity, most - running)
 
+    def _schedule(self, one: Candidate) -> Schedule | None:
+        stored = None if one.schedule is None else self._shelf[one.schedule]
+        return None if stored is None else stored.row
+
     def _takes(self, one: Candidate, level: int | None) -> bool:
         """Tell whether a candidate is one of its level and may be taken; then there is room for one less."""
-        stored = None if one.schedule is None else self._shelf[one.schedule]
-        schedule = None if stored is None else stored.row
+        schedule = self._schedule(one)
         if not self._fits(schedule) or level not in (None, priority(schedule)):
             return False
         if schedule is None or schedule.id not in self._room:
