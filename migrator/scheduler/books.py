@@ -76,7 +76,7 @@ class Books:
     def lines(self, claim: Claim, lines: Sequence[Line]) -> None:
         """Write the log of a run that was lost: cancelled, timed out elsewhere, or given back."""
         if lines:
-            rows = [_log(claim.run, line) for line in lines]
+            rows = _logs(claim.run, lines)
             self._write(claim.run.tenant_id, partial(_append, rows=rows))
 
     def skipped(self, runs: Sequence[Run]) -> None:
@@ -108,7 +108,7 @@ class Books:
                 return
 
     def _ended(self, session: Session, runs: Sequence[Ended]) -> Sequence[Event]:
-        session.execution_logs.append([_log(one.claim.run, line) for one in runs for line in one.lines])
+        session.execution_logs.append([row for one in runs for row in _logs(one.claim.run, one.lines)])
         events = self._record(session, [event for one in runs for event in _events(one, session.now)])
         for schedule_id in sorted({one.claim.run.schedule_id for one in runs if one.claim.run.schedule_id is not None}):
             own = [one for one in runs if one.claim.run.schedule_id == schedule_id]
@@ -209,10 +209,16 @@ def _event(name: str, run: Run, at: datetime, details: Mapping[str, str], messag
     )
 
 
-def _log(run: Run, line: Line) -> ExecutionLog:
+def _logs(run: Run, lines: Sequence[Line]) -> list[ExecutionLog]:
+    """Return lines as rows; their ids rise, for lines of one millisecond are listed by id."""
+    first = uuid4().int >> 16 << 16
+    return [_log(run, line, UUID(int=first + place)) for place, line in enumerate(lines)]
+
+
+def _log(run: Run, line: Line, identity: UUID) -> ExecutionLog:
     trace = {"traceId": run.trace_id, "spanId": run.span_id, "attempt": run.attempt}
     return ExecutionLog(
-        id=uuid4(),
+        id=identity,
         tenant_id=run.tenant_id,
         run_id=run.id,
         schedule_id=run.schedule_id,

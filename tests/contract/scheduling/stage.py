@@ -1,0 +1,112 @@
+"""A desk on a backend of the suite, with a clock that the test moves and a dispatcher that does what the test says."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from migrator.records.audit import AuditEntry
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.run import Run
+from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.handing import Dispatcher, Reports
+from migrator.scheduler.handlers import Outcome
+from migrator.scheduler.lifecycle import Event
+from migrator.store.ports import RunQuery, SchedulerStore
+from migrator.store.work import Claim
+from tests.contract.memory.clock import Clock
+from tests.contract.rows import NOW
+
+LEASE = timedelta(minutes=2)
+
+
+class Puppet:
+    """A dispatcher that only takes notes; the test decides when a run ends, how, and how often it says so."""
+
+    def __init__(self, *, task_id: str | None = None) -> None:
+        self.handed: list[tuple[Claim, Reports]] = []
+        self.cancelled: list[UUID] = []
+        self._task_id = task_id
+
+    def submit(self, claim: Claim, reports: Reports) -> str | None:
+        self.handed.append((claim, reports))
+        return self._task_id
+
+    def cancel(self, run_id: UUID) -> None:
+        self.cancelled.append(run_id)
+
+    def close(self) -> None:
+        pass
+
+    def end(self, place: int = -1, state: Any = "completed", **outcome: Any) -> None:  # noqa: ANN401 - of an outcome
+        """Report how the run ended that was handed over in this place."""
+        claim, reports = self.handed[place]
+        reports.ended(claim, Outcome(state=state, **outcome))
+
+
+class Stage:
+    """One process's desk, bound to one tenant."""
+
+    def __init__(
+        self,
+        store: SchedulerStore,
+        tenant: str,
+        dispatcher: Dispatcher,
+        *,
+        clock: Clock | None = None,
+        **share: Any,  # noqa: ANN401 - of a share
+    ) -> None:
+        self.store, self.tenant = store, tenant
+        self.clock = Clock() if clock is None else clock
+        self.told: list[Event] = []
+        self.share = Share(worker_id=uuid4(), lease=LEASE, tenants=(tenant,), **share)
+        self.desk = Desk(
+            store,
+            dispatcher,
+            self.share,
+            sink=self.told.append,
+            clock=self.clock,
+            monotonic=self._seconds,
+        )
+
+    def _seconds(self) -> float:
+        return (self.clock.now - NOW).total_seconds()
+
+    def turn(self) -> None:
+        """Do what a process does in a turn, heartbeat included."""
+        self.desk.renew()
+        self.desk.collect()
+        self.desk.time_out()
+        self.desk.fire()
+        self.desk.claim()
+
+    def after(self, by: timedelta) -> None:
+        """Let time pass, then do a turn."""
+        self.clock.advance(by)
+        self.turn()
+
+    def runs(self) -> list[Run]:
+        """Return the tenant's runs, oldest first."""
+        with self.store.session(self.tenant, now=self.clock.now) as session:
+            found = session.runs.list(RunQuery(limit=1000)).runs
+        return sorted(found, key=lambda run: (run.created_at, run.attempt or 0, run.scheduled_at or run.created_at))
+
+    def states(self) -> list[str]:
+        return [run.state for run in self.runs()]
+
+    def logs(self, run_id: UUID) -> Sequence[ExecutionLog]:
+        with self.store.session(self.tenant, now=self.clock.now) as session:
+            return session.execution_logs.of_run(run_id)
+
+    def trail(self) -> list[AuditEntry]:
+        """Return the audit trail, oldest first."""
+        with self.store.session(self.tenant, now=self.clock.now) as session:
+            return list(reversed(session.audit.list(1000)))
+
+    def names(self) -> list[str]:
+        """Return the events that were told, without their prefix."""
+        return [event.name.removeprefix("scheduler:job.") for event in self.told]
+
+
+def moment(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
