@@ -16,6 +16,7 @@ from migrator.cli.options import common, finish, settings_of
     metavar="AREA|no-AREA",
     help="Warnings of AREA fail too; no-AREA: its failures are accepted, named in the verdict. Repeatable.",
 )
+@click.option("--sensitivity", is_flag=True, help="Also plant corruptions in a scratch copy, and see them caught.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
 @click.option(
     "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
@@ -33,6 +34,7 @@ def command(
     workers: int | None,
     config: str | None,
     *,
+    sensitivity: bool,
     as_json: bool,
 ) -> None:
     """Run every check, and write the result and its renderings into reports/<run>/.
@@ -44,7 +46,7 @@ def command(
     from migrator.report import words  # noqa: PLC0415 - as above
     from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
 
-    request = Request(only=only, skip=skip, fail_on=fail_on)
+    request = Request(only=only, skip=skip, fail_on=fail_on, sensitivity=sensitivity)
     result, folder = verify_into(
         settings_of(config, workers=workers),
         request,

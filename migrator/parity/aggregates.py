@@ -213,14 +213,21 @@ def _compare(collection: Collection, measure: Measure, expected: _Figures, actua
         for at in places
         if not _same(expected.get(at), actual.get(at))
     ]
+    summed = measure.kind == "sum"
     return _result(
         collection,
         measure,
+        source_total=_text(_total(expected)) if summed else "",
+        target_total=_text(_total(actual)) if summed else "",
         tenants=len({tenant for tenant, _ in places}),
         compared=len(places),
         differing=tuple(differing[:DIFFERENCES_LISTED]),
         differing_total=len(differing),
     )
+
+
+def _total(figures: _Figures) -> Decimal:
+    return sum((figure for figure in figures.values() if figure is not None), Decimal(0))
 
 
 def _result(collection: Collection, measure: Measure, **rest: Any) -> AggregateResult:  # noqa: ANN401 - its fields

@@ -1,13 +1,14 @@
 """The comparison as a whole: what was copied, against what is stored, by chunks and in parallel."""
 
 from collections.abc import Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Executor, as_completed
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.errors import RefusedError
 from migrator.parity.aggregates import aggregates
+from migrator.parity.columns import split, with_columns
 from migrator.parity.compare import compare_chunk
 from migrator.parity.derived import compare_derived
 from migrator.parity.extra import Extra, extra_rows
@@ -31,20 +32,21 @@ LEFT_OUT = "left out by --only"
 """Why a collection was not compared."""
 
 
-def compare(settings: Settings, scope: Scope) -> ParityOutcome:
+def compare(settings: Settings, scope: Scope, *, pool: Executor | None = None) -> ParityOutcome:
     """Compare everything in ``scope`` that a backfill has copied; writes nothing.
 
-    Raises ``RefusedError`` when nothing was ever copied from this source, ``UnreachableError`` when a server fails.
+    ``pool`` runs the chunks, silently, in place of the configuration's executor. Raises ``RefusedError`` when nothing
+    was ever copied from this source, ``UnreachableError`` when a server fails.
     """
     sessions = Sessions(settings)
     try:
         with speaking_of("the target"), speaking_of_source("the source"):
-            return _compare(sessions, scope)
+            return _compare(sessions, scope, pool)
     finally:
         sessions.close()
 
 
-def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
+def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityOutcome:
     settings, profile = sessions.settings, sessions.profile
     plans.check_scope(profile, scope)
     plan = ledger.latest_plan(sessions.target)
@@ -54,7 +56,7 @@ def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     jobs = _jobs(settings, plan, scope, chosen, sessions)
-    parts = _run(settings, jobs)
+    parts = _run(settings, jobs) if pool is None else _run_in(pool, jobs)
     comparisons = {name: merge(some, listed=settings.report.max_differences) for name, some in sorted(parts.items())}
     if not scope.tenants:
         comparisons = _with_extra(sessions, plan, chosen, comparisons)
@@ -69,11 +71,13 @@ def _compare(sessions: Sessions, scope: Scope) -> ParityOutcome:
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
+    figures, columns = split([] if scope.tenants else _aggregates(sessions, plan, chosen, comparisons))
     derived = [compare_derived(sessions, closing, listed=listed) for closing in profile.closing if whole]
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
-        aggregates=() if scope.tenants else tuple(_aggregates(sessions, plan, chosen, comparisons)),
+        aggregates=tuple(figures),
+        columns=tuple(columns),
         unknown_collections=unknown,
     )
 
@@ -123,6 +127,14 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list[Collect
     return parts
 
 
+def _run_in(pool: Executor, jobs: Sequence[ChunkJob]) -> dict[str, list[CollectionComparison]]:
+    parts: dict[str, list[CollectionComparison]] = {}
+    for future in as_completed(submit(pool, compare_chunk, jobs)):
+        part = future.result()
+        parts.setdefault(part.collection, []).append(part)
+    return parts
+
+
 def _with_extra(
     sessions: Sessions, plan: Plan, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
 ) -> dict[str, CollectionComparison]:
@@ -166,7 +178,7 @@ def _aggregates(
     return aggregates(
         sessions.source,
         sessions.target,
-        sessions.profile,
+        with_columns(sessions.profile),
         {name: comparison.excluded for name, comparison in comparisons.items()},
         default_tenant=plans.plan_context(plan).default_tenant,
         names=sessions.settings.source.collections,

@@ -155,6 +155,9 @@ class AggregateResult(msgspec.Struct, frozen=True, kw_only=True):
     differing: tuple["AggregateDifference", ...] = ()
     """The first few, sorted; ``differing_total`` counts all."""
     differing_total: int = 0
+    source_total: str = ""
+    """The sum over all tenants, of a measure of kind ``sum``."""
+    target_total: str = ""
     unverified: str = ""
     """Why the measure could not be computed the same way on both sides; empty when it was."""
 
@@ -176,6 +179,8 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     collections: tuple[CollectionComparison, ...]
     """In load order; a collection that was left out by ``--only`` is there, with ``unverified`` set."""
     aggregates: tuple[AggregateResult, ...] = ()
+    columns: tuple[AggregateResult, ...] = ()
+    """How many values, characters and members each column holds (``parity.columns``)."""
     unknown_collections: tuple[str, ...] = ()
     """In the source database, in no profile: not copied, so not compared."""
 

@@ -29,6 +29,19 @@ def workers(settings: CopySettings) -> int:
     return settings.workers or len(os.sched_getaffinity(0))
 
 
+class Inline(Executor):
+    """Runs every job at once, in this process: for samples so small that a process would take longer to start."""
+
+    def submit(self, function: Callable[..., Done], /, *arguments: Any, **named: Any) -> "Future[Done]":  # noqa: ANN401 - as the base class has it
+        """Run the job, and return its future, done."""
+        future: Future[Done] = Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:  # noqa: BLE001 - handed to whoever asks the future, as by every executor
+            future.set_exception(error)
+        return future
+
+
 @contextmanager
 def executor(settings: CopySettings) -> Iterator[Executor]:
     """Yield the executor of the configuration; its processes end with the block.

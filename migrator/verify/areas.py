@@ -33,9 +33,23 @@ ACCEPT: Final = "no-"
 
 def every_check() -> tuple[CheckSpec, ...]:
     """Return all checks of this version, area by area."""
-    from migrator.verify.checks import parity, schema  # noqa: PLC0415 - they import database drivers
+    from migrator.verify.checks import (  # noqa: PLC0415 - they import database drivers
+        aside,
+        columns,
+        meaning,
+        parity,
+        schema,
+        sensitivity,
+    )
 
-    return (*schema.CHECKS, *parity.CHECKS)
+    return (
+        *schema.CHECKS,
+        *parity.CHECKS,
+        *aside.CHECKS,
+        *columns.CHECKS,
+        *meaning.CHECKS,
+        *sensitivity.CHECKS,
+    )
 
 
 def require_known(names: Iterable[str], option: str) -> None:

@@ -13,6 +13,7 @@ from migrator.errors import MigratorError
 from migrator.parity.model import ParityOutcome
 
 if TYPE_CHECKING:
+    from migrator.pipeline.sessions import SourceSessions
     from migrator.store.postgres.migrate import Position
 
 
@@ -25,6 +26,10 @@ class Context:
         self.values_shown = values_shown
         self.listed = settings.report.max_differences
         self._comparison: ParityOutcome | MigratorError | None = None
+        self.lent_source: SourceSessions | None = None
+        """A connection to the source that somebody else opened and closes; none: each check opens its own."""
+        self.source_failure: MigratorError | None = None
+        """Why the source could not be opened, once somebody has tried."""
         self.steps: dict[str, int] = {}
         """Milliseconds of the steps that several checks share."""
 

@@ -21,6 +21,9 @@ from migrator.verify.areas import AREAS, every_check, require_known, widened_and
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
 
+ON_REQUEST = "sensitivity"
+"""The area that is looked at only when asked for; leaving it out says nothing about the data."""
+NOT_ASKED_FOR = "measured only when asked for: --sensitivity"
 NOT_IN_THIS_VERSION = "not checked by this version of the tool"
 
 
@@ -31,6 +34,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     skip: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
     """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.widened_and_narrowed``)."""
+    sensitivity: bool = False
+    """Plant corruptions in a scratch copy, and see them caught; it takes a minute, and the right to make databases."""
     values_shown: bool = False
     run_name: str = ""
     """Name of the run; empty: the time at which it starts."""
@@ -112,7 +117,13 @@ def _require_schema(context: Context) -> None:
 
 
 def _is_wanted(area: str, request: Request) -> bool:
+    if area == ON_REQUEST and not _measured(request):
+        return False
     return (not request.only or area in request.only) and area not in request.skip
+
+
+def _measured(request: Request) -> bool:
+    return request.sensitivity or ON_REQUEST in request.only
 
 
 def _run(spec: CheckSpec, context: Context) -> tuple[Found, bool, int]:
@@ -162,6 +173,8 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
             area = Area(name=name, title=title, standing="absent", reason=NOT_IN_THIS_VERSION)
         elif _is_wanted(name, request):
             area = Area(name=name, title=title, standing="checked")
+        elif name == ON_REQUEST and name not in request.skip and not _measured(request):
+            area = Area(name=name, title=title, standing="not-applicable", reason=NOT_ASKED_FOR)
         else:
             option = "--skip" if name in request.skip else "--only"
             area = Area(name=name, title=title, standing="skipped", reason=f"left out by {option}")

@@ -1,0 +1,130 @@
+"""Area sensitivity: how strong the verification itself is, measured and not claimed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from migrator.errors import ConfigurationError, UnreachableError
+from migrator.pipeline.sessions import Sessions
+from migrator.result import Exhibit, Finding, Tally, unverified
+from migrator.verify.check import CheckSpec, Found, judge
+from migrator.verify.context import Context
+from migrator.verify.sensitivity.corruptions import CORRUPTIONS
+from migrator.verify.sensitivity.model import Corruption
+from migrator.verify.sensitivity.sample import copy_sample
+from migrator.verify.sensitivity.scratch import scratch
+from migrator.verify.sensitivity.specimens import PROFILE, write_specimens
+from migrator.verify.sensitivity.trial import Trial, prepare, run
+
+UNSEEN = "a corruption that no check has seen"
+WORDS = {
+    "caught": "caught",
+    "refused": "refused by the database itself",
+    "missed": "missed",
+    "no-material": "nothing to plant it in",
+    "broke": "a check could not tell",
+}
+
+
+def planted(context: Context) -> Found:
+    """Plant every class of corruption in a scratch copy, one at a time, and see which check turns red."""
+    try:
+        sample, trials = measure(context)
+    except (ConfigurationError, UnreachableError) as error:
+        return Found(outcome=unverified(str(error)))
+    return _found(context, sample, trials)
+
+
+def measure(context: Context, classes: Sequence[Corruption] = CORRUPTIONS) -> tuple[int, list[Trial]]:
+    """Return how many documents the sample holds, and what became of each class."""
+    from migrator.verify.areas import every_check  # noqa: PLC0415 - it imports this module
+
+    settings = context.settings
+    specs = [spec for spec in every_check() if spec.area != "sensitivity"]
+    with context.timed("planted corruptions"):
+        with ExitStack() as closing:
+            sessions = Sessions(settings)
+            closing.callback(sessions.close)
+            place = closing.enter_context(scratch(settings))
+            sample = prepare(place, lambda there: copy_sample(sessions, there.source))
+            sessions.close()
+            trials = run(place, classes, specs)
+        bare = {one.name for one in trials if one.ending == "no-material"}
+        if bare and settings.source.profile == PROFILE:
+            again = _on_specimens(context, [one for one in classes if one.name in bare], specs)
+            trials = [again.get(one.name, one) for one in trials]
+    return sample, trials
+
+
+def _on_specimens(context: Context, classes: Sequence[Corruption], specs: Sequence[CheckSpec]) -> dict[str, Trial]:
+    with scratch(context.settings) as place:
+        prepare(place, write_specimens)
+        return {one.name: one for one in run(place, classes, specs, made=True)}
+
+
+def _found(context: Context, sample: int, trials: Sequence[Trial]) -> Found:
+    notes = {one.name: one.note for one in CORRUPTIONS}
+    endings = Counter(one.ending for one in trials)
+    caught = endings["caught"] + endings["refused"]
+    missed = [one for one in trials if one.ending == "missed"]
+    unexplained = [one for one in missed if not notes.get(one.name)]
+    doubts = [f"{one.name}: {one.why}" for one in trials if one.ending == "broke"]
+    return Found(
+        outcome=judge(wrong=bool(unexplained), unsure=doubts),
+        counts={
+            "documents in the sample": sample,
+            "classes": len(trials),
+            "caught": caught,
+            "missed": len(missed),
+            "nothing to plant it in": endings["no-material"],
+        },
+        tallies=tuple(_tally(one, notes.get(one.name, "")) for one in missed),
+        findings=tuple(
+            Finding(severity="difference", cause="missed", key=one.name, side=one.how) for one in unexplained
+        )[: context.listed],
+        findings_total=len(unexplained),
+        exhibits=(
+            Exhibit(
+                kind="table",
+                title="Corruptions planted, and the checks that saw them",
+                columns=("corruption", "kind", "ended", "seen by", "planted in"),
+                rows=tuple(
+                    (
+                        one.name,
+                        one.how,
+                        WORDS[one.ending],
+                        ", ".join(one.red),
+                        "made documents" if one.made else "the sample",
+                    )
+                    for one in trials
+                ),
+                rows_total=len(trials),
+            ),
+        ),
+    )
+
+
+def _tally(one: Trial, note: str) -> Tally:
+    return Tally(
+        severity="settled" if note else "difference",
+        cause="missed",
+        path=one.name,
+        title=f"{UNSEEN}: {one.name}",
+        fix=note or "a check must be made that sees it: docs/verifiers.md",
+        count=1,
+        keys=(one.name,),
+    )
+
+
+CHECKS = (
+    CheckSpec(
+        id="sensitivity.planted",
+        title="Every class of corruption that is planted is seen",
+        requirements=("0-T2.11.6", "0-X1"),
+        limits=(
+            "Each class is planted once, in one row or document of a sample: it is no proof for every row.",
+            "The scratch copy is made anew from the sample's documents; rows of the real target are not moved.",
+        ),
+        run=planted,
+    ),
+)

@@ -1,0 +1,142 @@
+"""Corruptions of the books (quarantine, residue of what was decided), and changes of the source after the copy."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from migrator.verify.sensitivity.model import Corruption, NoMaterial, Place, Plant, Undo, sql
+
+_FIELDS: Final = "Where the field is one that is counted, summed, or whose first and last time is taken."
+
+_ASIDE: Final = "Where documents that are set aside are counted, as they then are."
+
+
+def _source(change: Callable[[Any, Mapping[str, Any]], None], collection: str = "audit") -> Plant:
+    """Return a plant that changes one document of the scratch source, and puts it back afterwards."""
+
+    def plant(place: Place) -> Undo:
+        documents = place.source[place.settings.source.collections.get(collection, collection)]
+        row = place.target.execute(
+            f"SELECT source_id FROM scheduler.{collection} WHERE NOT starts_with(source_id, '{{') ORDER BY id LIMIT 1"  # noqa: S608 - a name of this module
+        ).fetchone()
+        before = None if row is None else documents.find_one({"_id": row[0]})
+        if before is None:
+            raise NoMaterial
+        change(documents, before)
+
+        def undo() -> None:
+            documents.delete_one({"_id": _NEW})
+            documents.replace_one({"_id": before["_id"]}, before, upsert=True)
+
+        return undo
+
+    return plant
+
+
+_NEW: Final = "new-after-the-copy"
+
+
+def _appears(documents: Any, one: Mapping[str, Any]) -> None:  # noqa: ANN401 - a collection of the driver
+    documents.insert_one({**one, "_id": _NEW})
+
+
+def _changes(documents: Any, one: Mapping[str, Any]) -> None:  # noqa: ANN401 - as above
+    documents.update_one({"_id": one["_id"]}, {"$set": {"actor": {"name": "changed after the copy"}}})
+
+
+def _is_deleted(documents: Any, one: Mapping[str, Any]) -> None:  # noqa: ANN401 - as above
+    documents.delete_one({"_id": one["_id"]})
+
+
+def _is_spoilt(documents: Any, one: Mapping[str, Any]) -> None:  # noqa: ANN401 - as above
+    documents.update_one({"_id": one["_id"]}, {"$set": {"occurredAt": "the day before yesterday"}})
+
+
+def _reorders(documents: Any, one: Mapping[str, Any]) -> None:  # noqa: ANN401 - as above
+    rest = sorted((name for name in one if name != "_id"), reverse=True)
+    documents.replace_one({"_id": one["_id"]}, {"_id": one["_id"], **{name: one[name] for name in rest}})
+
+
+def _unknown_collection(place: Place) -> Undo:
+    place.source["never_heard_of"].insert_one({"_id": 1})
+
+    def undo() -> None:
+        place.source.drop_collection("never_heard_of")
+
+    return undo
+
+
+BOOKS: Final[tuple[Corruption, ...]] = (
+    Corruption(
+        name="quarantine was emptied",
+        how="data",
+        plant=sql("DELETE FROM migration.quarantine"),
+        yes=("parity.documents",),
+        sometimes={
+            "parity.aggregates": _ASIDE,
+            "parity.columns": _ASIDE,
+            "parity.rows": "Where one of them lost a key to another document: its row is the other's.",
+            "meaning.fires": "Where one of them has a rule.",
+        },
+    ),
+    Corruption(
+        name="a document in quarantine was changed",
+        how="data",
+        plant=sql(
+            "UPDATE migration.quarantine SET raw = overlay(raw placing '\\x00'::bytea from octet_length(raw) - 2)"
+            " WHERE id = (SELECT id FROM migration.quarantine WHERE state = 'open' ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.quarantine",),
+    ),
+    Corruption(
+        name="an entry of the quarantine is lost",
+        how="data",
+        plant=sql(
+            "DELETE FROM migration.quarantine WHERE id = (SELECT id FROM migration.quarantine WHERE state = 'open'"
+            " AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.documents",),
+        sometimes={
+            "parity.aggregates": _ASIDE,
+            "parity.columns": _ASIDE,
+            "meaning.fires": "Where one of them has a rule.",
+        },
+    ),
+    Corruption(
+        name="a document that appeared after the copy",
+        how="data",
+        plant=_source(_appears),
+        yes=("parity.documents", "parity.aggregates", "parity.columns"),
+    ),
+    Corruption(
+        name="a document that changed after the copy",
+        how="data",
+        plant=_source(_changes),
+        yes=("parity.rows",),
+        sometimes={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
+    ),
+    Corruption(
+        name="a document that was deleted after the copy",
+        how="data",
+        plant=_source(_is_deleted),
+        yes=("parity.extra", "parity.aggregates", "parity.columns"),
+    ),
+    Corruption(
+        name="a document that was spoilt after the copy: it would be set aside now",
+        how="data",
+        plant=_source(_is_spoilt),
+        yes=("parity.documents", "parity.extra"),
+        sometimes={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
+    ),
+    Corruption(
+        name="the order of keys changed",
+        how="data",
+        plant=_source(_reorders),
+        note="The order of keys is not compared, and each report says so; the order of list members is.",
+    ),
+    Corruption(
+        name="a collection that belongs to no profile",
+        how="data",
+        plant=_unknown_collection,
+        note="Named in the census, in the plan, and in the report among what was left out.",
+    ),
+)

@@ -1,0 +1,78 @@
+"""The tables of ``docs/verifiers.md``: failure by check, from the list of classes alone."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from migrator.verify.sensitivity.corruptions import CORRUPTIONS, LATER
+from migrator.verify.sensitivity.model import Corruption
+
+BEGIN: Final = "<!-- made from the list of corruptions: UPDATE_GOLDEN=1 pytest tests/unit/test_docs.py -->"
+END: Final = "<!-- up to here -->"
+_SMALL: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+PARITY: Final = tuple(
+    f"parity.{name}"
+    for name in ("documents", "rows", "extra", "columns", "aggregates", "losses", "quarantine", "foreign", "round-trip")
+)
+MEANING: Final = tuple(f"meaning.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters"))
+SCHEMA: Final = tuple(
+    f"schema.{name}" for name in ("catalogue", "isolation", "comments", "validated", "restored", "revision")
+)
+
+
+def page() -> str:
+    """Return the part of the page that is made, its marks included."""
+    data = [one for one in CORRUPTIONS if one.how == "data"]
+    lines = [
+        BEGIN,
+        "",
+        "## Data: is everything there, and equal",
+        "",
+        *_table(data, PARITY),
+        "",
+        "## Data: does it mean the same",
+        "",
+        "Failures that none of these checks sees are left out.",
+        "",
+        *_table([one for one in data if _any(one, MEANING)], MEANING),
+        "",
+        "## Schema",
+        "",
+        *_table([one for one in CORRUPTIONS if one.how == "schema"], SCHEMA),
+    ]
+    behaviour = [one for one in CORRUPTIONS if one.how == "behaviour"]
+    if behaviour:
+        checks = tuple(dict.fromkeys(check for one in behaviour for check in (*one.yes, *one.sometimes)))
+        lines += ["", "## Behaviour", "", *_table(behaviour, checks)]
+    if LATER:
+        lines += ["", "No stored row shows these; behaviour checks must: " + "; ".join(LATER) + ".", ""]
+    return "\n".join([*lines, END])
+
+
+def _any(one: Corruption, checks: Iterable[str]) -> bool:
+    return any(check in one.yes or one.may(check) for check in checks)
+
+
+def _table(classes: Sequence[Corruption], checks: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a table, and of the notes under it."""
+    notes: dict[str, int] = {}
+    yield "| failure | " + " | ".join(f"`{check.partition('.')[2]}`" for check in checks) + " |"
+    yield "|---" * (len(checks) + 1) + "|"
+    for one in classes:
+        name = one.name + (_mark(notes, one.note) if one.note else "")
+        yield f"| {name} | " + " | ".join(_cell(one, check, notes) for check in checks) + " |"
+    if notes:
+        yield ""
+        for note, number in notes.items():
+            yield f"- {str(number).translate(_SMALL)} {note}"
+
+
+def _cell(one: Corruption, check: str, notes: dict[str, int]) -> str:
+    if check in one.yes:
+        return "yes"
+    when = one.may(check)
+    return f"sometimes{_mark(notes, when)}" if when else "no"
+
+
+def _mark(notes: dict[str, int], note: str) -> str:
+    return str(notes.setdefault(note, len(notes) + 1)).translate(_SMALL)

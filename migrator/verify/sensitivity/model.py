@@ -1,0 +1,106 @@
+"""A class of corruption, as data: how it is planted, which checks must turn red, and which may.
+
+Extension point: whoever brings behaviour checks appends classes to ``corruptions.CORRUPTIONS`` with
+``how="behaviour"``, ``areas`` naming the areas whose checks are run, and a ``plant`` of its own: any callable that
+takes a ``Place`` and returns how to take the fault out again. ``corruptions.LATER`` lists the faults that wait for it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, LiteralString, TypeAlias
+
+import msgspec
+import psycopg
+
+from migrator.config import Settings
+from migrator.store.mongo.client import Source
+
+How: TypeAlias = Literal["data", "schema", "behaviour"]
+"""``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
+
+AREAS: Mapping[How, tuple[str, ...]] = {"data": ("parity", "meaning"), "schema": ("schema",), "behaviour": ()}
+"""The areas that are run after a planted class, unless it names its own."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a corruption is planted: a scratch copy of its own, and the scratch source that all share."""
+
+    settings: Settings
+    target: psycopg.Connection[tuple[Any, ...]]
+    """As the user of the DSN, in autocommit, of a database that is dropped afterwards."""
+    source: Source
+
+
+LOSSES = (
+    "Where the document has a value that its column cannot hold: while it is not equal, its residue proves nothing."
+)
+"""When ``parity.losses`` turns red besides."""
+
+Undo: TypeAlias = Callable[[], None]
+Plant: TypeAlias = Callable[[Place], Undo | None]
+"""Plants the corruption; returns what takes it out of the scratch source again. Raises ``NoMaterial``."""
+
+
+class NoMaterial(Exception):  # noqa: N818 - an answer about the sample, not a failure of the tool
+    """The sample holds nothing in which this corruption could be planted."""
+
+
+class Corruption(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of corruption."""
+
+    name: str
+    """What was done, as a few words; the row of ``docs/verifiers.md``."""
+    how: How
+    plant: Plant
+    yes: tuple[str, ...] = ()
+    """Checks that must turn red. None: nothing sees it, and ``note`` says why that is accepted."""
+    sometimes: Mapping[str, str] = {}
+    """Check → when it turns red."""
+    note: str = ""
+    faults: tuple[str, ...] = ()
+    """Planted faults of the list of capabilities that this class stands for, word for word."""
+    areas: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Tables that are touched: only collections that feed them are compared. None: all collections."""
+
+    def may(self, check: str) -> str | None:
+        """Return when a check turns red, if it sometimes does."""
+        usual = LOSSES if self.how == "data" and {"parity.rows", "parity.documents"} & {*self.yes} else None
+        return self.sometimes.get(check, usual if check == "parity.losses" else None)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Return the tables that are touched; none: it cannot be said, so everything is compared."""
+        return self.tables or (self.plant.tables if isinstance(self.plant, Sql) else ())
+
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """Return the areas whose checks are run."""
+        return self.areas or AREAS[self.how]
+
+
+class Sql(msgspec.Struct, frozen=True):
+    """A plant that changes the target by statements; the last of them must touch a row."""
+
+    statements: tuple[LiteralString, ...]
+
+    def __call__(self, place: Place) -> None:
+        """Plant it; raise ``NoMaterial`` where the last statement touches no row."""
+        count = 0
+        for statement in self.statements:
+            count = place.target.execute(statement).rowcount
+        if count == 0:
+            raise NoMaterial
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that the statements write to."""
+        return tuple(dict.fromkeys(name for text in self.statements for name in _WRITTEN.findall(text)))
+
+
+_WRITTEN = re.compile(r"(?:UPDATE|DELETE FROM|INSERT INTO) scheduler\.(\w+)")
+
+
+def sql(*statements: LiteralString) -> Sql:
+    """Return a plant that changes the target by statements."""
+    return Sql(statements)

@@ -1,0 +1,81 @@
+"""Corruptions of the schema's objects: gone, added, changed, switched off."""
+
+from typing import Final
+
+from migrator.verify.sensitivity.model import Corruption, Place, Plant, sql
+
+
+def ddl(statement: str) -> Plant:
+    """Return a plant that changes the schema."""
+
+    def plant(place: Place) -> None:
+        place.target.execute(statement.encode())
+
+    return plant
+
+
+def _one(name: str, statement: str, *yes: str, faults: tuple[str, ...] = ()) -> Corruption:
+    checks = tuple(f"schema.{check}" for check in yes)
+    return Corruption(name=name, how="schema", plant=ddl(statement), yes=checks, faults=faults)
+
+
+OBJECTS: Final[tuple[Corruption, ...]] = (
+    _one("an index is gone", "DROP INDEX scheduler.ix_runs_page", "catalogue"),
+    _one("an index too many", "CREATE INDEX extra_one ON scheduler.runs (error)", "catalogue"),
+    _one(
+        "an index without its condition",
+        "DROP INDEX scheduler.uq_runs_slot;"
+        " CREATE UNIQUE INDEX uq_runs_slot ON scheduler.runs (trigger_id, scheduled_at, attempt)",
+        "catalogue",
+    ),
+    _one("a unique index is gone", "DROP INDEX scheduler.uq_runs_slot", "catalogue"),
+    _one("a constraint is gone", "ALTER TABLE scheduler.runs DROP CONSTRAINT ck_runs_state", "catalogue"),
+    _one("a foreign key is gone", "ALTER TABLE scheduler.runs DROP CONSTRAINT fk_runs_schedule_id", "catalogue"),
+    _one(
+        "a constraint is not validated",
+        "ALTER TABLE scheduler.runs ADD CONSTRAINT extra_one CHECK (attempt < 1000) NOT VALID",
+        "catalogue",
+        "validated",
+    ),
+    _one("a column too many", "ALTER TABLE scheduler.runs ADD COLUMN extra_one int", "catalogue", "comments"),
+    _one("a column is gone", "ALTER TABLE scheduler.runs DROP COLUMN error_detail", "catalogue"),
+    _one("a column of another type", "ALTER TABLE scheduler.runs ALTER attempt TYPE bigint", "catalogue"),
+    _one("a column may be null", "ALTER TABLE scheduler.runs ALTER created_at DROP NOT NULL", "catalogue"),
+    _one("a default was changed", "ALTER TABLE scheduler.runs ALTER attempt SET DEFAULT 42", "catalogue"),
+    _one(
+        "isolation is off",
+        "ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY",
+        "catalogue",
+        "isolation",
+    ),
+    _one(
+        "a policy lets everybody in",
+        "CREATE POLICY extra_one ON scheduler.runs USING (true)",
+        "catalogue",
+    ),
+    _one("everybody may read", "GRANT SELECT ON scheduler.runs TO PUBLIC", "catalogue"),
+    _one(
+        "a trigger that computes",
+        "CREATE FUNCTION scheduler.extra_one() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+        " CREATE TRIGGER extra_one BEFORE UPDATE ON scheduler.runs FOR EACH ROW EXECUTE FUNCTION scheduler.extra_one()",
+        "catalogue",
+    ),
+    _one("a table too many", "CREATE TABLE scheduler.extra_one (id int)", "catalogue"),
+    _one("a table is gone", "DROP TABLE scheduler.handlers", "catalogue", "isolation", "comments"),
+    _one("a comment is gone", "COMMENT ON COLUMN scheduler.runs.state IS NULL", "catalogue", "comments"),
+    _one(
+        "an index was not put back",
+        "INSERT INTO migration.deferred_ddl (target_table, kind, name, definition)"
+        " VALUES ('runs', 'index', 'ix_gone', 'CREATE INDEX')",
+        "restored",
+    ),
+    Corruption(
+        name="a revision file was changed",
+        how="schema",
+        plant=sql(
+            "UPDATE scheduler.schema_history SET sha256 = repeat('0', 64)"
+            " WHERE revision = (SELECT min(revision) FROM scheduler.schema_history)"
+        ),
+        yes=("schema.revision",),
+    ),
+)

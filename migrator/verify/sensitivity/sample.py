@@ -1,0 +1,158 @@
+"""A sample of the source: something of every kind in every collection, and the documents that those refer to."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+from migrator.pipeline import ledger
+from migrator.pipeline.plan import plan_context
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.transform import prepare
+from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.values import identity
+from migrator.values.document import split
+from migrator.values.rawid import raw_id
+from migrator.verify.sensitivity.scratch import filled
+
+FIRST: Final = 6
+"""Documents taken from the beginning of each collection, in the order of ``_id``."""
+PER_KIND: Final = 1
+"""Documents of each kind: each combination of what the profile counts by (state, cause, ...)."""
+KINDS: Final = 40
+"""Combinations at most, of one collection."""
+ASIDE: Final = 6
+"""Documents in quarantine."""
+SCANNED: Final = 20_000
+"""Documents from the beginning in which kinds are looked for."""
+DEPTH: Final = 4
+"""How far references are followed."""
+
+
+def copy_sample(sessions: Sessions, scratch: Source) -> int:
+    """Copy the sample's documents, byte for byte, into the scratch database; return how many.
+
+    Two runs over the same data take the same sample.
+    """
+    plan = ledger.latest_plan(sessions.target)
+    context = plan_context(plan) if plan is not None else None
+    present = set(sessions.source.list_collection_names())
+    taken: dict[str, dict[str, bytes]] = {}
+    for collection in sessions.profile.collections:
+        name = sessions.name_of(collection.name)
+        if name in present:
+            with speaking_of("the source"):
+                taken[collection.name] = dict(_first(sessions, collection, name))
+    if context is not None:
+        _follow(sessions, context, taken)
+    return sum(filled(scratch, sessions.name_of(name), documents.values()) for name, documents in taken.items())
+
+
+def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tuple[str, bytes]]:
+    source = sessions.source[name]
+    groups = {f"g{place}": one.expression for place, one in enumerate(collection.measures) if one.kind == "group"}
+    picked = source.aggregate(
+        [
+            {"$sort": {"_id": 1}},
+            {"$limit": SCANNED},
+            {
+                "$group": {
+                    "_id": groups,
+                    "first": {"$first": "$_id"},
+                    "some": {"$firstN": {"input": "$_id", "n": PER_KIND}},
+                }
+            },
+            {"$sort": {"first": 1}},
+            {"$limit": KINDS},
+        ],
+        allowDiskUse=True,
+    )
+    wanted = [key for kind in picked for key in kind["some"]]
+    tenants = source.aggregate(
+        [
+            {"$sort": {"_id": 1}},
+            {"$limit": SCANNED},
+            {"$group": {"_id": collection.tenant_expression, "first": {"$first": "$_id"}}},
+            {"$sort": {"first": 1}},
+            {"$limit": KINDS},
+        ]
+    )
+    wanted += [one["first"] for one in tenants]
+    wanted += [identity.parse_source_id(key) for key in _with_residue(sessions, collection)]
+    rows = sessions.target.execute(
+        "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'"
+        " ORDER BY source_key LIMIT %s",
+        (sessions.profile.name, collection.name, ASIDE),
+    )
+    wanted += [identity.parse_source_id(row[0]) for row in rows]
+    yield from _raws(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST))
+    yield from _raws(source.find_raw_batches({"_id": {"$in": wanted}}))
+
+
+def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
+    """Return a source id for each kind of residue: each path, and each type that stands there."""
+    owner = collection.tables[0]
+    if "source" not in owner.__struct_fields__:
+        return []
+    rows = sessions.target.execute(
+        "SELECT min(source_id) FROM (SELECT source_id, extra FROM scheduler."  # noqa: S608 - a record's table name
+        f"{owner.table} WHERE source = %s AND extra <> '{{}}' ORDER BY id LIMIT %s) AS stored, jsonb_each(extra) AS one"
+        " GROUP BY one.key, jsonb_typeof(one.value), CASE jsonb_typeof(one.value) WHEN 'object'"
+        " THEN (SELECT min(key) FROM jsonb_object_keys(one.value) AS key) END ORDER BY one.key LIMIT %s",
+        (sessions.profile.source_of(collection.name), SCANNED, KINDS),
+    )
+    return [row[0] for row in rows]
+
+
+def _raws(batches: Iterable[Any]) -> Iterable[tuple[str, bytes]]:
+    for batch in batches:
+        for raw in split(batch):
+            yield identity.source_id(raw_id(raw)), raw
+
+
+def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, bytes]]) -> None:
+    """Take what the sample refers to as well, as far as it is stored: the sample's references shall lead somewhere."""
+    todo = {name: list(documents.values()) for name, documents in taken.items()}
+    for _ in range(DEPTH):
+        found = _referred(sessions, context, todo)
+        todo = {}
+        for name, ids in found.items():
+            missing = [key for key in ids if key not in taken.get(name, {})]
+            if missing:
+                source = sessions.source[sessions.name_of(name)]
+                keys = [identity.parse_source_id(key) for key in missing]
+                with speaking_of("the source"):
+                    new = dict(_raws(source.find_raw_batches({"_id": {"$in": keys}})))
+                taken.setdefault(name, {}).update(new)
+                todo[name] = list(new.values())
+        if not todo:
+            return
+
+
+def _referred(sessions: Sessions, context: Context, raws: dict[str, list[bytes]]) -> dict[str, set[str]]:
+    collections = sessions.profile.by_name()
+    wanted: dict[str, set[Any]] = {}
+    for name, documents in raws.items():
+        collection = collections[name]
+        for raw in documents:
+            try:
+                rows = prepare(collection, context, raw).rows
+            except (Rejected, Skipped):
+                continue
+            for reference in collection.references:
+                for row in rows:
+                    if type(row) is reference.record and getattr(row, reference.column) is not None:
+                        wanted.setdefault(reference.target.table, set()).add(getattr(row, reference.column))
+    found: dict[str, set[str]] = {}
+    for table, ids in wanted.items():
+        for source, source_id in _origins(sessions.target, table, sorted(ids)):
+            collection_name = source.partition("/")[2] if source else table
+            if source_id is not None and collection_name in collections:
+                found.setdefault(collection_name, set()).add(source_id)
+    return found
+
+
+def _origins(target: Connection, table: str, ids: Sequence[Any]) -> list[tuple[str | None, str | None]]:
+    columns = "NULL, payload ->> '_id'" if table == "graph_jobs" else "source, source_id"
+    rows = target.execute(f"SELECT {columns} FROM scheduler.{table} WHERE id = ANY(%s) ORDER BY id", (ids,))  # noqa: S608 - a record's table name
+    return cast("list[tuple[str | None, str | None]]", rows.fetchall())

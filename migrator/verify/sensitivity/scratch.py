@@ -1,0 +1,189 @@
+"""The scratch place: a MongoDB database and PostgreSQL databases of one run, gone when it ends, however it ends.
+
+All carry the run's name. The run holds an advisory lock of that name in the configured database: databases whose lock
+nobody holds were left by a killed run, and the next run removes them. Creation begins with the lock and PostgreSQL, and
+removal ends there, so that the one always tells of the other.
+"""
+
+import itertools
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from bson.raw_bson import RawBSONDocument
+from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
+from pymongo.errors import OperationFailure
+
+from migrator.config import Settings, postgres_dsn
+from migrator.errors import RefusedError
+from migrator.pipeline.sessions import close_kept
+from migrator.store.mongo.client import Source, open_source, speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.connection import speaking_of as speaking_of_target
+from migrator.store.postgres.shared import connect
+from migrator.values.identity import stable_hash64
+
+PREFIX: Final = "migrator_scratch_"
+_NAME: Final = re.compile(rf"{PREFIX}[0-9a-f]{{12}}")
+_HELD: Final = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted"
+
+
+class Scratch:
+    """A run's scratch place. The next clone is made, and the last one dropped, while checks run on the present one."""
+
+    def __init__(self, settings: Settings, name: str, control: Connection, source: Source) -> None:
+        self._control = control
+        self._given = settings
+        self._numbers = itertools.count(1)
+        self._standing: set[str] = set()
+        self._beside = ThreadPoolExecutor(1)
+        self._ahead: Future[str] | None = None
+        self.name = name
+        self.source = source
+        self.settings = self._with(name)
+        """Those of the base: the copy from which every corruption gets a clone of its own."""
+
+    def _with(self, database: str) -> Settings:
+        given = self._given
+        return msgspec.structs.replace(
+            given,
+            mongo=msgspec.structs.replace(given.mongo, database=self.name),
+            postgres=msgspec.structs.replace(
+                given.postgres,
+                dsn=make_conninfo(postgres_dsn(given), dbname=database),
+                dsn_env=None,
+                dsn_file=None,
+            ),
+            copy=msgspec.structs.replace(given.copy, workers=1, executor="local"),
+        )
+
+    @contextmanager
+    def clone(self) -> Iterator[Settings]:
+        """Lend a clone of the base, dropped afterwards; nobody may be connected to the base."""
+        name = (self._ahead or self._beside.submit(self._make)).result()
+        self._ahead = self._beside.submit(self._make)
+        try:
+            yield self._with(name)
+        finally:
+            close_kept()
+            self._beside.submit(self._remove, name)
+
+    def _make(self) -> str:
+        name = f"{self.name}_{next(self._numbers)}"
+        self._standing.add(name)
+        create(self._control, name, template=self.name)
+        return name
+
+    def _remove(self, name: str) -> None:
+        drop(self._control, name)
+        self._standing.discard(name)
+
+    def close(self) -> None:
+        """Drop every clone that still stands."""
+        self._beside.shutdown()
+        for name in sorted(self._standing):
+            drop(self._control, name)
+
+
+@contextmanager
+def scratch(settings: Settings) -> Iterator[Scratch]:
+    """Make the scratch place, and remove it in every case; first remove what killed runs have left.
+
+    Raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
+    """
+    name = PREFIX + secrets.token_hex(6)
+    with ExitStack() as closing, speaking_of_target("the target"):
+        source = open_source(msgspec.structs.replace(settings, mongo=_named(settings, name)))
+        closing.callback(source.client.close)
+        control = closing.enter_context(connect(postgres_dsn(settings)))
+        control.autocommit = True
+        remove_leftovers(control, source)
+        control.execute("SELECT pg_advisory_lock(%s)", (_key(name),))
+        closing.callback(drop, control, name)
+        create(control, name)
+        closing.callback(_drop_source, source, name)
+        with writing(source):
+            source["_migrator"].insert_one({"_id": name})
+            source["_migrator"].drop()
+        place = Scratch(settings, name, control, source)
+        closing.callback(place.close)
+        closing.callback(close_kept)
+        yield place
+
+
+@contextmanager
+def writing(source: Source) -> Iterator[None]:
+    """Say that the right to write into a scratch database is missing, where the server refuses it."""
+    with speaking_of("the source"):
+        try:
+            yield
+        except OperationFailure as error:
+            raise RefusedError(
+                f"MongoDB lets this user write no scratch database ({source.name}): give it readWrite on a database of"
+                f" that prefix, or call on a copy of the server (error {error.code})"
+            ) from error
+
+
+def filled(source: Source, name: str, raws: Iterable[bytes]) -> int:
+    """Write documents, byte for byte, into a collection of the scratch database; return how many."""
+    documents = [RawBSONDocument(raw) for raw in raws]
+    if documents:
+        with writing(source):
+            source[name].insert_many(documents)
+    return len(documents)
+
+
+def create(control: Connection, name: str, template: str | None = None) -> None:
+    """Create a database; raise ``RefusedError`` where the right is missing."""
+    copied = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
+    try:
+        control.execute(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), copied))
+    except errors.InsufficientPrivilege as error:
+        raise RefusedError("PostgreSQL lets this user make no scratch database: grant it CREATEDB") from error
+
+
+def drop(control: Connection, name: str) -> None:
+    """Drop a database, if it is there, and end the sessions in it."""
+    control.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def remove_leftovers(control: Connection, source: Source) -> list[str]:
+    """Drop what runs have left whose lock nobody holds any more; return the names of those runs."""
+    held = {row[0] for row in control.execute(_HELD)}
+    databases = [row[0] for row in control.execute("SELECT datname FROM pg_database ORDER BY length(datname) DESC")]
+    runs: dict[str, list[str]] = {}
+    for database in databases:
+        found = _NAME.match(database)
+        if found and _key(found[0]) not in held:
+            runs.setdefault(found[0], []).append(database)
+    for run, its in sorted(runs.items()):
+        _drop_source(source, run)
+        for database in its:
+            drop(control, database)
+    return sorted(runs)
+
+
+def _drop_source(source: Source, name: str) -> None:
+    with speaking_of("the source"):
+        source.client.drop_database(name)
+
+
+def _named(settings: Settings, name: str) -> Any:  # noqa: ANN401 - the settings of MongoDB
+    return msgspec.structs.replace(settings.mongo, database=name)
+
+
+def _key(name: str) -> int:
+    return stable_hash64(f"*/sensitivity/{name}")
+
+
+def plain_connection(settings: Settings) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect as the user of the DSN, in autocommit: what is planted is planted as somebody would."""
+    connection = connect(postgres_dsn(settings))
+    connection.autocommit = True
+    return connection

@@ -1,0 +1,161 @@
+"""Plants the classes one after the other, each in a clone of its own, and runs the checks that may see them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Literal, TypeAlias
+
+import msgspec
+import psycopg
+
+from migrator.config import Settings
+from migrator.errors import MigratorError, RefusedError
+from migrator.parity.flow import LEFT_OUT, compare
+from migrator.parity.model import ParityOutcome
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.executors import Inline
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import SourceSessions, close_kept
+from migrator.sources import load_profile
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.store.postgres.migrate import upgrade
+from migrator.store.postgres.security import Roles
+from migrator.verify.check import CheckSpec
+from migrator.verify.context import Context
+from migrator.verify.sensitivity.model import Corruption, NoMaterial, Place
+from migrator.verify.sensitivity.scratch import Scratch, plain_connection
+
+Ending: TypeAlias = Literal["caught", "missed", "no-material", "refused", "broke"]
+"""``refused``: the database itself does not take the corruption; ``broke``: a check ended in an error."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one class."""
+
+    name: str
+    how: str
+    ending: Ending
+    red: tuple[str, ...] = ()
+    """Checks that turned red and were not red before."""
+    silent: tuple[str, ...] = ()
+    """Checks that should have turned red and did not."""
+    why: str = ""
+    """Why a check could not tell."""
+    made: bool = False
+    """Planted in documents made for the purpose: the sample held nothing to plant it in."""
+
+
+class ScratchContext(Context):
+    """A context whose comparison is made in this process, of the collections that a corruption can show in.
+
+    The sample is small, and processes are slow to start.
+    """
+
+    def __init__(self, settings: Settings, source: SourceSessions, tables: Sequence[str]) -> None:
+        """``tables`` are those that were touched; none: every collection is compared."""
+        super().__init__(settings)
+        self.lent_source = source
+        self._tables = frozenset(tables)
+        self._target: Connection | None = None
+
+    @contextmanager
+    def target(self) -> Iterator[Connection]:
+        """Lend the one connection of this trial."""
+        if self._target is None:
+            self._target = open_target(self.settings, autocommit=True)
+        with speaking_of("the target"):
+            yield self._target
+
+    def close(self) -> None:
+        """Close the connection, so that the clone can be dropped."""
+        if self._target is not None:
+            self._target.close()
+
+    def _compare(self) -> ParityOutcome:
+        profile = load_profile(self.settings.source.profile)
+        feeding = tuple(
+            one.name for one in profile.collections if self._tables & {record.table for record in one.tables}
+        )
+        return compare(self.settings, Scope(only=feeding), pool=Inline())
+
+
+def prepare(place: Scratch, fill: Callable[[Scratch], int]) -> int:
+    """Fill the scratch place: documents, the schema, and a finished copy; return how many documents."""
+    documents = fill(place)
+    postgres = place.settings.postgres
+    upgrade(str(postgres.dsn), names=Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role))
+    if not backfill(place.settings, Scope()).complete:
+        raise RefusedError("the copy of the sample did not come to its end")
+    close_kept()
+    return documents
+
+
+def red_checks(context: ScratchContext, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
+    """Run the checks; return which ended, and whether they are red; and why one of them could not tell."""
+    red: dict[str, bool] = {}
+    why = ""
+    for spec in specs:
+        try:
+            outcome = spec.run(context).outcome
+        except MigratorError as error:
+            why = why or f"{spec.id}: {error}"
+            continue
+        red[spec.id] = outcome.status == "failed"
+        if outcome.status == "unverified" and LEFT_OUT not in outcome.reason:
+            why = why or f"{spec.id}: {outcome.reason}"
+    return red, why
+
+
+def run(
+    place: Scratch,
+    classes: Sequence[Corruption],
+    specs: Sequence[CheckSpec],
+    say: Callable[[Trial], None] = lambda _trial: None,
+    *,
+    made: bool = False,
+) -> list[Trial]:
+    """Try every class; ``made``: in documents made for the purpose.
+
+    Raises ``RefusedError`` when the sound copy is red already.
+    """
+    trials = []
+    with closing(SourceSessions(place.settings)) as source:
+        _require_green(place, source, classes, specs)
+        for one in classes:
+            tried = _try(place, source, one, [spec for spec in specs if spec.area in one.looked_at])
+            trials.append(msgspec.structs.replace(tried, made=made))
+            say(trials[-1])
+    return trials
+
+
+def _require_green(
+    place: Scratch, source: SourceSessions, classes: Sequence[Corruption], specs: Sequence[CheckSpec]
+) -> None:
+    areas = {area for one in classes for area in one.looked_at}
+    with place.clone() as settings, closing(ScratchContext(settings, source, ())) as context:
+        red, _ = red_checks(context, [spec for spec in specs if spec.area in areas])
+    wrong = sorted(name for name, is_red in red.items() if is_red)
+    if wrong:
+        raise RefusedError(f"the sound copy of the sample is red already ({', '.join(wrong)}): nothing can be shown")
+
+
+def _try(place: Scratch, source: SourceSessions, one: Corruption, specs: Sequence[CheckSpec]) -> Trial:
+    with place.clone() as settings:
+        undo = None
+        try:
+            with plain_connection(settings) as target:
+                undo = one.plant(Place(settings, target, place.source))
+        except NoMaterial:
+            return Trial(name=one.name, how=one.how, ending="no-material")
+        except psycopg.IntegrityError:
+            return Trial(name=one.name, how=one.how, ending="refused")
+        try:
+            with closing(ScratchContext(settings, source, one.touched)) as context:
+                red, why = red_checks(context, specs)
+        finally:
+            if undo is not None:
+                undo()
+    caught = tuple(sorted(name for name, is_red in red.items() if is_red))
+    silent = tuple(sorted(set(one.yes) - set(caught)))
+    return Trial(
+        name=one.name, how=one.how, ending="caught" if caught else "missed", red=caught, silent=silent, why=why
+    )
