@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg.sql import SQL
 
+from migrator.store.figures import RunFilter
 from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from tests.conftest import Cluster
@@ -34,6 +35,9 @@ INSERT INTO scheduler.triggers (id, tenant_id, schedule_id, kind, event_name)
 SELECT md5('event trigger ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || n)::uuid, 'event',
     CASE WHEN n % 200 = 7 THEN 'push' ELSE 'event ' || n END
 FROM generate_series(1, 5000) AS n;
+
+UPDATE scheduler.schedules SET created_at = timestamptz '2025-11-02' + substr(name, 10)::int * interval '1 second',
+    created_by = 'user-' || substr(name, 10)::int % 50, priority = substr(name, 10)::int % 101;
 """
 
 SORTS = {"Sort", "Incremental Sort"}
@@ -84,6 +88,38 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         1_300,
         set(),
     ),
+    "2-I1 schedules made in a period": (
+        lambda s: s.schedules.list(
+            ScheduleQuery(created_after=BEGIN + timedelta(hours=1), created_before=BEGIN + timedelta(hours=2))
+        ),
+        "ix_schedules_page",
+        600,
+        set(),
+    ),
+    "2-I1 schedules made by someone": (
+        lambda s: s.schedules.list(ScheduleQuery(created_by="user-7")),
+        "ix_schedules_page",
+        1_300,
+        set(),
+    ),
+    "2-I1 schedules with a part in their name": (
+        lambda s: s.schedules.list(ScheduleQuery(name_contains="77")),
+        "ix_schedules_page",
+        1_300,
+        set(),
+    ),
+    "2-I1 schedules by priority": (
+        lambda s: s.schedules.list(ScheduleQuery(sort_by="priority", tags_all=("tag-7",))),
+        "ix_schedules_page",
+        1_300,
+        set(),
+    ),
+    "2-I1 how many schedules there are": (
+        lambda s: s.schedules.count(ScheduleQuery(statuses=("scheduled",))),
+        "ix_schedules_page",
+        1_300,
+        set(),
+    ),
     "2-I4 triggers of an event": (lambda s: s.triggers.of_event("push"), "ix_triggers_event", 120, set()),
     "0-T2.4.3 first page of runs": (lambda s: s.runs.list(RunQuery()), "ix_runs_page", 60, SORTS),
     "0-T2.4.3 later page of runs": (
@@ -110,6 +146,45 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         lambda s: s.runs.list(RunQuery(schedule_id=id_of(s, SCHEDULE), states=("completed",), limit=3)),
         "ix_runs_schedule",
         10,
+        set(),
+    ),
+    "2-I2 a later page of a schedule's runs, oldest first": (
+        lambda s: s.runs.list(RunQuery(schedule_id=id_of(s, SCHEDULE), descending=False, offset=2, limit=3)),
+        "ix_runs_schedule",
+        10,
+        set(),
+    ),
+    "2-I2 runs that repeat one": (
+        lambda s: s.runs.repeats(id_of(s, "run 1599")) == [],
+        "ix_runs_retry_of",
+        2,
+        set(),
+    ),
+    "2-F16 runs of a window": (
+        lambda s: s.figures.runs(RunFilter(since=BEGIN + timedelta(hours=1), until=BEGIN + timedelta(hours=2))).total,
+        "ix_runs_page",
+        500,
+        set(),
+    ),
+    "2-F18 runs of a schedule": (
+        lambda s: s.figures.runs(RunFilter(schedule_id=id_of(s, SCHEDULE))).total,
+        "ix_runs_schedule",
+        10,
+        set(),
+    ),
+    "2-F18 hours of a schedule": (
+        lambda s: s.figures.hours(RunFilter(schedule_id=id_of(s, SCHEDULE))),
+        "ix_runs_schedule",
+        10,
+        set(),
+    ),
+    "2-F16 what waits and what runs": (lambda s: s.figures.backlog().ready == 0, "ix_runs_open", 600, set()),
+    "4-S5 schedules by status": (lambda s: s.figures.schedules().total, "ix_schedules_page", 1_300, set()),
+    "4-S5 what fires next": (lambda s: s.figures.next_fires(1), "ix_triggers_due", 200, set()),
+    "triggers of a page of schedules": (
+        lambda s: s.triggers.of_schedules([id_of(s, f"schedule {7 + 8 * n}") for n in range(50)]),
+        "ix_triggers_schedule",
+        120,
         set(),
     ),
     "2-X10 runs of a trace": (lambda s: s.runs.list(RunQuery(trace_id="trace-701")), "ix_runs_trace", 10, set()),
@@ -219,7 +294,9 @@ def touched(nodes: list[Node]) -> int:
     )
 
 
-@pytest.mark.proves("0-T2.2.3", "0-T2.4.3", "0-T2.5.2", "0-T2.6.2", "1-S9", "1-S10", "1-S17", "2-I2", "2-I3")
+@pytest.mark.proves(
+    "0-T2.2.3", "0-T2.4.3", "0-T2.5.2", "0-T2.6.2", "1-S9", "1-S10", "1-S17", "2-I1", "2-I2", "2-I3", "2-I4", "3-A16"
+)
 @pytest.mark.parametrize("what", GUARDS)
 def test_statements_use_their_index_and_touch_few_rows(what: str, store: PostgresStore) -> None:
     call, index, most, unwanted = GUARDS[what]

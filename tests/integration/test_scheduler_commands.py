@@ -1,0 +1,80 @@
+"""``migrator metrics`` and ``migrator retention`` on a real server."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from migrator.cli import cli
+from migrator.errors import UsageError
+from migrator.store.postgres.store import PostgresStore
+from tests.contract.rows import run, schedule
+from tests.store_postgres import opened
+
+
+@pytest.fixture
+def store(scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresStore]:
+    monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", scheduler_dsn)
+    monkeypatch.setenv("MIGRATOR_PERSISTENCE__SCHEDULER", "postgres")
+    with opened(scheduler_dsn) as store:
+        yield store
+
+
+def old_runs(store: PostgresStore, tenant: str, count: int) -> None:
+    now = store.now()
+    with store.session(tenant) as session:
+        of = session.schedules.upsert(schedule(tenant))
+        for n in range(count):
+            session.runs.create(
+                run(tenant, schedule_id=of.id, created_at=now - timedelta(days=40 + n), state="completed")
+            )
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, arguments)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout
+
+
+@pytest.mark.proves("3-R2", "4-C7")
+def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore) -> None:
+    old_runs(store, "a", 5)
+    old_runs(store, "b", 1)
+    status, said = call("retention", "--keep", "2", "--days", "30", "--dry-run")
+    assert (status, said.splitlines()) == (
+        0,
+        [
+            "a: would remove 3 runs of 1 schedules",
+            "b: would remove 0 runs of 0 schedules",
+            "would remove 3 runs in all",
+        ],
+    )
+    status, said = call("retention", "--keep", "2", "--tenant", "a", "--json")
+    (found,) = json.loads(said)
+    assert (status, found["tenant"], found["removed"], found["dry_run"]) == (0, "a", 3, False)
+    assert sum(found["by_schedule"].values()) == 3
+    assert call("retention", "--keep", "2")[1].splitlines()[-1] == "removed 0 runs in all"
+
+
+@pytest.mark.proves("0-T2.12.5", "3-O2")
+def test_metrics_are_text_and_end_otherwise_past_a_threshold(store: PostgresStore) -> None:
+    with store.session("a") as session:
+        of = session.schedules.upsert(schedule("a"))
+        for _ in range(3):
+            session.runs.create(run("a", schedule_id=of.id, created_at=store.now() - timedelta(minutes=1)))
+    status, said = call("metrics")
+    assert status == 0
+    assert 'migrator_runs_ready{tenant="a"} 3' in said
+    assert "# TYPE migrator_database_latency_seconds gauge" in said
+    assert call("metrics", "--max", "runs_ready=3", "--min", "success_rate_percent=99")[0] == 0
+    assert call("metrics", "--max", "runs_ready=2")[0] == 1
+    assert call("metrics", "--min", "scheduler_leader=1")[0] == 1
+    status, said = call("metrics", "--max", "runs_oldest_wait_seconds=30", "--json", "--tenant", "a")
+    found = json.loads(said)
+    assert (status, len(found["crossed"])) == (1, 1)
+    assert {sample["labels"].get("tenant", "a") for sample in found["samples"]} == {"a"}
+    with pytest.raises(UsageError, match="no figure speed"):
+        call("metrics", "--max", "speed=1")
