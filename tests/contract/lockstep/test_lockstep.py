@@ -15,16 +15,21 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.contract.lockstep.asking import Asking
 from tests.contract.lockstep.base import Counter
 from tests.contract.lockstep.planning import Planning
 from tests.contract.lockstep.sides import Side, memory_side, mongo_side, postgres_side
 from tests.contract.lockstep.staying import Staying
 from tests.contract.lockstep.working import Working
 
-STEPS = int(os.environ.get("LOCKSTEP_STEPS", "1500"))
+SHORT = 1000
+STEPS = int(os.environ.get("LOCKSTEP_STEPS", SHORT))
 SEED = int(os.environ.get("LOCKSTEP_SEED", "0"))
 LENGTH = 100
 """Steps of one example."""
+
+ROUND = 20
+"""Examples after which a long run says how far it is."""
 
 
 class Stores(Planning, Working, Staying):
@@ -46,32 +51,44 @@ def sides(request: pytest.FixtureRequest) -> Iterator[list[Side]]:
 
 def drive(machine: Any, sides: list[Side], capsys: pytest.CaptureFixture[str]) -> Counter:  # noqa: ANN401 - a class of machines
     """Run examples until so many steps were made; print how many."""
-    counter, begun, round_ = Counter(), monotonic(), 0
+    counter, begun, rounds = Counter(), monotonic(), 0
+    names = ", ".join(side.name for side in sides)
     while counter.steps < STEPS:
-        examples = min(100, (STEPS - counter.steps) // LENGTH)
         test = settings(
-            max_examples=max(10, examples),
+            max_examples=max(5, min(ROUND, 1 + (STEPS - counter.steps) // LENGTH)),  # the first one is empty
             stateful_step_count=LENGTH,
             deadline=None,
             database=None,
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
-        factory: Any = seed(SEED + round_)(lambda: machine(sides, counter))
+        factory: Any = seed(SEED + rounds)(lambda: machine(sides, counter))
         run_state_machine_as_test(factory, settings=test)
-        round_ += 1
-    rate, names = counter.steps / (monotonic() - begun), ", ".join(side.name for side in sides)
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nlockstep of {names}: {counter.steps} steps in {counter.examples} examples ({counter.refused} refused), "
-            f"no divergence; {rate:.0f} per second\n"
-        )
+        rounds += 1
+        if rounds % 5 == 0 or counter.steps >= STEPS:
+            with capsys.disabled():
+                rate = counter.steps / (monotonic() - begun)
+                sys.stdout.write(
+                    f"\nlockstep of {names} ({machine.__name__}): {counter.steps} steps in {counter.examples} examples,"
+                    f" {counter.refused} refused, no divergence; {rate:.0f} per second\n"
+                )
+                sys.stdout.flush()
     return counter
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0 if STEPS > SHORT else 600)
 @pytest.mark.proves("0-T2.10.2", "1-G3", "0-R1..3")
 def test_the_backends_answer_as_the_model_does(sides: list[Side], capsys: pytest.CaptureFixture[str]) -> None:
     counter = drive(Stores, sides, capsys)
+    assert counter.steps >= STEPS
+    assert 0 < counter.refused < counter.steps / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0 if STEPS > SHORT else 600)
+@pytest.mark.proves("0-T2.10.2", "1-G3", "0-R1..3", "2-V3")
+def test_the_facade_answers_the_same_on_every_backend(sides: list[Side], capsys: pytest.CaptureFixture[str]) -> None:
+    counter = drive(Asking, sides, capsys)
     assert counter.steps >= STEPS
     assert 0 < counter.refused < counter.steps / 2
