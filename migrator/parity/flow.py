@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, as_completed
+from functools import partial
 
 import msgspec
 
@@ -12,7 +13,7 @@ from migrator.parity.columns import split, with_columns
 from migrator.parity.compare import compare_chunk
 from migrator.parity.derived import compare_derived
 from migrator.parity.extra import Extra, extra_rows
-from migrator.parity.live import outlived_extra
+from migrator.parity.live import derived_told_apart, figures_told_apart, outlived_extra
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
@@ -72,7 +73,11 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
     figures, columns = split([] if scope.tenants else _aggregates(sessions, plan, chosen, comparisons))
-    derived = [compare_derived(sessions, closing, listed=listed) for closing in profile.closing if whole]
+    derived = [
+        derived_told_apart(sessions, partial(compare_derived, sessions, closing, listed=listed))
+        for closing in profile.closing
+        if whole
+    ]
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
@@ -175,7 +180,7 @@ def _with_extra(
 def _aggregates(
     sessions: Sessions, plan: Plan, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
 ) -> list[AggregateResult]:
-    return aggregates(
+    figures = aggregates(
         sessions.source,
         sessions.target,
         with_columns(sessions.profile),
@@ -184,3 +189,4 @@ def _aggregates(
         names=sessions.settings.source.collections,
         only=[one.collection.name for one in chosen],
     )
+    return figures_told_apart(sessions.target, figures)

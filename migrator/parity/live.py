@@ -9,9 +9,10 @@ difference is real. If it has changed, all of that is done again.
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bson.timestamp import Timestamp
+import msgspec
 
 from migrator.parity.extra import Extra
+from migrator.parity.model import AggregateResult, CollectionComparison
 from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
 from migrator.pipeline.sessions import Sessions
@@ -27,22 +28,24 @@ from migrator.values import document as documents
 from migrator.values.rowbytes import codec
 
 POLL_S = 0.02
+TWO_MOMENTS = "the source is written to: figures of two moments; compare again when the tail has ended"
 
 Stored = dict[type, dict[bytes, bytes]]
 """Rows by the bytes of their id, by table."""
 
 
-def wait_for_tail(sessions: Sessions, goal: Timestamp | None = None) -> bool:
+def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
     """Wait until the tail has brought everything up to date that is committed now; tell whether it came that far.
 
-    It did not when no tail follows any more, or in ``copy.patience_s``.
+    ``derived``: also the rows that many documents make together. It did not come that far when no tail follows any
+    more, or when ``copy.patience_s`` went by.
     """
-    goal = committed_time(sessions.source) if goal is None else goal
+    goal = committed_time(sessions.source)
     until = time.monotonic() + sessions.settings.copy.patience_s
     said = False
     while True:
         found = standing(sessions.target, sessions.profile.name)
-        if found is not None and found.position.time >= goal and not found.derived_owed:
+        if found is not None and found.position.time >= goal and not (derived and found.derived_owed):
             return True
         if time.monotonic() > until or not lock.held(sessions.target):
             return False
@@ -132,6 +135,29 @@ class Recheck:
             aside |= ledger.quarantined_ids(sessions.target, sessions.profile.name, name) & set(current)
         for one in found:
             yield one, is_equal(one, stored, aside)
+
+
+def figures_told_apart(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:
+    """Return the figures; beside a tail those that differ were taken at two moments, and tell nothing."""
+    if not lock.held(target):
+        return list(figures)
+    return [
+        msgspec.structs.replace(one, differing=(), differing_total=0, unverified=TWO_MOMENTS)
+        if one.differing_total
+        else one
+        for one in figures
+    ]
+
+
+def derived_told_apart(sessions: Sessions, compare: Callable[[], CollectionComparison]) -> CollectionComparison:
+    """Compare rows that many documents make together; beside a tail a difference may be its next step."""
+    if not lock.held(sessions.target):
+        return compare()
+    wait_for_tail(sessions, derived=True)
+    found = compare()
+    if found.differing or found.missing or found.extra:
+        return CollectionComparison(collection=found.collection, tables=found.tables, unverified=TWO_MOMENTS)
+    return found
 
 
 def outlived_extra(

@@ -1,0 +1,172 @@
+"""Comparing and repairing, beside a tail that follows and without one."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pymongo.database import Database
+
+from migrator.config import Settings
+from migrator.parity.flow import compare
+from migrator.parity.live import Recheck
+from migrator.parity.repair import apply_repair
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.tail.follow import Tail
+from tests.copying import number, quarantine, run, run_of, write_config
+from tests.stellaops_documents import fresh
+from tests.tailing import caught_up, compared, copied, differences
+from tests.workload import Workload
+
+Source = Database[Any]
+DIFFERENT = 1
+ADD_AUDIT = (
+    "CREATE TEMP TABLE one ON COMMIT DROP AS SELECT * FROM scheduler.audit LIMIT 1;"
+    "UPDATE one SET id = gen_random_uuid(), source_id = 'nobody';"
+    "INSERT INTO scheduler.audit SELECT * FROM one"
+)
+
+
+@pytest.fixture
+def source(mongo_database: Source) -> Source:
+    mongo_database["schedules"].insert_many([fresh("schedules", _id=f"s{one}", name=f"s{one}") for one in range(20)])
+    mongo_database["runs"].insert_many([run_of(_id=f"r{one}", scheduleId=f"s{one % 25}") for one in range(100)])
+    mongo_database["graph_jobs"].insert_many([fresh("graph_jobs", _id=f"g{one}") for one in range(20)])
+    return mongo_database
+
+
+@pytest.fixture
+def settings(source: Source, scheduler_dsn: str) -> Settings:
+    return copied(source, scheduler_dsn)
+
+
+@contextmanager
+def following(settings: Settings) -> Iterator[None]:
+    """Let a tail follow in a thread for the length of the block."""
+    stop, follows = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        with Tail(settings) as tail:
+            tail.run("caught-up")
+            follows.set()
+            tail.run(None, stop)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    follows.wait()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def writing(source: Source, seed: int) -> Iterator[Workload]:
+    """Let documents change in a thread for the length of the block."""
+    workload, stop = Workload(source, seed), threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.005):
+            workload.run(1)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield workload
+    finally:
+        stop.set()
+        thread.join()
+
+
+def spoil(dsn: str) -> None:
+    """Make a row wrong, take one away, and add one."""
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE scheduler.runs SET state = 'timeout' WHERE source_id = 'r99'")
+        connection.execute("DELETE FROM scheduler.runs WHERE source_id = 'r98'")
+        connection.execute(ADD_AUDIT)
+        connection.execute(
+            "INSERT INTO scheduler.graph_jobs SELECT gen_random_uuid(), tenant_id, type, status,"
+            " jsonb_set(payload, '{_id}', '\"stranger\"'), created_at, updated_at FROM scheduler.graph_jobs LIMIT 1"
+        )
+
+
+WRONG = {
+    ("audit", "nobody", "extra"),
+    ("graph_jobs", "extra"),
+    ("runs", "r98", "missing"),
+    ("runs", "r99", "row"),
+}
+
+
+def kinds(found: list[tuple[str, str, str, str]]) -> set[tuple[str, ...]]:
+    return {
+        (one[0], one[2]) if one[0] == "graph_jobs" else one[:3]
+        for one in found
+        if one[2] not in {"figure", "unverified"}
+    }
+
+
+def test_writes_are_no_differences_and_differences_are_seen_among_writes(
+    source: Source, settings: Settings, scheduler_dsn: str
+) -> None:
+    source["audit"].insert_one(fresh("audit"))
+    with following(settings), writing(source, 1) as workload:
+        for _ in range(2):
+            assert kinds(differences(compare(settings, Scope()))) == set()
+        assert workload.done > 0
+    caught_up(settings)
+    with following(settings), writing(source, 2):
+        with psycopg.connect(scheduler_dsn) as connection:
+            connection.execute(ADD_AUDIT)
+        assert ("audit", "nobody", "extra") in kinds(differences(compare(settings, Scope())))
+
+
+def test_without_a_recheck_writes_would_be_differences(
+    source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault planted: what seems different counts at once."""
+    monkeypatch.setattr(Recheck, "outlived", lambda _self, found, _stored, _aside: list(found))
+    caught_up(settings)
+    source["runs"].update_many({}, {"$set": {"note": 2}})
+    assert kinds(compared(settings)) != set()
+
+
+def test_a_repair_is_planned_then_applied(
+    source: Source, settings: Settings, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    source["audit"].insert_one(fresh("audit"))
+    caught_up(settings)
+    spoil(scheduler_dsn)
+    assert kinds(compared(settings)) == WRONG
+    config = str(write_config(tmp_path, settings))
+    status, out, said = run("parity", "--repair", "plan", "--config", config)
+    assert status == DIFFERENT, said
+    assert out.splitlines()[:6] == [
+        "audit: 1 documents would be read again",
+        "  nobody",
+        "graph_jobs: 1 documents would be read again",
+        "  stranger",
+        "runs: 2 documents would be read again",
+        "  r98",
+    ]
+    assert kinds(compared(settings)) == WRONG
+    status, out, said = run("parity", "--repair", "apply", "--config", config)
+    assert status == 0, said
+    assert "wrote 2 rows, removed 2" in out
+    assert compared(settings) == []
+    assert quarantine(scheduler_dsn) == []
+
+
+def test_a_repair_beside_a_tail(source: Source, settings: Settings, scheduler_dsn: str) -> None:
+    source["audit"].insert_one(fresh("audit"))
+    with following(settings):
+        spoil(scheduler_dsn)
+        repaired = apply_repair(settings, Scope())
+        assert repaired.after is not None
+        assert kinds(differences(repaired.after)) == set()
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.touched") == 0
+    assert compared(settings) == []
