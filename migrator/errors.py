@@ -10,6 +10,7 @@ MigratorError                exit status 16: the tool failed
     ├── TransitionError      the state machine has no such edge
     ├── UnknownError         there is no such row
     └── LostLockError        the lock is held by another one now, or by nobody
+        └── SwitchedError    2: the scheduler's data is on the other side now; open the store anew
 
 Errors about one document (``Rejected``, ``Skipped`` in ``migrator.sources.profile``) are not errors of the tool: they
 end in quarantine or in a count, and the copy goes on. Messages are lower case, have no full stop, and never hold
@@ -63,3 +64,9 @@ class UnknownError(StoreError):
 
 class LostLockError(StoreError):
     """The lock is held by another one now, or by nobody."""
+
+
+class SwitchedError(LostLockError):
+    """The scheduler's data is on the other side since a cutover, or a rollback: nothing may be done here any more."""
+
+    exit_status: ClassVar[int] = USAGE

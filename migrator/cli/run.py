@@ -21,7 +21,12 @@ def command(config: str | None, handlers: str | None, until: str | None, *, as_j
     from migrator.scheduler.process import Until  # noqa: PLC0415 - as above
     from migrator.scheduler.running import run  # noqa: PLC0415 - as above
 
-    done = run(settings_of(config), handlers=handlers, until=cast("Until", until or "stopped"))
+    done = run(
+        settings_of(config),
+        handlers=handlers,
+        until=cast("Until", until or "stopped"),
+        reload=lambda: settings_of(config),
+    )
     if as_json:
         print_json(done)
     else:

@@ -63,6 +63,10 @@ class Books:
         """``audit``: events are entries of the audit trail too. ``clock`` is for tests: else the database's."""
         self._store, self._sink, self._audit, self._clock = store, sink, audit, clock
 
+    def move(self, store: SchedulerStore) -> None:
+        """Go on with another store."""
+        self._store = store
+
     def dispatched(self, claims: Sequence[Claim]) -> None:
         """Tell that runs are handed over."""
         for tenant, own in _by_tenant(claims, lambda claim: claim.run.tenant_id).items():

@@ -81,6 +81,11 @@ class Desk:
         """The runs that are being worked on."""
         return tuple(self._active)
 
+    def move(self, store: SchedulerStore) -> None:
+        """Go on with another store, to which the runs were moved."""
+        self._store = store
+        self._books.move(store)
+
     def fire(self) -> int:
         """Fire what is due, at most one batch of triggers; return how many runs that made."""
         share = self._share

@@ -64,6 +64,10 @@ class Leadership:
             self._lost(self._handle)
         return self.term
 
+    def move(self, store: SchedulerStore) -> None:
+        """Stand in another store from now on: a term in the old one counts for nothing there."""
+        self._store, self._handle = store, None
+
     def guard(self, session: Session) -> None:
         """Let a session commit only in this term; raises ``LostLockError``, also where this process does not lead."""
         self._store.locks.guard(session, self._tenant, self._resource, self.term or 0)

@@ -53,12 +53,16 @@ class SchedulerProcess:
         tenants: tuple[str, ...] | None = None,
         leader_resource: str = RESOURCE,
         sink: EventSink = lifecycle.ignore,
-        retention: Callable[[], object] | None = None,
+        retention: Callable[[SchedulerStore], object] | None = None,
+        successor: Callable[[SchedulerStore], SchedulerStore | None] | None = None,
         clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
     ) -> None:
         """``clock``, ``monotonic`` and ``wait`` are for tests; ``retention`` is called by the leader now and then.
+
+        ``successor`` returns the store to go on with where a switch has moved the data away from the one given, and
+        none where it has not, or not yet.
 
         Raises ``ConfigurationError`` for settings that contradict each other.
         """
@@ -66,6 +70,7 @@ class SchedulerProcess:
         """One per start: two processes are never taken for one."""
         self._store, self._settings, self._dispatcher = store, settings, dispatcher
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
+        self._successor = successor
         self._timing = timing = timing_of(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
@@ -77,6 +82,17 @@ class SchedulerProcess:
             lease=timing.lease,
             queues=tuple(settings.queues) or None,
             tenants=tenants,
+        )
+        self._worker = Worker(
+            id=self.worker_id,
+            tenant_id=GLOBAL,
+            kind="scheduler",
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            queues=tuple(settings.queues) or None,
+            capacity=settings.concurrency,
+            status="active",
         )
         self.desk = Desk(
             store,
@@ -140,20 +156,7 @@ class SchedulerProcess:
         return self.desk.gauges.snapshot()
 
     def _register(self) -> None:
-        self._store.workers.register(
-            Worker(
-                id=self.worker_id,
-                tenant_id=GLOBAL,
-                kind="scheduler",
-                hostname=socket.gethostname(),
-                pid=os.getpid(),
-                version=__version__,
-                queues=tuple(self._settings.queues) or None,
-                capacity=self._settings.concurrency,
-                status="active",
-            ),
-            self._now(),
-        )
+        self._store.workers.register(self._worker, self._now())
         logger().info("registered", worker=str(self.worker_id))
 
     def _work(self, until: Until) -> None:
@@ -175,6 +178,9 @@ class SchedulerProcess:
                 if poll.due(now) or (self._hungry and moved):
                     moved += self._poll()
             except (StoreError, UnreachableError) as error:
+                if self._follow():
+                    heartbeat, poll = Beat(timing.heartbeat, now, at_once=False), Beat(timing.poll, now)
+                    continue
                 self._away(error)
             if metrics.due(now):
                 self._report()
@@ -206,6 +212,31 @@ class SchedulerProcess:
         self.desk.renew()
         self._heard = self._monotonic()
 
+    def _follow(self) -> bool:
+        """Go on with the store that the data was moved to, if it was: what runs here ends there.
+
+        Runs went with their worker and fence, so that their leases are renewed, and their ends written, on the other
+        side. Which store that is, the configuration says, read again.
+        """
+        if self._successor is None:
+            return False
+        try:
+            store = self._successor(self._store)
+            if store is None:
+                return False
+            if not store.workers.heartbeat(self.worker_id, self._now()):
+                store.workers.register(self._worker, self._now())
+        except (MigratorError, OSError) as error:
+            logger().warning("the data was moved, and cannot be reached there yet", reason=str(error))
+            return False
+        self._store = store
+        self.desk.move(store)
+        self.leadership.move(store)
+        self._sweeper.move(store)
+        self._adopted_in, self._hungry = None, False
+        logger().info("the data was moved: goes on there", backend=store.backend, runs=len(self.desk.active))
+        return True
+
     def _away(self, error: MigratorError) -> None:
         logger().warning("the store is away", reason=str(error))
         if self.desk.active and self._monotonic() - self._heard >= self._timing.lease.total_seconds():
@@ -223,7 +254,7 @@ class SchedulerProcess:
             swept = self._sweeper.sweep()
             self.desk.gauges.add(reclaimed=swept.ended)
         if remove and self._retention is not None and self.leadership.term is not None:
-            self._retention()
+            self._retention(self._store)
 
     def _report(self) -> None:
         self.metrics = self.desk.gauges.snapshot()

@@ -3,10 +3,11 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from types import FrameType
+from typing import Protocol, runtime_checkable
 
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
@@ -16,6 +17,15 @@ from migrator.scheduler.handlers import Registry, load
 from migrator.scheduler.process import NOT_ENABLED, SchedulerProcess, Until
 from migrator.scheduler.retention import Rule, apply_all
 from migrator.store import open_scheduler_store
+from migrator.store.ports import SchedulerStore
+
+
+@runtime_checkable
+class Switchable(Protocol):
+    """A store whose backend knows the persistence epoch."""
+
+    def switched_to(self) -> str | None:
+        """Return the backend that the epoch names; none: there was never a switch."""
 
 
 def registry_of(settings: Settings, handlers: str | None) -> Registry:
@@ -31,24 +41,51 @@ def registry_of(settings: Settings, handlers: str | None) -> Registry:
     return load(path)
 
 
-def run(settings: Settings, *, handlers: str | None = None, until: Until = "stopped") -> Snapshot:
+def run(
+    settings: Settings,
+    *,
+    handlers: str | None = None,
+    until: Until = "stopped",
+    reload: Callable[[], Settings] | None = None,
+) -> Snapshot:
     """Run a scheduler process on the configured backend until it is told to stop (SIGTERM, SIGINT); return its counts.
 
     Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
-    ``SchedulerProcess.run`` raise.
+    ``SchedulerProcess.run`` raise. ``reload`` reads the configuration again, so that the process follows a cutover, or
+    a rollback, by itself; without it it stops working where it is.
     """
     own = settings.scheduler
     if not own.enabled:
         raise RefusedError(NOT_ENABLED)
     dispatcher = InProcessDispatcher(registry_of(settings, handlers))
-    store = open_scheduler_store(settings)
-    try:
+    with ExitStack() as stores:
+        store = open_scheduler_store(settings)
+        stores.callback(store.close)
         rule = Rule(keep=own.retention_keep, young=timedelta(days=own.retention_days))
-        process = SchedulerProcess(store, own, dispatcher, retention=lambda: apply_all(store, rule))
+
+        def successor(current: SchedulerStore) -> SchedulerStore | None:
+            found = moved_to(current, reload) if reload is not None else None
+            if found is not None:
+                stores.callback(found.close)
+            return found
+
+        process = SchedulerProcess(
+            store, own, dispatcher, retention=lambda now_used: apply_all(now_used, rule), successor=successor
+        )
         with _stopped_by_signals(process):
             return process.run(until)
-    finally:
-        store.close()
+
+
+def moved_to(current: SchedulerStore, reload: Callable[[], Settings]) -> SchedulerStore | None:
+    """Return the store that holds the data now, where a switch has moved it; none: it has not, or not wholly yet.
+
+    The configuration, read again, must name the backend that the epoch names: both are written by the switch.
+    """
+    told = current.switched_to() if isinstance(current, Switchable) else None
+    if told is None or told == current.backend:
+        return None
+    settings = reload()
+    return open_scheduler_store(settings) if settings.persistence.scheduler == told else None
 
 
 @contextmanager

@@ -54,6 +54,11 @@ class Sweeper:
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
         self._books = Books(store, clock=clock) if books is None else books
 
+    def move(self, store: SchedulerStore) -> None:
+        """Go on with another store."""
+        self._store = store
+        self._books.move(store)
+
     def sweep(self) -> Swept:
         """Do all of it but adoption; stops in the middle where this process leads no longer."""
         if self._leadership.term is None:

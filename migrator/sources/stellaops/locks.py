@@ -14,6 +14,9 @@ from migrator.values.times import to_bson
 
 SOURCE = names.source(names.LOCKS)
 EXPIRED = "expired lock"
+EPOCH = "*/persistence"
+"""The ``_id`` under which a cutover says which side holds the data (``store.epoch``); each side has its own."""
+TOOLS_OWN = "the tool's own lock"
 
 
 class LockDocument(Shape, kw_only=True):
@@ -38,9 +41,12 @@ _NAMES = keys(LockDocument)
 def decode(document: Document, context: Context) -> Decoded:
     """Return the lock of a document; one that names no resource is named by its ``_id``.
 
-    Raises ``Skipped`` for a lock that had expired at ``context.as_of``; one without expiry is live.
+    Raises ``Skipped`` for a lock that had expired at ``context.as_of``, and for the tool's own. One without expiry is
+    live.
     """
     found = read(document, LockDocument)
+    if found.key == EPOCH:
+        raise Skipped(TOOLS_OWN)
     notes: list[Note] = []
     tenant = ids.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)

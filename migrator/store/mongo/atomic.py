@@ -12,6 +12,7 @@ from pymongo.write_concern import WriteConcern
 
 from migrator.errors import ConflictError, MigratorError
 from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.transaction import WHAT, Transaction
 
 Result = TypeVar("Result")
@@ -66,6 +67,7 @@ def _once(database: Source, act: Callable[[Transaction], Result]) -> Result:
         session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
         transaction = Transaction(database, session)
         try:
+            require_here(database, session)
             result = act(transaction)
             transaction.commit()
         except BaseException:

@@ -12,8 +12,10 @@ from pymongo.write_concern import WriteConcern
 
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
+from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
 from migrator.store.mongo.client import open_source, require_replica_set, speaking_of
+from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.execution_logs import MongoExecutionLogs
 from migrator.store.mongo.figures import MongoFigures
 from migrator.store.mongo.graph_jobs import MongoGraphJobs
@@ -65,6 +67,9 @@ class MongoStore:
         """
         self.settings = settings
         self.database = open_source(settings)
+        chosen = settings.persistence.scheduler == "mongo"
+        """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
+        self._chosen = chosen
         self._strangers = Strangers()
         self.queue = MongoQueue(self.database, self._strangers, self.now)
         self.workers = MongoWorkers(self.database, self._strangers, self.now)
@@ -74,7 +79,9 @@ class MongoStore:
                 require_replica_set(self.database)
             except RefusedError:
                 raise RefusedError(f"{WHAT} is not a replica set, so it has no transactions; make it one") from None
-            if settings.persistence.scheduler == "mongo":
+            if chosen:
+                with speaking_of(WHAT):
+                    require_here(self.database)
                 ensure_indexes(self.database)
         except BaseException:
             self.close()
@@ -92,6 +99,8 @@ class MongoStore:
             session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
             transaction = Transaction(self.database, session)
             try:
+                if self._chosen:
+                    require_here(self.database, session)
                 yield MongoSession(transaction, self._strangers, tenant, clock)
                 transaction.commit()
             except BaseException:
@@ -103,6 +112,12 @@ class MongoStore:
         with speaking_of(WHAT):
             clock: datetime = self.database.client.admin.command("hello")["localTime"]
         return clock.replace(tzinfo=UTC)
+
+    def switched_to(self) -> str | None:
+        """Return the backend that the persistence epoch names; none: there was never a switch."""
+        with speaking_of(WHAT):
+            found = epoch.read(self.database)
+        return None if found is None else found.backend
 
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""

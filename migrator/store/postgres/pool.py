@@ -17,17 +17,21 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from migrator import records
 from migrator.config import Settings, postgres_dsn
 from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
-from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.epoch import require
+from migrator.store.postgres import epoch
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.store.postgres.json_loader import load_json
 from migrator.store.postgres.rows import SCHEMA
-from migrator.store.rules import milliseconds
+from migrator.store.rules import GLOBAL, milliseconds
 
 WHAT = "the target"
+OWN = "postgres"
 
 _BEGIN = (
     "SELECT set_config('role', %s, true), set_config('app.tenant_id', %s, true), set_config('timezone', 'UTC', true),"
-    " date_trunc('milliseconds', clock_timestamp())"
-)
+    " date_trunc('milliseconds', clock_timestamp());" + epoch.ASKED
+).encode()
+"""Two statements in one message: the second is planned in the role, and for the tenant, that the first one sets."""
 _POWERS = "SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
 _UNGUARDED = (
     "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s)"
@@ -49,7 +53,12 @@ class Pool:
         """Try the target once, so that a wrong setting is told at once; raises as ``open_target`` does."""
         self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         self._size, self._timeout = size, float(settings.postgres.timeout_s)
-        open_target(settings, role=self.service).close()
+        self._chosen = settings.persistence.scheduler == OWN
+        """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
+        with open_target(settings, role=self.service) as first:
+            if self._chosen:
+                require(_epoch(first), OWN)
+        first.close()
         self._pool = ConnectionPool(
             postgres_dsn(settings),
             connection_class=Pooled,
@@ -148,22 +157,56 @@ class Pool:
 
     def _set(self, connection: Pooled, role: str, tenant: str | None) -> datetime:
         try:
-            row = connection.execute(_BEGIN, (role, tenant or "")).fetchone()
+            row, said = _begun(connection, role, tenant or "")
         except (errors.InvalidParameterValue, errors.UndefinedObject):
             raise RefusedError(f"{WHAT} has no role {role}: call migrator schema upgrade first") from None
-        except errors.InsufficientPrivilege:
-            raise RefusedError(f"{WHAT}'s user is not a member of {role}: grant {role} to it") from None
+        except errors.InsufficientPrivilege as error:
+            connection.rollback()
+            if connection.execute("SELECT pg_has_role(%s, 'MEMBER')", (role,)).fetchone() != (True,):
+                raise RefusedError(f"{WHAT}'s user is not a member of {role}: grant {role} to it") from None
+            connection.execute("SELECT set_config('role', %s, true)", (role,))
+            _require_bound(connection, role)  # that is worse than a right that it lacks
+            raise error from None
         if tenant is not None and connection.bound_to != role:
             _require_bound(connection, role)
             connection.bound_to = role
-        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+        if self._chosen:
+            require(said, OWN)
         clock: datetime = row[3]
         return clock
+
+    def switched_to(self) -> str | None:
+        """Return the backend that the persistence epoch names; none: there was never a switch."""
+        with speaking_of(WHAT):
+            connection = self._lend()
+            try:
+                return _begun(connection, self.service, GLOBAL)[1]
+            finally:
+                self._give_up(connection)
 
     def _give_up(self, connection: Pooled) -> None:
         with suppress(psycopg.Error):
             connection.rollback()
         self._pool.putconn(connection)
+
+
+def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], str | None]:
+    """Take a role and a tenant; return the first statement's row, and the backend that the epoch names."""
+    with psycopg.ClientCursor(connection) as cursor:
+        row = cursor.execute(_BEGIN, (role, tenant)).fetchone()
+        cursor.nextset()
+        said = cursor.fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return row, None if said is None else said[0]
+
+
+def _epoch(connection: Connection) -> str | None:
+    """Return the backend that the epoch names; a database without the schema has none, and says so later."""
+    with suppress(errors.UndefinedTable, errors.InvalidSchemaName, errors.InsufficientPrivilege):
+        connection.execute("SELECT set_config('app.tenant_id', %s, false)", (GLOBAL,))
+        row = connection.execute(epoch.ASKED).fetchone()
+        return None if row is None else row[0]
+    return None
 
 
 def _require_bound(connection: Pooled, role: str) -> None:

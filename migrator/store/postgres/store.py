@@ -88,6 +88,10 @@ class PostgresStore:
         """Return the database's clock (aware, UTC, whole milliseconds)."""
         return self.pool.now()
 
+    def switched_to(self) -> str | None:
+        """Return the backend that the persistence epoch names; none: there was never a switch."""
+        return self.pool.switched_to()
+
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
         return self.pool.ping()

@@ -1,0 +1,34 @@
+"""The persistence epoch in PostgreSQL (``store.epoch``)."""
+
+from typing import Final
+from uuid import uuid4
+
+from migrator.store.epoch import BACKEND, KEY, Epoch
+from migrator.store.postgres.connection import Connection
+from migrator.store.rules import GLOBAL
+from migrator.values.identity import lock_id
+
+ASKED: Final = f"SELECT metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
+"""One lookup in a unique index, sent together with what begins a session; the global tenant's rows are seen by all."""
+
+_WRITE: Final = f"""
+INSERT INTO scheduler.locks (id, tenant_id, key, lock_id, fence, metadata)
+VALUES (%(id)s, '{GLOBAL}', '{KEY}', %(lock_id)s, %(number)s, jsonb_build_object('{BACKEND}', %(backend)s::text))
+ON CONFLICT (key) DO UPDATE SET fence = excluded.fence, metadata = excluded.metadata, source = NULL, source_id = NULL
+WHERE locks.fence <= excluded.fence
+"""  # noqa: S608 - our own text
+
+
+def read(connection: Connection) -> Epoch | None:
+    """Return what the row says; none: there was never a switch."""
+    row = connection.execute(
+        f"SELECT fence, metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
+    ).fetchone()
+    return None if row is None or row[1] is None else Epoch(row[0], row[1])
+
+
+def write(connection: Connection, epoch: Epoch) -> None:
+    """Write the row, as the owner of the tables; called again, it changes nothing. The number never goes back."""
+    connection.execute(
+        _WRITE, {"id": uuid4(), "lock_id": lock_id(KEY), "number": epoch.number, "backend": epoch.backend}
+    )
