@@ -257,12 +257,13 @@ def test_every_step_of_the_queue_has_its_index_and_reads_what_it_needs(mongo_dat
         for name, rows in (("schedules", schedules), ("runs", old + new), ("triggers", triggers)):
             mongo_database[name].insert_many([document_of(one) for one in rows])
         store.workers.register(Worker(id=uuid4(), tenant_id="*", kind="worker", status="active"), NOW - 2 * LEASE)
-        claims: list[Claim] = []
+        claims, said = list[Claim](), list[str]()
         steps: dict[str, Callable[[], object]] = {
             "claim": lambda: claims.extend(store.queue.claim("w", 10, LEASE, NOW)),
             "heartbeat": lambda: store.queue.heartbeat(claims, LEASE, NOW),
             "expired": lambda: store.queue.expired(10, NOW + 2 * LEASE),
             "finish": lambda: store.queue.finish(ended(claims), NOW),
+            "tenants": lambda: said.extend(store.queue.tenants()),
             "dead": lambda: store.workers.declare_dead(LEASE, NOW),
             "fire": lambda: store.queue.fire_due(each_slot, 10, NOW + SECOND * 9),
         }
@@ -273,3 +274,4 @@ def test_every_step_of_the_queue_has_its_index_and_reads_what_it_needs(mongo_dat
                 assert one.get("docsExamined", 0) <= 100, where
                 assert one.get("keysExamined", 0) <= 210, where
         assert len(claims) == 10
+        assert said == ["a"]

@@ -24,12 +24,13 @@ class MongoQueue:
 
     def tenants(self) -> Sequence[str]:
         """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
+        runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
         with speaking_of(WHAT):
-            found = set(self._database[names.RUNS].distinct("tenantId"))
-            there = {"deletedAt": None}
-            for path in ("tenantId", "selection.tenantId"):
-                own = there if path == "tenantId" else there | {"tenantId": None}
-                found |= set(self._database[names.SCHEDULES].distinct(path, own))
+            found = set(runs.distinct("tenantId"))
+            for tenant in set(schedules.distinct("tenantId")) - found:  # the index knows them, not who is deleted
+                if schedules.find_one({"tenantId": tenant, "deletedAt": None}, {"_id": 1}) is not None:
+                    found.add(tenant)
+            found |= set(schedules.distinct("selection.tenantId", {"tenantId": None, "deletedAt": None}))
         return sorted(one for one in found if isinstance(one, str) and one)
 
     def fire_due(
