@@ -1,0 +1,197 @@
+"""How fast the tail applies changes, against how fast the source can make them, and how late it is at a given rate.
+
+``python benchmarks/tail.py --documents 20000 --events 20000 --rates 1000,5000 --seconds 10``
+
+Servers of its own, filled with the demo's clean runs. *Backlog*: changes that are all there before the tail begins.
+*Rate*: a process of its own makes so many changes a second; the delay is from the source's writing of an event to the
+commit of its rows, after each transaction. CPU seconds stand beside wall-clock seconds: on a machine that does other
+things as well, only those compare.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+SLICES = 20
+"""A writer sends its changes so many times a second."""
+
+
+def _main() -> int:
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--documents", type=int, default=20_000)
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--rates", default="1000,5000")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    results = measure(chosen.documents, chosen.events, [int(one) for one in chosen.rates.split(",")], chosen.seconds)
+    for result in results:
+        print("  ".join(f"{name} {value}" for name, value in result.items()))
+    if chosen.json is not None:
+        chosen.json.write_text(json.dumps(results, indent=2) + "\n")
+    return 0
+
+
+def measure(documents: int, events: int, rates: list[int], seconds: float) -> list[dict[str, Any]]:
+    """Return one line per measurement."""
+    from pymongo import MongoClient  # noqa: PLC0415 - needs the path above
+
+    from benchmarks.harness.source import fill  # noqa: PLC0415 - as above
+    from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415
+    from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
+    from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
+    from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.follow import Tail  # noqa: PLC0415 - as above
+    from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - as above
+
+    results: list[dict[str, Any]] = []
+    with MongoServer.start() as mongo, PostgresServer.start() as postgres, MongoClient[Any](mongo.uri) as client:
+        database = client["source"]
+        fill(database, "runs", documents)
+        dsn = postgres.create_database("target")
+        upgrade(dsn)
+        settings = Settings(
+            source=SourceSettings(default_tenant="t"),
+            mongo=MongoSettings(uri=mongo.uri, database="source"),
+            postgres=PostgresSettings(dsn=dsn),
+            copy=CopySettings(workers=2),
+        )
+        backfill(settings, Scope())
+        servers = {"mongod": mongo, "postgres": postgres}
+        with Tail(settings) as tail:
+            tail.run("caught-up")
+            for kind in ("update", "delete", "insert"):
+                began = time.perf_counter()
+                _change(mongo.uri, kind, events)
+                made = time.perf_counter() - began
+                before, cpu, began = _cpu(servers), time.process_time(), time.perf_counter()
+                done = tail.run("caught-up")
+                spent = time.perf_counter() - began
+                after = _cpu(servers)
+                results.append(
+                    {
+                        "what": f"backlog of {kind}s",
+                        "load": round(os.getloadavg()[0], 1),
+                        "events": done.events,
+                        "source made/s": round(events / made),
+                        "applied/s": round(done.events / spent),
+                        "tail CPU us/event": round((time.process_time() - cpu) / max(done.events, 1) * 1e6),
+                        **{
+                            f"{name} CPU us/event": round((after[name] - before[name]) / max(done.events, 1) * 1e6)
+                            for name in servers
+                        },
+                    }
+                )
+            results += [_at_rate(tail, mongo.uri, rate, seconds) for rate in rates]
+    return results
+
+
+def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]:  # noqa: ANN401 - a Tail
+    delays: list[float] = []
+    session = tail._opened()  # noqa: SLF001 - the delay is taken after each transaction
+    commit = session._commit  # noqa: SLF001 - as above
+
+    def timed(batch: Any) -> None:  # noqa: ANN401 - a batch
+        commit(batch)
+        if batch.events:
+            delays.append(session.delay_ms)
+
+    session._commit = timed  # noqa: SLF001 - as above
+    stop = threading.Event()
+    made = multiprocessing.get_context("spawn").Queue()
+    writer = multiprocessing.get_context("spawn").Process(target=_write, args=(uri, rate, seconds, made))
+    writer.start()
+    watcher = threading.Thread(target=lambda: (writer.join(), stop.set()))
+    watcher.start()
+    cpu = time.process_time()
+    done = tail.run(None, stop)
+    left = time.perf_counter()
+    rest = tail.run("caught-up")
+    watcher.join()
+    session._commit = commit  # noqa: SLF001 - as above
+    ordered = sorted(delays) or [0.0]
+    return {
+        "what": f"at {rate} changes/s for {seconds:.0f} s",
+        "load": round(os.getloadavg()[0], 1),
+        "made/s": round(made.get()),
+        "applied": done.events,
+        "left at the end": rest.events,
+        "drained in s": round(time.perf_counter() - left, 2),
+        "delay median ms": round(statistics.median(ordered)),
+        "delay p99 ms": round(ordered[int(len(ordered) * 0.99)]),
+        "tail CPU us/event": round((time.process_time() - cpu) / max(done.events + rest.events, 1) * 1e6),
+    }
+
+
+def _change(uri: str, kind: str, events: int) -> None:
+    """Make so many changes of one kind, as fast as the source takes them."""
+    import bson  # noqa: PLC0415 - a worker process imports what it needs
+    from pymongo import DeleteOne, InsertOne, MongoClient, UpdateOne  # noqa: PLC0415 - as above
+
+    with MongoClient[Any](uri) as client:
+        runs = client["source"]["runs"]
+        ids = [one["_id"] for one in runs.find({}, {"_id": 1}).limit(events)]
+        if kind == "insert":
+            like = runs.find_one() or {}
+            changes: list[Any] = [InsertOne({**like, "_id": f"run_{bson.ObjectId()}00000000"}) for _ in range(events)]
+        elif kind == "delete":
+            changes = [DeleteOne({"_id": one}) for one in ids[: events // 2]]
+        else:
+            changes = [
+                UpdateOne({"_id": ids[one % len(ids)]}, {"$inc": {"stats.completed": 1}}) for one in range(events)
+            ]
+        for begin in range(0, len(changes), 1_000):
+            runs.bulk_write(changes[begin : begin + 1_000], ordered=False)
+
+
+def _write(uri: str, rate: int, seconds: float, made: Any) -> None:  # noqa: ANN401 - a queue
+    """Update documents at a rate, and say how many a second it came to."""
+    from pymongo import MongoClient, UpdateOne  # noqa: PLC0415 - as above
+
+    with MongoClient[Any](uri) as client:
+        runs = client["source"]["runs"]
+        ids = [one["_id"] for one in runs.find({}, {"_id": 1})]
+        began = time.perf_counter()
+        done = 0
+        while (spent := time.perf_counter() - began) < seconds:
+            due = int(rate * spent) - done
+            if due < rate / SLICES:
+                time.sleep(1 / SLICES)
+                continue
+            some = [ids[(done + one) % len(ids)] for one in range(due)]
+            runs.bulk_write([UpdateOne({"_id": one}, {"$inc": {"stats.completed": 1}}) for one in some], ordered=False)
+            done += due
+        made.put(done / (time.perf_counter() - began))
+
+
+def _cpu(servers: dict[str, Any]) -> dict[str, float]:
+    """Return the CPU seconds that each server's processes have used, ended ones included."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    used = {}
+    for name, server in servers.items():
+        total = 0
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                if int(entry.name) == server.pid or int(fields[1]) == server.pid:
+                    total += sum(
+                        int(one) for one in (fields[11:15] if int(entry.name) == server.pid else fields[11:13])
+                    )
+        used[name] = total / ticks
+    return used
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())
