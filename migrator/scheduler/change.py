@@ -14,7 +14,6 @@ from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.scheduler.answers import Job
 from migrator.scheduler.lifecycle import Event, entry
-from migrator.store import rules
 from migrator.store.ports import Session
 
 
@@ -78,10 +77,6 @@ class Change:
         if touched is None or touched.status != schedule.status:
             raise overtaken()
         return touched
-
-    def judged(self, schedule: Schedule, status: str) -> None:
-        """Raise ``TransitionError`` unless the schedule may come to this status, before anything is written."""
-        rules.transition("schedule", schedule.status, status)
 
     def job(self, schedule: Schedule) -> Job:
         """Return the schedule as it stands now, with its triggers."""

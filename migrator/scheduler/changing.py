@@ -80,8 +80,6 @@ def reschedule(change: Change, schedule_id: UUID, timing: Timing) -> Job:
     """
     schedule = checks.own(change.session, schedule_id)
     follower = None if schedule.status in {"pending", "scheduled", "paused"} else "scheduled"
-    if follower is not None:
-        change.judged(schedule, follower)
     cause = cause_of(timing)
     held = change.session.triggers.held(schedule_id)
     recurring = [trigger for trigger in held if trigger.kind in {"cron", "interval"}]

@@ -59,7 +59,7 @@ def nearest(durations: list[int], percentile: int) -> int:
     return next(one for n, one in enumerate(ordered, 1) if 100 * n >= percentile * len(ordered))
 
 
-@pytest.mark.proves("2-F16", "3-D8", "3-B9", "3-B10")
+@pytest.mark.proves("2-F16", "3-D8", "3-B9", "3-B10", "3-T5")
 @FEW
 @given(drawn=st.lists(ENDS, max_size=25), window=st.sampled_from([None, (30, 5), (12, 0), (40, 20)]))
 def test_every_group_of_metrics_is_what_the_rows_say(
@@ -160,7 +160,7 @@ def test_a_window_that_ends_before_it_begins_is_refused(yard: Yard, start: int, 
         yard.facade.metrics(NOW - HOUR * start, None if end is None else NOW - HOUR * end, now=NOW)
 
 
-@pytest.mark.proves("2-F18", "3-D6", "3-B9")
+@pytest.mark.proves("2-F18", "3-D6", "3-B9", "3-T5")
 @FEW
 @given(drawn=st.lists(ENDS, max_size=25))
 def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: SchedulerStore, drawn: list[Any]) -> None:

@@ -192,7 +192,7 @@ def past(store: SchedulerStore, tenant: str, job: UUID, drawn: list[Any]) -> lis
     return found
 
 
-@pytest.mark.proves("2-F13", "3-D5", "4-S4", "3-B11")
+@pytest.mark.proves("2-F13", "3-D5", "4-S4", "3-B11", "3-T5")
 @FEW
 @given(drawn=PAST, pages=st.lists(PAGES, min_size=5, max_size=8))
 def test_a_history_is_what_a_walk_over_all_runs_gives(
@@ -238,7 +238,7 @@ def test_runs_that_never_started_stand_where_they_were_made(yard: Yard) -> None:
     assert [one.run.id for one in found.executions] == [rows[n][0].id for n in (2, 1, 0, 3)]
 
 
-@pytest.mark.proves("2-F14", "3-D7")
+@pytest.mark.proves("2-F14", "3-D7", "3-T5")
 def test_an_execution_comes_with_its_log(yard: Yard) -> None:
     job = yard.recurring()
     (row, _), (bare_one, _) = past(yard.store, yard.tenant, job.id, [("error", 0, 0, 1, 2), ("queued", 0, None, 0, 0)])

@@ -31,7 +31,7 @@ def ask(yard: Yard, action: str, schedule_id: object) -> None:
     getattr(yard.facade, method)(schedule_id, now=yard.now)
 
 
-@pytest.mark.proves("3-S50..53", "3-B5", "3-B6", "3-B7", "3-B8")
+@pytest.mark.proves("3-S50..53", "3-B5", "3-B6", "3-B7", "3-B8", "3-T5")
 @pytest.mark.parametrize("status", states.SCHEDULE)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_an_action_is_done_exactly_in_the_states_that_allow_it(yard: Yard, action: str, status: str) -> None:
