@@ -38,6 +38,9 @@ UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
 RUNNING: Final = "idx_runs_running"
 """Named to the server where a query asks for none of its first fields: it would not think of it."""
 
+OF_STATE: Mapping[str, str] = {"queued": "idx_runs_queued", "running": RUNNING}
+"""State to the index that counts a schedule's runs in it; left to itself the server may read all of its runs."""
+
 WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
     names.TRIGGERS: {"idx_triggers_due": (("nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
     names.RUNS: {

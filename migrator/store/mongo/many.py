@@ -14,6 +14,7 @@ from migrator.records.base import Record
 from migrator.records.schedule import Schedule
 from migrator.sources.profile import Context, Document
 from migrator.sources.stellaops import names
+from migrator.store.mongo.indexes import OF_STATE
 from migrator.store.mongo.places import PLACES, Place
 from migrator.store.mongo.repository import Repository, Sort, Stored, Strangers, read_as
 from migrator.store.mongo.transaction import Transaction
@@ -152,7 +153,7 @@ def counted(transaction: Transaction, schedules: Iterable[Stored[Schedule]], amo
     by = {"_id": {"tenant": "$tenantId", "text": "$scheduleId"}, "runs": {"$sum": 1}}
     for state in among:  # one by one: each state has an index of its own
         where = {"state": state, "scheduleId": {"$in": [*owners]}}
-        for group in transaction.aggregate(names.RUNS, [{"$match": where}, {"$group": by}]):
+        for group in transaction.aggregate(names.RUNS, [{"$match": where}, {"$group": by}], hint=OF_STATE[state]):
             for row in owners[group["_id"]["text"]]:
                 if row.tenant_id in (GLOBAL, group["_id"].get("tenant")):
                     found[row.id] += group["runs"]

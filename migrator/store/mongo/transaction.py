@@ -67,9 +67,10 @@ class Transaction:
         with self._speaking():
             return self.database[name].distinct(field, where, session=self._session)
 
-    def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]]) -> list[Document]:
-        """Return what a pipeline yields."""
-        with self._speaking(), self.database[name].aggregate(pipeline, session=self._session) as cursor:
+    def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[Document]:
+        """Return what a pipeline yields; ``hint`` names the index to be used."""
+        options: dict[str, Any] = {} if hint is None else {"hint": hint}
+        with self._speaking(), self.database[name].aggregate(pipeline, session=self._session, **options) as cursor:
             return list(cursor)
 
     def insert(self, name: str, documents: Sequence[Document]) -> None:
