@@ -10,7 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from threading import Event as Flag
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -82,6 +82,7 @@ class Context:
 
 
 Function: TypeAlias = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 Sender: TypeAlias = Callable[["Request"], str | None]
 """Hands a request to another system; returns the id that it goes by there."""
 
@@ -119,9 +120,14 @@ class Registry:
         self._functions[name] = function
         return function
 
-    def handler(self, name: str) -> Callable[[Function], Function]:
+    def handler(self, name: str) -> Callable[[F], F]:
         """Return a decorator that registers a function."""
-        return lambda function: self.register(name, function)
+
+        def register(function: F) -> F:
+            self.register(name, function)
+            return function
+
+        return register
 
     def send_with(self, handler_type: str, sender: Sender) -> None:
         """Hand runs of this type (agent, workflow, celery_task) to another system."""

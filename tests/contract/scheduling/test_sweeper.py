@@ -1,0 +1,215 @@
+"""What the leader puts right, on every backend; and that only the leader does."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from migrator.errors import LostLockError
+from migrator.records.worker import Worker
+from migrator.scheduler.leader import Leadership
+from migrator.scheduler.sweeper import Sweeper, Swept
+from migrator.store.ports import SchedulerStore
+from tests.contract.memory.clock import Clock
+from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
+from tests.contract.scheduling.stage import LEASE, Puppet, Stage
+from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
+
+TTL = timedelta(hours=2)  # longer than any test's clock moves
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def leadership(at_work: SchedulerStore, clock: Clock) -> Iterator[Leadership]:
+    made = Leadership(at_work, ttl=TTL, holder="me", tenant=fresh(), clock=clock)
+    assert made.stand() is not None
+    yield made
+    made.resign()
+
+
+def sweeper(store: SchedulerStore, leadership: Leadership, tenant: str, clock: Clock) -> Sweeper:
+    # Workers are shared by all tests of a backend: nobody here is silent for so long.
+    return Sweeper(store, leadership, dead_after=timedelta(days=9000), tenants=[tenant], clock=clock)
+
+
+@pytest.mark.proves("3-B12", "3-B4", "3-C4", "0-T2.9.3")
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule_allows_it(
+    retries: int, at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    of = schedule(tenant, max_retries=retries)
+    (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
+    puppet = Puppet()
+    stage = Stage(at_work, tenant, puppet, clock=clock)
+    stage.turn()
+    broom = sweeper(at_work, leadership, tenant, clock)
+    clock.advance(LEASE - SECOND)
+    assert broom.reclaim() == (0, 0)
+    clock.advance(SECOND)
+    assert broom.reclaim() == (1, retries)
+    assert broom.reclaim() == (0, 0)
+    found = run_of(at_work, tenant, row.id)
+    assert (found.state, found.error) == ("error", "lost: its worker did not renew the lease")
+    puppet.end(result=b'"too late"')
+    stage.turn()
+    assert run_of(at_work, tenant, row.id) == found
+    assert f"error: {found.error}" in [line.message for line in stage.logs(row.id)]
+
+
+@pytest.mark.proves("3-B4", "3-B12")
+def test_a_lease_that_is_renewed_survives_the_sweep(
+    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    of = schedule(tenant)
+    put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
+    stage = Stage(at_work, tenant, Puppet(), clock=clock)
+    stage.turn()
+    for _ in range(4):
+        stage.after(LEASE * 0.8)
+        assert sweeper(at_work, leadership, tenant, clock).reclaim() == (0, 0)
+    assert stage.states() == ["running"]
+
+
+@pytest.mark.proves("4-C4", "2-X2")
+def test_a_run_over_its_time_is_timed_out_though_its_lease_holds(
+    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    of = schedule(tenant, timeout_ms=10_000)
+    (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
+    stage = Stage(at_work, tenant, Puppet(), clock=clock)
+    stage.turn()
+    clock.advance(10 * SECOND)
+    assert sweeper(at_work, leadership, tenant, clock).reclaim() == (1, 0)
+    assert run_of(at_work, tenant, row.id).state == "timeout"
+
+
+@pytest.mark.proves("0-T2.9.3", "4-L5")
+def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
+    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    of = schedule(tenant, max_retries=1, retry_delay_ms=0)
+    put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
+    stage = Stage(at_work, tenant, Puppet(), clock=clock)
+    # Long ago, so that no other test's process is as silent as this one.
+    past = NOW - timedelta(days=20_000)
+    at_work.workers.register(
+        Worker(id=stage.share.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past), past
+    )
+    stage.turn()
+    broom = sweeper(at_work, leadership, tenant, clock)
+    swept = broom.sweep()
+    assert (swept.dead, swept.ended, swept.retried) == (1, 1, 1)
+    assert broom.sweep() == Swept()
+    assert sorted(stage.states()) == ["error", "queued"]
+    assert not at_work.workers.heartbeat(stage.share.worker_id, NOW)
+
+
+@pytest.mark.proves("2-X9", "2-F2")
+@pytest.mark.parametrize(
+    ("state", "status", "expected"),
+    [
+        ("completed", "running", "completed"),
+        ("error", "running", "failed"),
+        ("running", "running", "running"),
+        ("completed", "paused", "paused"),
+    ],
+)
+def test_a_schedule_that_was_left_behind_is_settled(
+    state: str, status: str, expected: str, at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    of = schedule(tenant, status=status)
+    spent = trigger(of, kind="one_time", run_at=NOW, next_fire_at=None, fire_count=1)
+    put(at_work, of, spent, run(tenant, schedule_id=of.id, trigger_id=spent.id, scheduled_at=NOW, state=state))
+    swept = sweeper(at_work, leadership, tenant, clock).sweep()
+    assert schedule_of(at_work, of).status == expected
+    assert swept.settled == (expected != status)
+
+
+@pytest.mark.proves("4-C8")
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            {"kind": "cron", "cron_expression": "*/5 * * * *", "cron_dialect": "debian"},
+            NOW.replace(minute=5, second=0, microsecond=0),
+        ),
+        ({}, NOW + MINUTE),
+        ({"enabled": False}, None),
+        ({"max_fires": 1, "fire_count": 1}, None),
+    ],
+)
+def test_a_trigger_that_was_moved_here_without_a_next_fire_is_given_one(
+    columns: dict[str, Any],
+    expected: datetime | None,
+    at_work: SchedulerStore,
+    tenant: str,
+    leadership: Leadership,
+    clock: Clock,
+) -> None:
+    of, planned = schedule(tenant), schedule(tenant)
+    bare, other = trigger(of, **columns | {"next_fire_at": None}), trigger(planned)
+    put(at_work, of, planned, bare, other)
+    assert sweeper(at_work, leadership, tenant, clock).adopt() == (expected is not None)
+    assert trigger_of(at_work, bare).next_fire_at == expected
+    assert trigger_of(at_work, other).next_fire_at == NOW
+    assert sweeper(at_work, leadership, tenant, clock).adopt() == 0
+
+
+@pytest.mark.proves("4-L3", "4-L6", "4-L5")
+def test_only_the_leader_sweeps_and_one_that_was_replaced_writes_nothing(
+    at_work: SchedulerStore, tenant: str, clock: Clock
+) -> None:
+    lock = fresh()
+    first = Leadership(at_work, ttl=TTL, holder="first", tenant=lock, clock=clock)
+    second = Leadership(at_work, ttl=TTL, holder="second", tenant=lock, clock=clock)
+    term = first.stand()
+    assert term is not None
+    assert second.stand() is None
+    of = schedule(tenant)
+    put(at_work, of, trigger(of, next_fire_at=None))
+    assert sweeper(at_work, second, tenant, clock).adopt() == 0
+    with pytest.raises(LostLockError), at_work.session(tenant, now=clock.now) as session:
+        second.guard(session)
+    assert first.resign()
+    assert not first.resign()
+    follower = second.stand()
+    assert follower is not None
+    assert follower > term
+    assert first.stand() is None
+
+    def write_in_the_old_term() -> None:
+        with at_work.session(tenant, now=clock.now) as session:
+            session.schedules.upsert(changed(of, name=uuid4().hex))
+            at_work.locks.guard(session, lock, "scheduler-leader", term)
+
+    with pytest.raises(LostLockError):
+        write_in_the_old_term()
+    assert schedule_of(at_work, of).name == of.name
+    second.resign()
+
+
+@pytest.mark.proves("2-F3d", "4-C8")
+def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: SchedulerStore, tenant: str) -> None:
+    puppet = Puppet()
+    stage = Stage(at_work, tenant, puppet)
+    of = schedule(tenant)
+    put(at_work, of, trigger(of))
+    for _ in range(3):
+        stage.turn()
+        puppet.end()
+        stage.clock.advance(MINUTE)
+    stage.clock.advance(timedelta(hours=-2))
+    for _ in range(5):
+        stage.after(MINUTE)
+    assert len(stage.runs()) == 3
+    stage.clock.advance(timedelta(hours=2))
+    stage.clock.now = NOW + 3 * MINUTE
+    stage.turn()
+    slots = [each.scheduled_at for each in stage.runs()]
+    assert len(slots) == len(set(slots)) == 4

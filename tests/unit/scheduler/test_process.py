@@ -1,0 +1,258 @@
+"""A whole process on the model, its clock in the test's hand: when it does what, and how it leaves."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from threading import Barrier, Thread
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from migrator.config import SchedulerSettings
+from migrator.errors import ConfigurationError, RefusedError, UnreachableError
+from migrator.scheduler.gauges import Gauges
+from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess
+from migrator.scheduler.timing import Beat, timing_of
+from migrator.store.ports import RunQuery, SchedulerStore
+from tests.contract.memory.clock import Clock
+from tests.contract.memory.store import MemoryStore
+from tests.contract.rows import NOW, run, schedule, trigger
+from tests.contract.scheduling.stage import Puppet
+
+SECOND = timedelta(seconds=1)
+
+
+class World:
+    """A store in memory, a process, and a clock that moves only while the process waits."""
+
+    def __init__(self, dispatcher: Puppet | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
+        self.clock, self.puppet = Clock(), Puppet() if dispatcher is None else dispatcher
+        self.store = MemoryStore(self.clock)
+        self.waits: list[float] = []
+        self.on_wait: Callable[[], object] = lambda: None
+        self.removed = 0
+        self.process = SchedulerProcess(
+            self.store,
+            SchedulerSettings(**settings),
+            self.puppet,
+            retention=self._remove,
+            clock=self.clock,
+            monotonic=self._seconds,
+            wait=self._wait,
+        )
+
+    def _remove(self, store: SchedulerStore) -> None:
+        assert store is self.store
+        self.removed += 1
+
+    def _seconds(self) -> float:
+        return (self.clock.now - NOW).total_seconds()
+
+    def _wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.clock.advance(timedelta(seconds=seconds))
+        self.on_wait()
+
+    def run_for(self, length: timedelta) -> None:
+        end = self.clock.now + length
+
+        def stop() -> None:
+            if self.clock.now >= end:
+                self.process.stop()
+
+        self.on_wait = stop
+        self.process.run()
+
+    def count(self) -> int:
+        with self.store.session("acme") as session:
+            return len(session.runs.list(RunQuery(limit=1000)).runs)
+
+    def put(self, **columns: Any) -> UUID:  # noqa: ANN401 - columns have all types
+        of = schedule("acme", name=uuid4().hex, **columns)
+        row = run("acme", schedule_id=of.id, available_at=NOW)
+        with self.store.session("acme") as session:
+            session.schedules.upsert(of)
+            session.runs.create(row)
+        return row.id
+
+
+@pytest.mark.proves("3-C1", "4-C8")
+def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> None:
+    world = World()
+    of = schedule("acme")
+    with world.store.session("acme") as session:
+        session.schedules.upsert(of)
+        session.triggers.upsert(trigger(of, interval_ms=10_000, kind="interval", anchor="fixed_rate"))
+    ticks: list[float] = []
+    fire = world.process.desk.fire
+    busy: list[bool] = []
+
+    def noted() -> int:
+        assert not busy, "a tick within a tick"
+        busy.append(True)
+        ticks.append((world.clock.now - NOW).total_seconds())
+        world.clock.advance(timedelta(milliseconds=700))  # a tick takes its time
+        fired = fire()
+        busy.clear()
+        return fired
+
+    world.process.desk.fire = noted  # type: ignore[method-assign] # watched
+    world.run_for(300 * SECOND)
+    assert ticks == [place * 10.0 for place in range(len(ticks))]
+    assert len(ticks) == 30
+
+
+@pytest.mark.proves("3-C4", "3-C5", "3-R2")
+def test_the_leader_sweeps_every_minute_and_figures_are_taken_every_thirty_seconds() -> None:
+    world = World(retention_every_ms=120_000)
+    swept: list[float] = []
+    sweep = world.process._sweeper.sweep
+
+    def noted() -> Any:  # noqa: ANN401 - what it returns
+        swept.append((world.clock.now - NOW).total_seconds())
+        return sweep()
+
+    world.process._sweeper.sweep = noted  # type: ignore[method-assign] # watched
+    reported: list[float] = []
+    report = world.process._report
+
+    def taken() -> None:
+        reported.append((world.clock.now - NOW).total_seconds())
+        report()
+
+    world.process._report = taken  # type: ignore[method-assign] # watched
+    world.put()
+    world.run_for(250 * SECOND)
+    assert swept == [0, 60, 120, 180, 240]
+    assert reported == [30, 60, 90, 120, 150, 180, 210, 240]
+    assert world.process.metrics.claimed == 1
+    assert world.removed == 3
+
+
+@pytest.mark.proves("4-S8")
+def test_what_is_not_enabled_neither_registers_nor_claims() -> None:
+    world = World(enabled=False)
+    world.put()
+    with pytest.raises(RefusedError, match="not enabled"):
+        world.process.run("once")
+    assert world.store.workers.list() == []
+    assert world.puppet.handed == []
+
+
+@pytest.mark.proves("3-C9", "3-C7")
+def test_it_registers_works_and_leaves_in_good_order() -> None:
+    world = World(stop_within_ms=60_000)
+    row = world.put()
+
+    def act() -> None:
+        if world.puppet.handed and world.process.desk.active:
+            world.process.stop()
+            world.put()  # not claimed any more
+            world.puppet.end()
+
+    world.on_wait = act
+    done = world.process.run()
+    assert (done.claimed, done.completed, done.given_back) == (1, 1, 0)
+    assert [worker.status for worker in world.store.workers.list()] == ["stopped"]
+    assert world.store.locks.holder("*", "scheduler-leader") is None
+    with world.store.session("acme") as session:
+        found = session.runs.get(row)
+    assert found is not None
+    assert found.state == "completed"
+    again = World()
+    assert again.process.run("idle").claimed == 0
+
+
+def test_a_process_that_was_declared_dead_stops_at_once_and_says_so() -> None:
+    world = World()
+    row = world.put()
+
+    def bury() -> None:
+        if world.puppet.handed:
+            world.store.workers.declare_dead(SECOND, world.clock.now + timedelta(hours=1), [world.process.worker_id])
+
+    world.on_wait = bury
+    with pytest.raises(DeclaredDeadError, match="declared dead"):
+        world.process.run()
+    assert world.process.desk.active == ()
+    assert world.store.locks.holder("*", "scheduler-leader") is None
+    with world.store.session("acme") as session:
+        found = session.runs.get(row)
+    assert found is not None
+    assert found.state == "running"  # for the sweep of another one
+
+
+def test_while_the_store_is_away_it_waits_and_stops_work_whose_lease_is_over() -> None:
+    world = World(lease_ms=60_000)
+    world.put()
+
+    def fall() -> None:
+        if world.puppet.handed:
+
+            def away(*_: object, **__: object) -> Any:  # noqa: ANN401 - never returns
+                raise UnreachableError("gone")
+
+            world.store.queue.heartbeat = away  # type: ignore[method-assign] # the server is away
+        if world.clock.now > NOW + 90 * SECOND:
+            world.process.stop()
+
+    world.on_wait = fall
+    world.process.run()
+    assert world.process.desk.active == ()
+
+
+@pytest.mark.proves("3-C8")
+def test_settings_have_the_sources_defaults_and_contradictions_are_named() -> None:
+    timing = timing_of(SchedulerSettings())
+    assert (timing.poll, timing.lease, timing.metrics, timing.sweep) == (
+        10 * SECOND,
+        300 * SECOND,
+        30 * SECOND,
+        60 * SECOND,
+    )
+    assert timing_of(SchedulerSettings(poll_ms=1, retention_every_ms=0)).retention is None
+    for name, short in (
+        ("lease_ms", SchedulerSettings(lease_ms=1_000)),
+        ("dead_after_ms", SchedulerSettings(dead_after_ms=1_000)),
+    ):
+        with pytest.raises(ConfigurationError, match=name):
+            timing_of(short)
+
+
+def test_a_beat_passes_over_what_it_missed_and_keeps_its_grid() -> None:
+    beat = Beat(10 * SECOND, 5.0)
+    assert [beat.due(now) for now in (5.0, 5.1, 14.9, 15.0, 47.0, 47.1, 54.9, 55.0)] == [
+        True, False, False, True, True, False, False, True,
+    ]  # fmt: skip
+    assert beat.next_at == 65.0
+    assert not Beat(SECOND, 0.0, at_once=False).due(0.5)
+
+
+@pytest.mark.proves("3-T2", "3-C5")
+def test_a_snapshot_never_sees_half_of_what_was_added_together() -> None:
+    gauges, barrier = Gauges(), Barrier(5)
+    torn: list[object] = []
+
+    def add() -> None:
+        barrier.wait()
+        for _ in range(2_000):
+            gauges.add(completed=1, duration_ms=10)
+
+    def look() -> None:
+        barrier.wait()
+        for _ in range(2_000):
+            seen = gauges.snapshot()
+            if seen.duration_ms != 10 * seen.completed:
+                torn.append(seen)
+
+    threads = [Thread(target=add) for _ in range(4)] + [Thread(target=look)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torn == []
+    last = gauges.snapshot()
+    assert (last.completed, last.mean_duration_ms, last.success_rate) == (8_000, 10.0, 1.0)
+    with pytest.raises(KeyError):
+        gauges.add(nonsense=1)
+    assert Gauges().snapshot().success_rate is None
