@@ -122,6 +122,7 @@ class _Batch:
         shelf = self._schedules.found(texts, shared=True, hints=set(texts.values()))
         self._live = counted(self._transaction, shelf.values(), ("queued", "running"))
         self._minting.learn(shelf.values())
+        self._minting.foresee(one.row for one in found.values())
         changes: list[Change] = []
         status: dict[UUID, Schedule] = {}
         fired: list[Run] = []

@@ -15,6 +15,7 @@ from migrator.errors import ConflictError
 from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.store import lives, rules
@@ -25,6 +26,9 @@ from migrator.store.mongo.transaction import Transaction
 from migrator.values.times import to_bson
 
 _Key = tuple[str, Any, Any]
+
+_FORESEEN = 1_000
+"""So many taken slots are looked up at once; where there are more, each is looked up by itself."""
 
 
 class Numbers:
@@ -98,6 +102,21 @@ class Minting:
         self._documents: list[Document] = []
         self._ids: list[UUID] = []
         self._keys: set[_Key] = set()
+        self._foreseen: set[str] = set()
+        self._from: datetime | None = None
+
+    def foresee(self, triggers: Iterable[Trigger]) -> None:
+        """Look up at once which slots of these triggers are taken, from the earliest next fire on."""
+        fires = {f"{names.TRIGGER_PREFIX}{one.id.hex}": one.next_fire_at for one in triggers}
+        earliest = min((at for at in fires.values() if at is not None), default=None)
+        if earliest is None:
+            return
+        where = {"triggerId": {"$in": [*fires]}, "scheduledAt": {"$gte": to_bson(earliest)}}
+        fields = ["triggerId", "scheduledAt", "attempt"]
+        read = [*self._transaction.project(names.RUNS, where, fields, limit=_FORESEEN)]
+        if len(read) < _FORESEEN:
+            self._foreseen, self._from = set(fires), to_bson(earliest)
+            self._keys |= {(one["triggerId"], one["scheduledAt"], one.get("attempt")) for one in read}
 
     def learn(self, schedules: Iterable[Stored[Schedule]]) -> None:
         """Make ready for runs of these schedules."""
@@ -137,6 +156,7 @@ class Minting:
             if attempt is None
             else {"triggerId": trigger, "scheduledAt": key, "attempt": attempt}
             for trigger, key, attempt in keys
+            if attempt is None or trigger not in self._foreseen or self._from is None or key < self._from
         ]
         found = self._transaction.project(names.RUNS, {"$or": either}, ["_id"], limit=1) if either else ()
         return any(True for _ in found)
