@@ -7,6 +7,7 @@ from bson.timestamp import Timestamp
 from migrator import signals
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
+from migrator.pipeline.copy import collector_paused
 from migrator.pipeline.derived import write_derived
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
@@ -127,7 +128,8 @@ class TailSession:
             else:
                 applier.reader.not_before(batch.position.time)
                 applier.name_all(self._followed)
-                done = applier.apply(self._chosen(batch))
+                with collector_paused():
+                    done = applier.apply(self._chosen(batch))
                 signals.passed(signals.TAIL_APPLIED)
             if done.documents and self.sessions.profile.closing:
                 self._derived_owed = True
