@@ -18,7 +18,7 @@ from migrator.store.ports import Session, Store
 from tests.contract.rows import MILLISECOND, NOW, SECOND, event_trigger, fresh, run, schedule, trigger
 
 HOUR = timedelta(hours=1)
-FEW = settings(max_examples=10, deadline=None)
+FEW = settings(max_examples=6, deadline=None)
 ERRORS = st.sampled_from([None, "timeout: too long", "timeout: later", "refused", ": empty", "a: b: c"])
 DRAWN = st.tuples(
     st.sampled_from([*states.RUN]), st.integers(0, 30), st.none() | st.integers(0, 9), st.integers(0, 5000), ERRORS

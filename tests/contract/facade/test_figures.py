@@ -16,7 +16,7 @@ from migrator.store.ports import SchedulerStore
 from tests.contract.facade.yard import DAY, HOUR, MINUTE, Yard
 from tests.contract.rows import MILLISECOND, NOW, fresh, run
 
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=5, deadline=None)
 ENDS = st.tuples(
     st.sampled_from([*states.RUN]),
     st.integers(0, 40),

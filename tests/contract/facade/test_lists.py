@@ -19,7 +19,7 @@ from migrator.store.ports import ScheduleQuery, SchedulerStore, SortKey
 from tests.contract.facade.yard import MINUTE, Yard
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
 
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=5, deadline=None)
 TIMES = st.integers(-3, 3).map(lambda seconds: NOW + SECOND * seconds)
 TAGS = st.lists(st.sampled_from("abc"), unique=True, max_size=3).map(tuple)
 WORDS = st.sampled_from(["Nightly", "nightly copy", "Weekly", "sweep", "SWEEP"])
@@ -104,7 +104,7 @@ def fill(store: SchedulerStore, tenant: str, drawn: list[Any]) -> list[Job]:
 
 @pytest.mark.proves("2-F9", "4-S1")
 @FEW
-@given(drawn=JOBS, queries=st.lists(QUERIES, min_size=5, max_size=8))
+@given(drawn=JOBS, queries=st.lists(QUERIES, min_size=6, max_size=10))
 def test_lists_are_what_a_walk_over_all_schedules_gives(
     at_work: SchedulerStore, drawn: list[Any], queries: list[Any]
 ) -> None:

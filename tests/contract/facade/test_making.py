@@ -23,7 +23,7 @@ FROM = NOW.replace(microsecond=0) + MINUTE
         ("*/5 * * * *", "UTC"),
         ("30 2 * * *", "Europe/Berlin"),
         ("0 9 * * 1-5", "America/New_York"),
-        ("0 0 31 * *", "Asia/Kolkata"),
+        ("0 0 5 * *", "Asia/Kolkata"),
     ],
 )
 def test_a_cron_schedule_fires_first_when_the_oracle_says(yard: Yard, line: str, zone: str) -> None:

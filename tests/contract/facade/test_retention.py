@@ -17,7 +17,7 @@ from migrator.store.ports import RunQuery, SchedulerStore
 from tests.contract.facade.yard import DAY, MINUTE, Yard
 from tests.contract.rows import MILLISECOND, NOW, fresh, line, run, schedule
 
-FEW = settings(max_examples=8, deadline=None)
+FEW = settings(max_examples=5, deadline=None)
 DRAWN = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 60), st.sampled_from(["completed", "error", "running", "queued"])),
     max_size=30,
