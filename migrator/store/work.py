@@ -107,7 +107,8 @@ class Queue(Protocol):
         scheduled or running; by the schedule's priority, highest first (null is 50), then by that fire, then by id. A
         slot that has its run already (same trigger, slot and attempt) is passed over, and the trigger advances.
         ``limit`` counts triggers. One after the other: a trigger's plan sees what the ones before it made (the status
-        of the schedule they share, its live runs). What a plan raises ends the call, and nothing is kept.
+        of the schedule they share, its live runs); where by then the schedule may not run, it is left as it is, and
+        counts all the same. What a plan raises ends the call, and nothing is kept.
         """
 
     def claim(

@@ -147,6 +147,21 @@ def test_a_later_trigger_s_plan_sees_what_the_ones_before_it_made(
     ]
 
 
+@pytest.mark.proves("2-X6")
+def test_a_trigger_whose_schedule_was_ended_by_one_before_it_is_left_and_counts(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    of, other = schedule(tenant, priority=51), schedule(tenant)
+    first, second = (trigger(of, next_fire_at=NOW - SECOND * place) for place in (2, 1))
+    third = trigger(other)
+    put(at_work, of, other, first, second, third)
+    plan = Seen(lambda of, cause: Fire(runs=(slot(of, cause),), trigger=advanced(cause), schedule_status="completed"))
+    assert [each.trigger_id for each in queue.fire_due(plan, 2, NOW, [tenant])] == [first.id]
+    assert bare(trigger_of(at_work, second)) == second
+    assert [each.trigger_id for each in queue.fire_due(plan, 2, NOW, [tenant])] == [third.id]
+    assert plan.triggers == [first.id, third.id]
+
+
 class PlanError(Exception):
     """What a plan raises here."""
 

@@ -46,6 +46,8 @@ class Firing:
             if stored.id in self._waiting:
                 self._insert()  # this plan is to know how many of them there are
             schedule = after.get(stored.id, stored)
+            if schedule.status not in rules.MAY_RUN:
+                continue  # a trigger before this one ended it
             fire = self._plan(schedule, trigger, self._live[stored.id], self._now)
             if fire.trigger.id != trigger.id:
                 raise UsageError("a plan answers for the trigger that it was given")

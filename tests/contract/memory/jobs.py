@@ -63,7 +63,7 @@ class MemoryGraphJobs(Table[GraphJob]):
 
     def _append(self, event: GraphJobEvent) -> GraphJobEvent:
         events = self._tables[GraphJobEvent]
-        event = msgspec.structs.replace(event, id=len(events) + 1)
+        event = msgspec.structs.replace(event, id=max(events, default=0) + 1)
         events[event.id] = event
         return event
 

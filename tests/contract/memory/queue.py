@@ -54,6 +54,8 @@ class MemoryQueue:
             fired: list[Run] = []
             for trigger in rows.due(tenants)[:limit]:
                 schedule: Schedule = tables[Schedule][trigger.schedule_id]
+                if schedule.status not in MAY_RUN:
+                    continue  # a trigger before this one ended it
                 fire = plan(schedule, trigger, rows.count(schedule.id, "queued", "running"), moment)
                 if fire.trigger.id != trigger.id:
                     raise UsageError("a plan answers for the trigger that it was given")
