@@ -5,11 +5,12 @@ with those ids, and compares bytes. Rows that no document asks for are found aft
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 import msgspec
 
-from migrator.parity.causes import ABSENT, classify
+from migrator.parity.causes import ABSENT, CauseCode, classify
 from migrator.parity.explain import explain
 from migrator.parity.live import Recheck, stored_rows
 from migrator.parity.model import (
@@ -47,6 +48,8 @@ class _Tally(msgspec.Struct):
 
     collection: str
     listed: int
+    as_of: datetime
+    """When the latest copy began: a document that says it changed later is stale."""
     documents: int = 0
     matched: int = 0
     differing: int = 0
@@ -81,7 +84,7 @@ def compare_chunk(job: ChunkJob) -> CollectionComparison:
 def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
-    tally = _Tally(chunk.collection, job.settings.report.max_differences)
+    tally = _Tally(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
     aside = ledger.quarantined_ids(sessions.target, sessions.profile.name, chunk.collection)
     for batch in raw_batches(
         sessions.source,
@@ -219,6 +222,7 @@ def _explain(collection: Collection, row: Row, found: bytes, key: str, tally: _T
     kind = codec(type(row.record))
     references = {one.column for one in collection.references if one.record is type(row.record)}
     wanted, stored = kind.read(row.head + row.tail), kind.read(found)
+    known = _beyond_values(wanted, stored, tally.as_of)
     for name in kind.differing((row.head, row.tail), found):
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
         worded = len(tally.differences) < WORDED
@@ -229,11 +233,20 @@ def _explain(collection: Collection, row: Row, found: bytes, key: str, tally: _T
                 side="row",
                 table=row.record.table,
                 path=name,
-                cause="reference" if name in references else classify(before, after),
+                cause=known or ("reference" if name in references else classify(before, after)),
                 tenant=str(wanted["tenant_id"] or ""),
                 words=explain(before, after) if worded else (),
             )
         )
+
+
+def _beyond_values(wanted: Mapping[str, object], stored: Mapping[str, object], as_of: datetime) -> CauseCode | None:
+    """Return the cause that the row as a whole tells: somebody else wrote it, or its document changed since."""
+    if wanted.get("source") != stored.get("source"):
+        return "foreign-writer"
+    changed = wanted.get("updated_at")
+    stale = isinstance(changed, datetime) and changed > as_of and changed != stored.get("updated_at")
+    return "stale" if stale else None
 
 
 def _value(kind: str, value: object) -> object:
