@@ -19,6 +19,8 @@ DOCUMENTS_PER_SECOND = 15_000
 BYTES_PER_SECOND = 20_000_000
 """Of one worker, on large documents; as above."""
 OPLOG_MARGIN = 3
+FULL = 0.8
+"""Of an oplog: the server drops from it in steps."""
 LARGE_DOCUMENT = 1_000_000
 
 
@@ -103,7 +105,7 @@ def _risks(sessions: Sessions, chosen: list[Found], unknown: tuple[str, ...], se
         if window is not None and window < OPLOG_MARGIN * seconds:
             risks.append(
                 f"the oplog reaches back {window} s and the copy may take {seconds} s: changes made meanwhile could be "
-                "lost to a change stream; enlarge the oplog"
+                "lost to a change stream; enlarge the oplog, or let migrator tail run beside the copy"
             )
     except MigratorError as error:
         risks.append(str(error))
@@ -115,11 +117,14 @@ def _risks(sessions: Sessions, chosen: list[Found], unknown: tuple[str, ...], se
 
 
 def _oplog_seconds(sessions: Sessions) -> int | None:
-    """Return how far back the oplog reaches; none where the user may not read it."""
+    """Return how far back the oplog reaches; none where the user may not read it, or where it is not full yet."""
     oplog = sessions.source.client.local["oplog.rs"]
     try:
         first = oplog.find_one({}, {"ts": 1}, sort=[("$natural", 1)])
         last = oplog.find_one({}, {"ts": 1}, sort=[("$natural", -1)])
+        stats = sessions.source.client.local.command("collStats", "oplog.rs")
     except Exception:  # noqa: BLE001 - no right to read it: then it is simply unknown
         return None
+    if stats["size"] < FULL * stats["maxSize"]:
+        return None  # nothing was dropped from it yet; the time it has lived so far says nothing
     return None if first is None or last is None else int(last["ts"].time - first["ts"].time)

@@ -17,6 +17,7 @@ from migrator.config import Settings
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.pipeline import backfill as flow
+from migrator.pipeline import outlook
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.alarms import PositionBackwardsError, PositionFrozenError, PositionLostError
@@ -276,6 +277,24 @@ def test_a_lost_position_raises_the_alarm_and_everything_is_compared(
         assert "tail: repaired 2 documents" in said
         assert number(scheduler_dsn, RUNS) == 5
         assert compared(settings) == []
+
+
+def test_a_short_oplog_is_a_risk_of_the_plan(
+    short_memory: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MongoClient[Any](short_memory.uri) as client:
+        source = client["source"]
+        source["runs"].insert_many([run_of(_id=f"r{one}") for one in range(6)])
+        settings = settings_for(source, scheduler_dsn)
+        monkeypatch.setattr(outlook, "DOCUMENTS_PER_SECOND", 0.001)
+        assert outlook.outlook(settings, Scope()).risks == ()
+        source["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
+        (risk,) = outlook.outlook(settings, Scope()).risks[1:]
+        assert risk.startswith("the oplog reaches back ")
+        assert risk.endswith(
+            " s: changes made meanwhile could be lost to a change stream; enlarge the oplog, or let"
+            " migrator tail run beside the copy"
+        )
 
 
 def test_figures_for_people_and_for_machines(source: Source, settings: Settings, tmp_path: Path) -> None:
