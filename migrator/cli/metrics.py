@@ -14,23 +14,26 @@ from migrator.exit_status import mask
 def command(
     config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Print the scheduler's figures as Prometheus text; exit 1 where one is beyond a threshold."""
+    """Print the scheduler's figures, and the tail's, as Prometheus text; exit 1 where one is beyond a threshold."""
+    from migrator.pipeline.tail import figures  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.scheduler import exposition  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.scheduler.samples import SOMETIMES, collect, served  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
     from migrator.telemetry import say  # noqa: PLC0415 - as above
 
     thresholds = [exposition.parse("max", one) for one in most] + [exposition.parse("min", one) for one in least]
-    store = open_scheduler_store(settings_of(config))
+    settings = settings_of(config)
+    store = open_scheduler_store(settings)
     try:
         samples = collect(store, tenant or served(store))
     finally:
         store.close()
+    tail = figures.stored(settings)
     beyond = list(exposition.crossed(samples, thresholds, SOMETIMES))
     if as_json:
-        print_json({"samples": samples, "crossed": beyond})
+        print_json({"samples": samples, "crossed": beyond, **({} if tail is None else {"tail": tail})})
     else:
-        click.echo(exposition.text(samples), nl=False)
+        click.echo(exposition.text(samples) + ("" if tail is None else figures.text(tail)), nl=False)
     for sentence in beyond:
         say(f"threshold crossed: {sentence}")
     finish(mask(different=beyond))

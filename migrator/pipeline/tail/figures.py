@@ -5,6 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from migrator.config import Settings
+from migrator.errors import MigratorError
+from migrator.pipeline.progress import standing
+
 
 class Figures(msgspec.Struct, frozen=True):
     """What there is to measure; totals since the tail's first call."""
@@ -21,6 +25,31 @@ class Figures(msgspec.Struct, frozen=True):
     alarm: bool
 
 
+def stored(settings: Settings) -> Figures | None:
+    """Return the figures as the ledger has them; None where no tail ever ran, or where there is no target to ask.
+
+    The lag is from the position to the target's clock; the delay of one event is known to a running tail alone.
+    """
+    try:
+        found = standing(settings).tail
+    except MigratorError:
+        return None  # the scheduler's figures do not depend on a target that is not there, or not migrated
+    if found is None:
+        return None
+    return Figures(
+        events=found.events,
+        documents=found.documents,
+        written=found.written,
+        removed=found.removed,
+        lag_s=found.behind_s,
+        delay_ms=None,
+        rate=found.rate if found.follows else 0.0,
+        owed=found.owed,
+        position_s=int(found.position_at.timestamp()),
+        alarm=found.alarm is not None,
+    )
+
+
 def text(figures: Figures) -> str:
     """Return the figures in Prometheus' text format."""
     lines = []
@@ -31,17 +60,23 @@ def text(figures: Figures) -> str:
         ("rows_removed_total", "counter", "rows removed", figures.removed),
         ("events_per_second", "gauge", "events seen per second, lately", figures.rate),
         ("lag_seconds", "gauge", "the position behind the source, by the source's clock", figures.lag_s),
-        ("delay_seconds", "gauge", "from the last event to its commit", (figures.delay_ms or 0.0) / 1000),
+        ("delay_seconds", "gauge", "from the last event to its commit", _seconds(figures.delay_ms)),
         ("documents_owed", "gauge", "documents still to be read again", figures.owed),
         ("position_timestamp_seconds", "gauge", "cluster time of the position", figures.position_s),
         ("alarm", "gauge", "1 when the position cannot be trusted", int(figures.alarm)),
     ):
+        if value is None:
+            continue
         lines += [
             f"# HELP migrator_tail_{name} {words}",
             f"# TYPE migrator_tail_{name} {kind}",
             f"migrator_tail_{name} {value}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def write_metrics(path: Path, figures: Figures) -> None:

@@ -96,6 +96,11 @@ class Tail:
                 if done is not None:
                     return self._result(*begun, reached=done)
 
+    @property
+    def following(self) -> bool:
+        """Whether this object holds the lock of the tail."""
+        return self._session is not None
+
     def position(self) -> positions.Position | None:
         """Return the saved position; None before the first call of ``run``."""
         found = standing(self._settings)

@@ -20,6 +20,7 @@ from migrator.pipeline.tail.lag import Rate, Watch
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.turn import followed, guard, turn
 from migrator.store.mongo.client import committed_time
+from migrator.store.postgres.epoch import require_forward
 
 BATCH_EVENTS = 2_000
 BATCH_S = 0.1
@@ -156,7 +157,11 @@ class TailSession:
             self.delay_ms = time.time() * 1000 - batch.wall_ms
 
     def _take_turn(self) -> None:
-        """Find out whether rows may be written in this transaction, and with what."""
+        """Find out whether rows may be written in this transaction, and with what.
+
+        Raises ``SwitchedError`` behind a cutover: rows are written by the application by then.
+        """
+        require_forward(self._target)
         answer = turn(self._target, self._plan)
         self.reason = answer.reason
         if answer.plan is None or answer.plan is self._plan:

@@ -314,3 +314,7 @@ def test_figures_for_people_and_for_machines(source: Source, settings: Settings,
     assert "tail is not running: at " in out
     status, out, _ = run("status", "--json", "--config", config)
     assert '"follows": false' in out
+    status, out, said = run("metrics", "--config", config)
+    assert status == 0, said
+    assert "\nmigrator_tail_documents_owed 0\n" in out
+    assert "delay_seconds" not in out  # known to a running tail alone
