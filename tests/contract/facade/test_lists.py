@@ -226,6 +226,14 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
 
 
 @pytest.mark.proves("2-F13")
+def test_since_is_inclusive_and_until_is_not(yard: Yard) -> None:
+    job = yard.recurring()
+    rows = past(yard.store, yard.tenant, job.id, [("completed", second, 0, 1, 0) for second in (-1, 0, 1)])
+    found = yard.facade.history(job.id, HistoryQuery(since=NOW, until=NOW + SECOND), now=NOW)
+    assert [one.run.id for one in found.executions] == [rows[1][0].id]
+
+
+@pytest.mark.proves("2-F13")
 def test_runs_that_never_started_stand_where_they_were_made(yard: Yard) -> None:
     job = yard.recurring()
     rows = past(

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from migrator.errors import MigratorError
+from migrator.errors import ConflictError, MigratorError
+from migrator.scheduler.change import Change, OvertakenError
 from migrator.scheduler.requests import Patch, Timing
 from tests.contract.facade.yard import DONE, FAILS, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW
@@ -105,3 +107,17 @@ def test_disabling_meets_a_tick_and_nothing_fires_after(yard: Yard) -> None:
     yard.run_until(yard.now + 3 * MINUTE, MINUTE)
     assert len(yard.runs(job)) == before <= 1
     assert yard.facade.toggle(job.id, enabled=True, now=yard.now + HOUR).next_fire_at == yard.now + HOUR + MINUTE
+
+
+def test_what_was_judged_by_a_state_that_is_gone_is_not_written(yard: Yard) -> None:
+    job = yard.recurring()
+    with yard.store.session(yard.tenant, now=NOW) as session:
+        change = Change(session, "ann", uuid4)
+        session.schedules.change_status(job.id, "scheduled", "paused")
+        with pytest.raises(OvertakenError):
+            change.touch(job.schedule, priority=1)
+        with pytest.raises(OvertakenError):
+            change.move(job.schedule, "cancelled")
+    with pytest.raises(ConflictError):  # and so it is all undone, tried again, and at last told
+        yard.facade._change("ann", NOW, lambda change: change.move(job.schedule, "cancelled"))
+    assert yard.status(job) == "paused"
