@@ -143,9 +143,7 @@ class PostgresSchedules(Repository[Schedule]):
             self._table.columns,
         )
         with self.refusing():
-            return self._one(
-                query, [*(self._table.value(name, getattr(changed, name)) for name in changes), stored.id]
-            )
+            return self._one(query, [*(self._table.value(name, getattr(changed, name)) for name in changes), stored.id])
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
         """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""
