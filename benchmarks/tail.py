@@ -45,7 +45,7 @@ def measure(documents: int, events: int, rates: list[int], seconds: float) -> li
     from pymongo import MongoClient  # noqa: PLC0415 - needs the path above
 
     from benchmarks.harness.source import fill  # noqa: PLC0415 - as above
-    from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415
+    from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415 - as above
     from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
