@@ -1,5 +1,6 @@
 """Retention: which ended runs may go, and what goes with them."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.proves("3-R1")
 @settings(max_examples=20, deadline=None)
 @given(rows=ROWS, keep=st.integers(0, 3), before=st.integers(-2, 4), limit=st.integers(1, 9))
 def test_neither_young_runs_nor_the_newest_ones_of_a_schedule_may_go(
@@ -49,6 +51,8 @@ def test_neither_young_runs_nor_the_newest_ones_of_a_schedule_may_go(
             )
             >= keep
         ]
+        counted = Counter(row.schedule_id for row in expected)
+        assert session.figures.removable(keep, NOW + SECOND * before) == counted
         expected.sort(key=lambda row: (row.created_at, row.id))
         assert ids(session.runs.beyond(keep, NOW + SECOND * before, limit)) == ids(expected)[:limit]
 

@@ -7,7 +7,8 @@ from typing import get_type_hints
 
 import pytest
 
-from migrator.store.ports import Session, Store
+from migrator.store.ports import SchedulerStore, Session, Store
+from migrator.store.work import Locks, Queue, Workers
 from tests.contract.rows import NOW
 
 SUITE = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
@@ -45,5 +46,22 @@ def test_every_method_is_called_and_there(repository: str, method: str, store: S
 
 
 def test_the_methods_are_looked_up_in_the_ports() -> None:
-    assert len({repository for repository, _ in ALL}) == 10
+    assert len({repository for repository, _ in ALL}) == 11
     assert ("runs", "list") in ALL
+
+
+ACROSS = {"queue": Queue, "workers": Workers, "locks": Locks}
+PARTS = sorted((part, method) for part, port in ACROSS.items() for method in vars(port) if not method.startswith("_"))
+
+
+@pytest.mark.proves("0-T2.9.4")
+@pytest.mark.parametrize(("part", "method"), PARTS)
+def test_every_method_across_tenants_is_called_and_there(part: str, method: str, at_work: SchedulerStore) -> None:
+    assert f" {part}.{method}(" in SUITE or f"({part}.{method}(" in SUITE or f"[{part}.{method}(" in SUITE
+    found, port = getattr(getattr(at_work, part), method), getattr(ACROSS[part], method)
+    assert list(inspect.signature(found).parameters) == list(inspect.signature(port).parameters)[1:]
+
+
+def test_the_other_half_is_looked_up_too() -> None:
+    assert ("queue", "fire_due") in PARTS
+    assert len(PARTS) == 17
