@@ -111,6 +111,28 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     audit: bool = True
 
 
+class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[cutover]``: the switch, and the way back."""
+
+    environment: str = "production"
+    """How this installation is called in the journal."""
+    max_pause_s: Positive = 30
+    """A switch that would hold up the writers for longer is taken back."""
+    overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
+    """What becomes of triggers that are overdue at the switch; keep: as each trigger's own misfire policy says."""
+    comparison_max_age_s: Positive = 86_400
+    """How old the last complete comparison may be; only what changed since is compared behind the fence."""
+    max_lag_s: Positive = 30
+    max_clock_skew_ms: Annotated[int, Meta(ge=0)] = 5_000
+    stability_hours: Annotated[int, Meta(ge=0, le=8_760)] = 24
+    """How long both sides must have run beside each other without an error, where a parallel operation is on record."""
+    tolerated_writers: list[str] = field(default_factory=list)
+    """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
+    backup_directory: str = "backups"
+    backup: bool = True
+    """Export MongoDB at the switch, so that rollback level 3 is possible."""
+
+
 class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[report]``: where reports go, and how much they list."""
 
@@ -136,6 +158,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     copy: CopySettings = field(default_factory=CopySettings)
+    cutover: CutoverSettings = field(default_factory=CutoverSettings)
     report: ReportSettings = field(default_factory=ReportSettings)
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
 

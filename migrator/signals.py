@@ -25,6 +25,8 @@ TAIL_AFTER_COMMIT = "tail_after_commit"
 BEFORE_REVERSE_WRITE = "before_reverse_write"
 AFTER_REVERSE_WRITE = "after_reverse_write"
 AFTER_REVERSE_DROP = "after_reverse_drop"
+CUTOVER = "cutover."
+"""Each step of a cutover or rollback passes ``cutover.<step>.begun`` and ``cutover.<step>.done``, its last moment."""
 
 
 def _listener() -> Callable[[str], None] | None:

@@ -28,13 +28,14 @@ def command(
     """Compare every document with its rows, and the rows with the document; writes nothing but with --repair apply."""
     from migrator.cli.render import parity_lines, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.parity.flow import compare  # noqa: PLC0415 - as above
+    from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
 
     settings = settings_of(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
     if repair is None:
-        outcome = compare(settings, scope)
+        outcome = compare(settings, scope) if scope != Scope() else compared(settings)
     else:
         from migrator.parity.repair import apply_repair, plan_repair  # noqa: PLC0415 - as above
 

@@ -5,6 +5,7 @@ together, and twice. The triggers exist between the switch and ``cutover finish`
 keeps. ``locks`` and ``workers`` are left out: they belong to processes, and those begin anew on the other side.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +19,7 @@ from migrator.store.postgres.connection import Connection
 
 FOLLOWED: Final = tuple(record for record in ALL if record not in (Lock, Worker))
 """Records whose rows are carried back."""
+POLL_S: Final = 0.1
 TRIGGER: Final = "migrator_outbox"
 FUNCTION: Final = sql.Identifier("migration", "note_in_outbox")
 
@@ -98,6 +100,16 @@ def waiting(connection: Connection) -> tuple[int, float]:
         "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM migration.outbox"
     ).fetchone()
     return (0, 0.0) if row is None else (row[0], max(row[1], 0.0))
+
+
+def wait_until_empty(connection: Connection, seconds: float) -> bool:
+    """Wait until another process has carried every note; tell whether it has."""
+    until = time.monotonic() + seconds
+    while waiting(connection)[0]:
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def take(connection: Connection, limit: int) -> tuple[list[Noted], list[int]]:

@@ -9,10 +9,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import psycopg
+from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
+from psycopg import sql
 from pymongo import DeleteOne, ReplaceOne
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
@@ -20,17 +23,18 @@ from pymongo.write_concern import WriteConcern
 from migrator import signals, telemetry
 from migrator.config import Settings
 from migrator.cutover import outbox
-from migrator.cutover.carry import Write, carried
+from migrator.cutover.carry import CarryError, Write, carried
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions, retrying
+from migrator.records.base import Record
 from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import TRIGGERS
 from migrator.store.mongo.indexes import adopt_triggers
 from migrator.store.postgres.connection import Connection
 from migrator.values import document as documents
-from migrator.values.identity import stable_hash64
+from migrator.values.identity import source_id, stable_hash64
 
 NOTES: Final = 1_000
 """Rows carried at a time."""
@@ -110,6 +114,7 @@ class _Stream:
             signals.passed(signals.BEFORE_REVERSE_WRITE)
             self._write(sessions, part)
         signals.passed(signals.AFTER_REVERSE_WRITE)
+        _note_lost(sessions.target, writes)
         outbox.drop(sessions.target, ids)
         signals.passed(signals.AFTER_REVERSE_DROP)
         removed = sum(write.document is None for write in writes)
@@ -159,6 +164,68 @@ class _Stream:
                 raise LostLockError("another reverse stream has taken over")
             for collection, requests in operations.items():
                 sessions.source[sessions.name_of(collection)].bulk_write(requests, ordered=True, session=session)
+
+
+def lost_so_far(target: Connection) -> dict[str, int]:
+    """Return ``table.column`` → documents without a place for what was written there, since the switch, at least."""
+    row = target.execute("SELECT detail -> 'lost' FROM migration.cutovers ORDER BY began_at DESC LIMIT 1").fetchone()
+    return {} if row is None or row[0] is None else dict(row[0])
+
+
+def check_written(sessions: Sessions, since: datetime) -> int:
+    """Compare the documents of rows that were born, or changed, since an instant with what they must be.
+
+    Returns how many. Nothing may write meanwhile. Raises ``CarryError`` naming some that differ.
+    """
+    plan = latest_plan(sessions.target)
+    if plan is None:
+        raise RefusedError("nothing was ever copied, so nothing can be checked")
+    context, checked = plan_context(plan), 0
+    for record in outbox.FOLLOWED:
+        noted = _written_since(sessions.target, record, since)
+        for first in range(0, len(noted), NOTES):
+            sessions.forget()
+            writes = carried(sessions, context, noted[first : first + NOTES])
+            wrong = [write for write in writes if not _is_there(sessions, write)]
+            if wrong:
+                places = ", ".join(f"{one.collection} {source_id(one.key)}" for one in wrong[:5])
+                raise CarryError(f"{len(wrong)} documents are not as their rows say: {places}")
+            checked += len(writes)
+    return checked
+
+
+def _written_since(target: Connection, record: type[Record], since: datetime) -> list[outbox.Noted]:
+    columns = set(record.__struct_fields__)
+    if "source" not in columns:
+        return []  # a table that is only added to; its rows are documents of their own
+    changed = sql.SQL(" OR updated_at >= %s") if "updated_at" in columns else sql.SQL("")
+    rows = target.execute(
+        sql.SQL("SELECT id::text, source, source_id FROM {} WHERE source IS NULL{} ORDER BY id").format(
+            sql.Identifier("scheduler", record.table), changed
+        ),
+        (since,) if "updated_at" in columns else (),
+    )
+    return [outbox.Noted(record.table, *row) for row in rows]
+
+
+def _is_there(sessions: Sessions, write: Write) -> bool:
+    raw = sessions.source.get_collection(
+        sessions.name_of(write.collection), codec_options=DEFAULT_RAW_BSON_OPTIONS
+    ).find_one({"_id": write.key})
+    if raw is None or write.document is None:
+        return raw is None and write.document is None
+    return bytes(raw.raw) == documents.encode(write.document)  # type: ignore[attr-defined] # a raw document
+
+
+def _note_lost(target: Connection, writes: Iterable[Write]) -> None:
+    counts = Counter(f"{table}.{column}" for write in writes for table, column in write.lost)
+    for place, count in counts.items():
+        target.execute(
+            "UPDATE migration.cutovers SET detail = jsonb_set(jsonb_set(detail, '{lost}', coalesce(detail -> 'lost',"
+            " '{}')), ARRAY['lost', %(place)s], to_jsonb(coalesce((detail #>> ARRAY['lost', %(place)s])::bigint, 0)"
+            " + %(count)s)) WHERE id = (SELECT id FROM migration.cutovers ORDER BY began_at DESC LIMIT 1)",
+            {"place": place, "count": count},
+        )
 
 
 def forget(sessions: Sessions) -> None:

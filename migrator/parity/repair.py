@@ -26,6 +26,7 @@ from migrator.pipeline.tail.turn import UNFINISHED, guard
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import speaking_of
+from migrator.store.postgres.epoch import require_forward
 
 EVERY = 10_000_000
 """Differences listed one by one: a repair needs all of them."""
@@ -113,6 +114,7 @@ def _plan(sessions: Sessions) -> Plan:
     if plan is None or plan.state != "complete":
         raise RefusedError(f"nothing can be repaired yet: {UNFINISHED if plan else 'nothing was copied'}")
     guard(sessions, plan)
+    require_forward(sessions.target)
     return plan
 
 

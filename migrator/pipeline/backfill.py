@@ -24,6 +24,7 @@ from migrator.pipeline.sessions import Sessions, waited_out
 from migrator.sources.profile import Profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
+from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import Progress
 from migrator.values.identity import stable_hash64
 
@@ -82,6 +83,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     if not found:
         raise RefusedError(plans.nothing_found(sessions.source, profile, unknown))
     plans.guard_foreign(target, profile)
+    require_forward(target)
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
     _require_parents(target, profile, scope, {one.collection.name for one in found})
     plan = ledger.latest_plan(target, "open")

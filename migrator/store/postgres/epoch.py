@@ -3,6 +3,7 @@
 from typing import Final
 from uuid import uuid4
 
+from migrator.errors import SwitchedError
 from migrator.store.epoch import BACKEND, KEY, Epoch
 from migrator.store.postgres.connection import Connection
 from migrator.store.rules import GLOBAL
@@ -25,6 +26,13 @@ def read(connection: Connection) -> Epoch | None:
         f"SELECT fence, metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
     ).fetchone()
     return None if row is None or row[1] is None else Epoch(row[0], row[1])
+
+
+def require_forward(connection: Connection) -> None:
+    """Raise ``SwitchedError`` where PostgreSQL holds the data: documents must not be written over its rows."""
+    found = read(connection)
+    if found is not None and found.backend == "postgres":
+        raise SwitchedError("the data is in PostgreSQL since the switch: what MongoDB says counts no more")
 
 
 def write(connection: Connection, epoch: Epoch) -> None:

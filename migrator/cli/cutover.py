@@ -1,0 +1,151 @@
+"""``migrator cutover plan|compare|run|abort|status|finish``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.config import DEFAULT_PATH
+from migrator.exit_status import mask
+
+if TYPE_CHECKING:
+    from migrator.cutover.outlook import Outlook, Standing
+
+
+@click.group("cutover")
+def command() -> None:
+    """Switch the scheduler to PostgreSQL behind a fence that stops every writer of MongoDB."""
+
+
+_quarantined = click.option(
+    "--quarantined", type=int, default=0, metavar="N", help="So many documents in quarantine may stay behind."
+)
+
+
+@command.command(short_help="Show every step, the gates, the expected pause; changes nothing.")
+@_quarantined
+@common
+def plan(config: str | None, quarantined: int, *, as_json: bool) -> None:
+    """Show every step, the gates as they stand now, the expected write pause, and what becomes of late triggers."""
+    from migrator.cutover.outlook import outlook  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    found = outlook(settings_of(config), _file(config), quarantined=quarantined)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(_plan_lines(found)))
+    finish(mask(unverified=not found.ready))
+
+
+@command.command(short_help="Compare everything, and put the outcome on record.")
+@common
+def compare(config: str | None, *, as_json: bool) -> None:
+    """Compare everything, and put the outcome on record: the switch asks for a young and clean one."""
+    from migrator.cli.render import parity_sum  # noqa: PLC0415 - imported when called, as above
+    from migrator.parity.recorded import compared, is_clean, is_complete  # noqa: PLC0415 - as above
+
+    outcome = compared(settings_of(config))
+    if as_json:
+        print_json(outcome)
+    else:
+        click.echo(parity_sum(outcome))
+    finish(mask(different=not is_clean(outcome), unverified=not is_complete(outcome)))
+
+
+@command.command(short_help="Make the switch, or finish an interrupted one.")
+@_quarantined
+@common
+def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
+    """Make the switch; one that was interrupted behind the point of no return is finished, else it is undone first."""
+    from migrator.cutover import forward  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.gates import Conditions  # noqa: PLC0415 - as above
+
+    done = forward.run(settings_of(config), Conditions(config=_file(config), quarantined=quarantined))
+    if as_json:
+        print_json(done)
+        return
+    again = " (an interrupted switch was finished)" if done.resumed else ""
+    click.echo(f"switched to postgres as number {done.cutover.detail.get('epoch')}{again}")
+    click.echo(f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared behind the fence")
+    click.echo(f"overdue triggers: {done.overdue:,}")
+    click.echo(f"the old configuration is kept in {done.cutover.backup_path}")
+    click.echo("keep migrator tail running: it carries what is written to MongoDB, until migrator cutover finish")
+
+
+@command.command(short_help="Undo a switch that was interrupted before the point of no return.")
+@common
+def abort(config: str | None, *, as_json: bool) -> None:
+    """Lift the fence of a switch that was killed before the point of no return."""
+    from migrator.cutover import forward  # noqa: PLC0415 - imported when called, as above
+
+    done = forward.abort(settings_of(config))
+    if as_json:
+        print_json(done)
+    else:
+        click.echo("undone: the fence is lifted, everything is as it was before")
+
+
+@command.command(short_help="Show where the last switch stands.")
+@common
+def status(config: str | None, *, as_json: bool) -> None:
+    """Show where the last switch stands, and how far the reverse stream is."""
+    from migrator.cutover.outlook import standing  # noqa: PLC0415 - imported when called, as above
+
+    found = standing(settings_of(config))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(_status_lines(found)))
+
+
+@command.command("finish", short_help="Close the window of the way back for good.")
+@common
+def finish_(config: str | None, *, as_json: bool) -> None:
+    """Close the window: no reverse stream, no fence, no outbox any more. Rollback level 1 is refused afterwards."""
+    from migrator.cutover import forward  # noqa: PLC0415 - imported when called, as above
+
+    done = forward.finish(settings_of(config))
+    if as_json:
+        print_json(done)
+    else:
+        click.echo("finished: MongoDB is no longer kept current, and its fence is lifted")
+
+
+def _file(config: str | None) -> Path:
+    return Path(config or DEFAULT_PATH)
+
+
+def _plan_lines(found: "Outlook") -> Iterator[str]:
+    from migrator.cutover.gates import lines  # noqa: PLC0415 - imported when called, as above
+
+    yield f"environment {found.environment}, configuration {found.config}"
+    for number, (step, words) in enumerate(found.steps.items(), 1):
+        yield f"{number:>2}. {step}: {words}"
+    yield "gates:"
+    yield from lines(list(found.gates))
+    changed = "everything" if found.changed is None else f"{found.changed:,} changed documents"
+    pause = "cannot be told yet" if found.pause_s is None else f"about {found.pause_s:.1f} s ({changed} to compare)"
+    yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
+    yield f"{found.overdue_words}"
+    yield "ready: migrator cutover run" if found.ready else "not ready: nothing was changed"
+
+
+def _status_lines(found: "Standing") -> Iterator[str]:
+    one = found.cutover
+    if one is None:
+        yield "there was no switch"
+        return
+    yield f"switch {one.id} of {one.environment}, {one.began_at:%Y-%m-%d %H:%M:%S} UTC: {one.state}"
+    for step in found.steps:
+        took = "" if step.ended_at is None else f", {(step.ended_at - step.began_at).total_seconds():.2f} s"
+        yield f"  {step.step}: {step.state}{took}"
+    if "pause_s" in one.detail:
+        yield f"write pause: {one.detail['pause_s']:.2f} s"
+    if one.state == "switched":
+        yield f"to be carried to MongoDB: {found.waiting:,} notes, the oldest {found.oldest_s:,.0f} s old"
+        for place, count in one.detail.get("lost", {}).items():
+            yield f"no place in a document: {place}, {count:,} times"
+    if one.state == "running":
+        yield "under way, or interrupted: migrator cutover run goes on, migrator cutover abort undoes"

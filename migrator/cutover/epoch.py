@@ -1,0 +1,47 @@
+"""Writing the persistence epoch on both sides (``store.epoch`` says what it is, and the stores obey it)."""
+
+from migrator.pipeline.sessions import Sessions
+from migrator.sources.stellaops import PROFILE
+from migrator.store.epoch import Epoch
+from migrator.store.mongo import epoch as mongo
+from migrator.store.ports import Backend
+from migrator.store.postgres import epoch as postgres
+
+
+def on_source(sessions: Sessions) -> Epoch | None:
+    """Return what MongoDB says."""
+    return mongo.read(sessions.source)
+
+
+def on_target(sessions: Sessions) -> Epoch | None:
+    """Return what PostgreSQL says."""
+    return postgres.read(sessions.target)
+
+
+def following(sessions: Sessions) -> int:
+    """Return the number of the next switch: above what either side has seen."""
+    found = [one.number for one in (on_source(sessions), on_target(sessions)) if one is not None]
+    return max(found, default=0) + 1
+
+
+def close_source(sessions: Sessions, number: int) -> None:
+    """Say in MongoDB that PostgreSQL holds the data.
+
+    Nothing is written for a profile whose application has no store of ours: nobody there would read it.
+    """
+    _in_source(sessions, Epoch(number, "postgres"))
+
+
+def open_source(sessions: Sessions, number: int) -> None:
+    """Say in MongoDB that MongoDB holds the data."""
+    _in_source(sessions, Epoch(number, "mongo"))
+
+
+def set_target(sessions: Sessions, number: int, backend: Backend) -> None:
+    """Say in PostgreSQL who holds the data."""
+    postgres.write(sessions.target, Epoch(number, backend))
+
+
+def _in_source(sessions: Sessions, epoch: Epoch) -> None:
+    if sessions.profile.name == PROFILE.name:
+        mongo.write(sessions.source, epoch)

@@ -1,0 +1,79 @@
+"""Rows of PostgreSQL as JSON lines, one file per table: what a rollback leaves behind, for a person to look at."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from psycopg import sql
+
+from migrator.records import ALL
+from migrator.store.postgres.connection import Connection
+
+
+def everything(target: Connection, folder: Path) -> dict[str, int]:
+    """Export every row of every table of both schemas; return table → rows. Called again, it begins anew."""
+    tables = [
+        (row[0], row[1])
+        for row in target.execute(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+            " AND table_schema IN ('scheduler', 'migration') ORDER BY 1, 2"
+        )
+    ]
+    return _whole(target, folder, [(schema, table, "true") for schema, table in tables])
+
+
+def since_switch(target: Connection, folder: Path) -> dict[str, int]:
+    """Export the rows that still wait to be carried to MongoDB, or are not of it: what a restore leaves out."""
+    noted = "id::text IN (SELECT row_id FROM migration.outbox WHERE table_name = {name})"
+    own = {record.table: " OR source IS NULL" for record in ALL if "source" in record.__struct_fields__}
+    return _whole(
+        target,
+        folder,
+        [
+            ("scheduler", record.table, noted.replace("{name}", f"'{record.table}'") + own.get(record.table, ""))
+            for record in ALL
+        ],
+    )
+
+
+def columns(target: Connection, folder: Path, places: Iterable[str]) -> None:
+    """Export columns (``table.column``) that documents have no place for, of every row that holds something there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in places:
+        table, _, column = place.partition(".")
+        if column == "*":
+            statement = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t").format(sql.Identifier("scheduler", table))
+        else:
+            statement = sql.SQL(
+                "SELECT json_build_object('id', id, 'tenant_id', tenant_id, {name}, {column})::text FROM {table}"
+                " WHERE {column} IS NOT NULL"
+            ).format(name=sql.Literal(column), column=sql.Identifier(column), table=sql.Identifier("scheduler", table))
+        with (folder / f"lost.{place}.jsonl").open("w", encoding="utf-8") as file, target.transaction():
+            file.writelines(line + "\n" for line in _lines(target, statement))
+
+
+def _whole(target: Connection, folder: Path, parts: list[tuple[str, str, str]]) -> dict[str, int]:
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    counts = {f"{schema}.{table}": _table(target, beside, schema, table, where) for schema, table, where in parts}
+    shutil.rmtree(folder, ignore_errors=True)
+    beside.rename(folder)
+    return {name: count for name, count in counts.items() if count}
+
+
+def _table(target: Connection, folder: Path, schema: str, table: str, where: str) -> int:
+    count = 0
+    head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier(schema, table))
+    statement = head + sql.SQL(where)
+    with (folder / f"{schema}.{table}.jsonl").open("w", encoding="utf-8") as file, target.transaction():
+        for line in _lines(target, statement):
+            file.write(line + "\n")
+            count += 1
+    return count
+
+
+def _lines(target: Connection, statement: sql.Composed) -> Iterator[str]:
+    with target.cursor("export") as cursor:
+        for row in cursor.execute(statement):
+            yield row[0]

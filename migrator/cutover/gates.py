@@ -1,0 +1,212 @@
+"""What must hold before the switch, as it stands now: computed, never ticked by hand."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pymongo.errors import PyMongoError
+
+from migrator.cutover import configfile, epoch, fence, journal, parallel
+from migrator.errors import MigratorError
+from migrator.parity import recorded
+from migrator.pipeline import deferred, ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import positions, touched
+from migrator.pipeline.tail.turn import guard
+from migrator.store.mongo.client import committed_time, require_replica_set
+
+OPLOG: Final = "oplog.rs"
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """One condition of the switch."""
+
+    name: str
+    passed: bool | None
+    """None: it cannot be told, which does not hold up the switch."""
+    words: str
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator decided."""
+
+    config: Path
+    quarantined: int = 0
+    """Documents in quarantine that may stay behind."""
+
+
+Answer = tuple[bool | None, str]
+
+
+def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
+    """Look at every condition; one that fails to be looked at is not met."""
+    found = []
+    for name, look in _GATES.items():
+        try:
+            passed, words = look(sessions, conditions)
+        except (MigratorError, PyMongoError) as error:
+            passed, words = False, str(error)
+        found.append(Gate(name=name, passed=passed, words=words))
+    found += [Gate(name=one.name, passed=one.passed, words=one.words) for one in parallel.checklist(sessions)]
+    return found
+
+
+def unmet(found: list[Gate]) -> list[Gate]:
+    """Return the gates that hold up the switch."""
+    return [one for one in found if one.passed is False]
+
+
+def _copy(sessions: Sessions, _: Conditions) -> Answer:
+    plan = ledger.latest_plan(sessions.target)
+    if plan is None:
+        return False, "nothing was copied yet: call migrator backfill"
+    if plan.state != "complete":
+        return False, "the copy is unfinished: call migrator backfill"
+    scope = plans.plan_scope(plan)
+    if scope.only or scope.tenants:
+        return False, "only a part was copied: call migrator backfill without --only and --tenant"
+    if deferred.owed(sessions.target):
+        return False, "indexes are still to be built: call migrator backfill"
+    guard(sessions, plan)
+    return True, f"complete, as of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _replica_set(sessions: Sessions, _: Conditions) -> Answer:
+    return True, f"replica set {require_replica_set(sessions.source)}"
+
+
+def _tail(sessions: Sessions, _: Conditions) -> Answer:
+    standing = positions.standing(sessions.target, sessions.profile.name)
+    if standing is None:
+        return False, "the source was never followed: call migrator tail"
+    if standing.alarm is not None:
+        return False, f"alarm: {standing.alarm}; call migrator parity --repair apply"
+    behind = max(0, committed_time(sessions.source).time - standing.position.time.time)
+    owed = touched.count(sessions.target)
+    limit = sessions.settings.cutover.max_lag_s
+    if behind > limit or owed:
+        return False, f"{behind} s behind (at most {limit}), {owed:,} documents owed: let migrator tail catch up"
+    return True, f"{behind} s behind, no alarm"
+
+
+def _comparison(sessions: Sessions, _: Conditions) -> Answer:
+    found = recorded.last(sessions.target)
+    limit = sessions.settings.cutover.comparison_max_age_s
+    if found is None:
+        return False, "nothing was compared as a whole: call migrator cutover compare"
+    if not found.clean:
+        return False, "the last complete comparison found differences: call migrator parity --repair apply"
+    if found.age_s > limit:
+        return False, f"the last complete comparison is {found.age_s:,.0f} s old (at most {limit:,})"
+    return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
+
+
+def _quarantine(sessions: Sessions, conditions: Conditions) -> Answer:
+    count = ledger.quarantined(sessions.target, sessions.profile.name)
+    if count != conditions.quarantined:
+        return False, f"{count:,} documents are set aside: settle them, or say --quarantined {count}"
+    return True, f"{count:,} documents are set aside, as was decided" if count else "empty"
+
+
+def _fence(sessions: Sessions, _: Conditions) -> Answer:
+    found = fence.survey(sessions.source)
+    if found.kind is None:
+        return False, found.why_not
+    tolerated = set(sessions.settings.cutover.tolerated_writers)
+    through = [name for name in found.unstopped if name not in tolerated]
+    if through:
+        return False, f"{found.kind} does not stop {', '.join(through)}"
+    stopped = ", ".join(found.stopped) or "nobody"
+    return True, f"{found.kind}; stops {stopped}"
+
+
+def _config(_: Sessions, conditions: Conditions) -> Answer:
+    configfile.require_switchable(conditions.config, os.environ)
+    named = configfile.backend_in(conditions.config)
+    if named != "mongo":
+        return False, f"{conditions.config} names {named} already"
+    return True, f"{conditions.config} can be switched"
+
+
+def _epoch(sessions: Sessions, _: Conditions) -> Answer:
+    sides = {"the source": epoch.on_source(sessions), "the target": epoch.on_target(sessions)}
+    moved = [side for side, found in sides.items() if found is not None and found.backend != "mongo"]
+    if moved:
+        return False, f"{' and '.join(moved)} say that the data is in PostgreSQL already"
+    return True, f"the next switch is number {epoch.following(sessions)}"
+
+
+def _clocks(sessions: Sessions, _: Conditions) -> Answer:
+    began = time.time()
+    source = sessions.source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
+    row = sessions.target.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    ended = time.time()
+    readings = [began, source, row[0] if row else 0.0, ended]
+    apart = max(0.0, max(readings) - min(readings) - (ended - began)) * 1000
+    limit = sessions.settings.cutover.max_clock_skew_ms
+    return apart <= limit, f"{apart:,.0f} ms apart (at most {limit:,})"
+
+
+def _oplog(sessions: Sessions, _: Conditions) -> Answer:
+    standing = positions.standing(sessions.target, sessions.profile.name)
+    try:
+        oldest: Any = sessions.source.client.local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", 1)])
+    except PyMongoError:
+        return None, "the tool's user may not read local.oplog.rs"
+    if oldest is None or standing is None:
+        return None, "nothing to measure"
+    kept = committed_time(sessions.source).time - oldest["ts"].time
+    if oldest["ts"] > standing.position.time:
+        return None, f"the source keeps {kept / 3600:,.1f} h of its history, less than the tail is behind"
+    return True, f"the source keeps {kept / 3600:,.1f} h of its history"
+
+
+def _target(sessions: Sessions, _: Conditions) -> Answer:
+    row = sessions.target.execute(
+        "SELECT rolsuper OR pg_has_role(session_user, 'pg_read_all_stats', 'MEMBER'), pg_is_in_recovery(),"
+        " current_setting('default_transaction_read_only') = 'on', pg_size_pretty(pg_database_size(current_database()))"
+        " FROM pg_roles WHERE rolname = session_user"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - the session's user exists
+    if row[1] or row[2]:
+        return False, "the target takes no writes: it is a standby, or read only"
+    if not row[0]:
+        return False, "the way back needs to see other sessions: grant pg_read_all_stats to the tool's user"
+    probe = "CREATE TABLE migration.cutover_probe (n int); DROP TABLE migration.cutover_probe"
+    sessions.target.execute(probe)  # also where the disk is full
+    return True, f"takes writes; the database holds {row[3]}"
+
+
+def _alone(sessions: Sessions, _: Conditions) -> Answer:
+    found = journal.newest(sessions.target)
+    if found is not None and found.state == "switched":
+        return False, "the switch was made already: finish it, or take it back"
+    return True, "no other switch is open"
+
+
+_GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
+    "copy": _copy,
+    "replica set": _replica_set,
+    "tail": _tail,
+    "comparison": _comparison,
+    "quarantine": _quarantine,
+    "fence": _fence,
+    "configuration": _config,
+    "epoch": _epoch,
+    "clocks": _clocks,
+    "history": _oplog,
+    "target": _target,
+    "alone": _alone,
+}
+
+
+def lines(found: list[Gate]) -> Iterator[str]:
+    """Yield the gates for people."""
+    marks = {True: "ok", False: "NO", None: "?"}
+    for one in found:
+        yield f"{marks[one.passed]:<3} {one.name}: {one.words}"

@@ -1,0 +1,170 @@
+"""The journal of a cutover: which step was begun, which is done, and with what. Kept in the schema ``migration``.
+
+A step that is done is not done again; one that was running when the tool was killed is. Each step is idempotent.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, Literal, TypeAlias
+from uuid import UUID, uuid4
+
+import msgspec
+from psycopg.types.json import Jsonb
+
+from migrator import __version__, signals
+from migrator.errors import RefusedError
+from migrator.store.postgres.connection import Connection
+from migrator.telemetry import say
+from migrator.values.identity import stable_hash64
+
+LOCK: Final = stable_hash64("*/migrator/cutover")
+"""Of the session lock under which a switch, or the way back, is made: one at a time."""
+
+State: TypeAlias = Literal["running", "aborted", "switched", "rolled-back", "finished"]
+
+
+class Cutover(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of ``migration.cutovers``."""
+
+    id: UUID
+    environment: str
+    state: State
+    config_path: str
+    backup_path: str
+    began_at: datetime
+    ended_at: datetime | None
+    fence: dict[str, Any]
+    """``kind``, and ``taken``: the roles that were taken away."""
+    detail: dict[str, Any]
+    """``epoch``, ``position``, ``pause_s``, counts."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of ``migration.cutover_steps``."""
+
+    step: str
+    state: Literal["running", "done", "undone"]
+    began_at: datetime
+    ended_at: datetime | None
+    detail: dict[str, Any]
+
+
+_COLUMNS: Final = "id, environment, state, config_path, backup_path, began_at, ended_at, fence, detail"
+
+
+def newest(connection: Connection) -> Cutover | None:
+    """Return the cutover that began last."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS} FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1"  # noqa: S608 - our own text
+    ).fetchone()
+    return None if row is None else Cutover(**dict(zip(Cutover.__struct_fields__, row, strict=True)))
+
+
+def steps(connection: Connection, cutover: UUID) -> list[Step]:
+    """Return the steps of a cutover, in order of their beginning."""
+    rows = connection.execute(
+        "SELECT step, state, began_at, ended_at, detail FROM migration.cutover_steps WHERE cutover_id = %s"
+        " ORDER BY ordinal",
+        (cutover,),
+    )
+    return [Step(**dict(zip(Step.__struct_fields__, row, strict=True))) for row in rows]
+
+
+@contextmanager
+def alone(connection: Connection) -> Iterator[None]:
+    """Hold the lock of all cutovers of this target; raise ``RefusedError`` where another process does."""
+    if connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
+        raise RefusedError("another cutover, or rollback, of this target is running")
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
+
+
+class Journal:
+    """Writes about one cutover."""
+
+    def __init__(self, connection: Connection, cutover: Cutover) -> None:
+        self._connection = connection
+        self.cutover = cutover
+
+    @classmethod
+    def begin(cls, connection: Connection, *, environment: str, config_path: str, backup_path: str) -> "Journal":
+        """Open the journal of a new cutover."""
+        connection.execute(
+            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version, began_at)"
+            " VALUES (%s, %s, 'running', %s, %s, %s, clock_timestamp())",
+            (uuid4(), environment, config_path, backup_path, __version__),
+        )
+        found = newest(connection)
+        assert found is not None  # noqa: S101 - it was written just above
+        return cls(connection, found)
+
+    def note(self, **detail: Any) -> None:  # noqa: ANN401 - any JSON value
+        """Add to what is known of the cutover."""
+        self._connection.execute(
+            "UPDATE migration.cutovers SET detail = detail || %s WHERE id = %s", (Jsonb(detail), self.cutover.id)
+        )
+        self._read()
+
+    def fenced(self, kind: str, taken: list[dict[str, Any]]) -> None:
+        """Write down what the fence is about to take away; what was written down first stays."""
+        self._connection.execute(
+            "UPDATE migration.cutovers SET fence = %s WHERE id = %s AND fence = '{}'",
+            (Jsonb({"kind": kind, "taken": taken}), self.cutover.id),
+        )
+        self._read()
+
+    def end(self, state: State) -> None:
+        """Write down how it stands now."""
+        self._connection.execute(
+            "UPDATE migration.cutovers SET state = %s, ended_at = clock_timestamp() WHERE id = %s",
+            (state, self.cutover.id),
+        )
+        self._read()
+
+    def done(self, step: str) -> bool:
+        """Tell whether a step is done."""
+        return any(one.step == step and one.state == "done" for one in steps(self._connection, self.cutover.id))
+
+    def begun(self, step: str) -> bool:
+        """Tell whether a step was begun, and not undone."""
+        return any(one.step == step and one.state != "undone" for one in steps(self._connection, self.cutover.id))
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[dict[str, Any]]:
+        """Write down that a step is running, then that it is done, with what the body has put into the dictionary."""
+        self._connection.execute(
+            "INSERT INTO migration.cutover_steps (cutover_id, ordinal, step, state, began_at) SELECT %(id)s,"
+            " coalesce(max(ordinal), 0) + 1, %(step)s, 'running', clock_timestamp() FROM migration.cutover_steps"
+            " WHERE cutover_id = %(id)s"
+            " ON CONFLICT (cutover_id, step) DO UPDATE SET state = 'running', ended_at = NULL",
+            {"id": self.cutover.id, "step": name},
+        )
+        say(f"cutover: {name}")
+        signals.passed(f"{signals.CUTOVER}{name}.begun")
+        detail: dict[str, Any] = {}
+        yield detail
+        signals.passed(f"{signals.CUTOVER}{name}.done")
+        self._connection.execute(
+            "UPDATE migration.cutover_steps SET state = 'done', ended_at = clock_timestamp(), detail = %s"
+            " WHERE cutover_id = %s AND step = %s",
+            (Jsonb(detail), self.cutover.id, name),
+        )
+
+    def undo(self) -> None:
+        """Write down that every step was undone."""
+        self._connection.execute(
+            "UPDATE migration.cutover_steps SET state = 'undone', ended_at = clock_timestamp() WHERE cutover_id = %s",
+            (self.cutover.id,),
+        )
+
+    def _read(self) -> None:
+        row = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM migration.cutovers WHERE id = %s",  # noqa: S608 - our own text
+            (self.cutover.id,),
+        ).fetchone()
+        assert row is not None  # noqa: S101 - nothing removes it
+        self.cutover = Cutover(**dict(zip(Cutover.__struct_fields__, row, strict=True)))

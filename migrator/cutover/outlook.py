@@ -1,0 +1,114 @@
+"""What a switch would do, as things stand: steps, gates, the expected write pause, what becomes of late triggers."""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.cutover import forward, gates, journal, outbox, overdue
+from migrator.cutover.gates import Conditions, Gate
+from migrator.errors import MigratorError
+from migrator.parity import recorded, since
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import positions
+from migrator.store.mongo.client import committed_time
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import open_target, speaking_of
+
+WORDS: Final = {
+    "preflight": "every gate is looked at again; one that is not met ends the switch",
+    "catch-up": "the tail comes up to now, while writers go on",
+    "fence": "MongoDB refuses every write of everybody but the tool; open transactions are waited for",
+    "drain": "the tail comes up to a position taken behind the fence",
+    "parity": "what changed since the last complete comparison is compared; a difference ends the switch",
+    "outbox": "triggers in PostgreSQL note what is written from now on, for the way back",
+    forward.RETURN: "written down; until here everything is undone by itself, from here on it is finished",
+    "switch": "epoch on both sides, overdue triggers, configuration file; PostgreSQL is open, writers go on",
+    "smoke": "a new process opens the store as the file says, writes, reads, fires, claims, finishes",
+    "backup": "MongoDB is exported as it was, with digests (rollback level 3)",
+    "reverse": "what was written since is carried to MongoDB; migrator tail goes on doing so",
+}
+_FENCE_S: Final = 0.3
+_STEPS_S: Final = 0.7
+"""What the fence, and the steps that do not depend on the amount of data, take (measured on the small demo)."""
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cutover plan`` prints."""
+
+    environment: str
+    config: str
+    steps: dict[str, str]
+    gates: tuple[Gate, ...]
+    pause_s: float | None
+    """Expected; none: it cannot be told yet."""
+    pause_limit_s: int
+    changed: int | None
+    """Documents that changed since the last complete comparison; none: everything would be compared."""
+    overdue: int
+    overdue_words: str
+    ready: bool
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cutover status`` prints."""
+
+    cutover: journal.Cutover | None
+    steps: tuple[journal.Step, ...] = ()
+    waiting: int = 0
+    """Notes that the reverse stream has not carried yet."""
+    oldest_s: float = 0.0
+
+
+def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
+    """Look at everything, and change nothing (a probe table is made and dropped again)."""
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            found = tuple(gates.gates(sessions, Conditions(config=config, quarantined=quarantined)))
+            pause, changed = _pause(sessions)
+            late = overdue.late(sessions.target)
+            return Outlook(
+                environment=settings.cutover.environment,
+                config=str(config),
+                steps=WORDS,
+                gates=found,
+                pause_s=pause,
+                pause_limit_s=settings.cutover.max_pause_s,
+                changed=changed,
+                overdue=late,
+                overdue_words=overdue.said(late, settings.cutover.overdue),
+                ready=not gates.unmet(list(found)),
+            )
+    finally:
+        sessions.close()
+
+
+def standing(settings: Settings) -> Standing:
+    """Return where the last switch stands."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        found = journal.newest(target)
+        if found is None:
+            return Standing(cutover=None)
+        count, age = outbox.waiting(target)
+        return Standing(
+            cutover=found, steps=tuple(journal.steps(target, found.id)), waiting=count, oldest_s=round(age, 1)
+        )
+
+
+def _pause(sessions: Sessions) -> tuple[float | None, int | None]:
+    """Return the expected write pause in seconds, and how many documents it has to compare."""
+    last = recorded.last(sessions.target)
+    stands = positions.standing(sessions.target, sessions.profile.name)
+    if last is None or stands is None:
+        return None, None
+    rate = max(last.documents / last.seconds, 1.0) if last.seconds else 1.0
+    try:
+        changed = since.changed_since(sessions, last.position, committed_time(sessions.source))
+    except MigratorError:
+        changed = None
+    if changed is None:
+        return _FENCE_S + _STEPS_S + last.seconds, None
+    count = sum(map(len, changed.values()))
+    return round(_FENCE_S + _STEPS_S + count / rate, 2), count

@@ -1,0 +1,78 @@
+"""Triggers that are late at the switch: how many, and what becomes of them. No stampede: it is decided before."""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from psycopg import sql
+
+from migrator.config import Settings
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.scheduler import firing
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.store import PostgresStore
+from migrator.store.work import SCRATCH, Fire, FirePlan
+
+BATCH: Final = 10_000
+
+_LATE: Final = sql.SQL(
+    "SELECT count(*) FROM scheduler.triggers JOIN scheduler.schedules ON schedules.id = triggers.schedule_id"
+    " WHERE triggers.enabled AND schedules.enabled AND schedules.deleted_at IS NULL"
+    " AND schedules.status IN ('pending', 'scheduled', 'running') AND NOT starts_with(triggers.tenant_id, {})"
+    " AND triggers.next_fire_at < clock_timestamp() - coalesce(misfire_grace_ms, {}) * interval '1 millisecond'"
+).format(sql.Literal(SCRATCH), sql.Literal(int(firing.GRACE.total_seconds() * 1000)))
+
+
+def late(target: Connection) -> int:
+    """Return how many triggers are late beyond their grace, by the target's clock."""
+    row = target.execute(_LATE).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def said(count: int, policy: str) -> str:
+    """Return what will become of them."""
+    ends = {
+        "fire_once": "each makes one run for all it missed",
+        "skip": "each goes on with its next slot, and a skipped run says so",
+        "keep": "each goes by its own misfire policy",
+    }
+    return f"{count:,} triggers are overdue; {ends[policy]}" if count else "no trigger is overdue"
+
+
+def settle(settings: Settings, target: Connection, policy: str) -> int:
+    """Let late triggers fire once, or skip; return how many there were. Called again, it finds none.
+
+    Runs before PostgreSQL is open to anybody else. What is due and not late is left to the scheduler.
+    """
+    count = late(target)
+    if policy == "keep" or not count:
+        return count
+    tools = msgspec.structs.replace(settings.persistence, scheduler="mongo", shadow="off")  # the epoch is still closed
+    store = PostgresStore(msgspec.structs.replace(settings, persistence=tools))
+    try:
+        while (before := late(target)) > 0:
+            store.queue.fire_due(by(policy), BATCH)
+            if late(target) >= before:
+                break  # what is left cannot be moved: its line cannot be evaluated, and it is disabled by then
+    finally:
+        store.close()
+    return count
+
+
+def by(policy: str) -> FirePlan:
+    """Return the plan that treats late triggers alike, whatever their own policy; others are left alone."""
+
+    def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
+        grace = firing.GRACE.total_seconds() * 1000 if trigger.misfire_grace_ms is None else trigger.misfire_grace_ms
+        due = trigger.next_fire_at
+        if due is None or (now - due).total_seconds() * 1000 <= grace:
+            return Fire(runs=(), trigger=trigger)
+        alike = msgspec.structs.replace(trigger, misfire_policy=policy, skip_if_overdue=policy == "skip")
+        made = firing.plan(schedule, alike, live_runs, now)
+        kept = msgspec.structs.replace(
+            made.trigger, misfire_policy=trigger.misfire_policy, skip_if_overdue=trigger.skip_if_overdue
+        )
+        return msgspec.structs.replace(made, trigger=kept)
+
+    return plan

@@ -1,0 +1,207 @@
+"""The way back, in three levels.
+
+1. Switch back: PostgreSQL is fenced, what was written since goes to MongoDB, epoch and configuration go back, MongoDB's
+   fence is lifted. Nothing is lost but what no document has a place for: that is counted, and written into a file.
+2. Level 1, then the schema is downgraded over all revisions with the rows inside. All of them are exported before.
+3. MongoDB is restored from the backup of the switch. What was written since is exported, and not carried.
+
+Each step is journaled (level 2 takes the journal with it, last), idempotent, and may be killed: the same call goes on.
+"""
+
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from migrator.config import Settings, postgres_dsn
+from migrator.cutover import backup, configfile, epoch, export, outbox, pgfence, reverse
+from migrator.cutover.forward import backup_folder, lift
+from migrator.cutover.gates import Gate
+from migrator.cutover.journal import Cutover, Journal, alone, newest
+from migrator.errors import RefusedError, UnreachableError
+from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.telemetry import say
+
+Level: TypeAlias = Literal[1, 2, 3]
+STEPS: Final = {
+    1: ("back-fence", "back-drain", "back-check", "back-switch", "back-close"),
+    2: ("back-fence", "back-drain", "back-check", "back-switch", "back-close", "back-export", "back-downgrade"),
+    3: ("back-fence", "back-export", "back-restore", "back-switch", "back-close"),
+}
+TURN: Final = "back-switch"
+"""The step from which on MongoDB may be written: what comes before it is not done again."""
+
+
+class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback did."""
+
+    level: int
+    documents: int = 0
+    """Written to MongoDB by this call."""
+    lost: dict[str, int] = {}
+    """``table.column`` → documents that have no place for it; ``table``: rows that are gone, or stay behind."""
+    folder: str = ""
+    """Where what would be lost was exported."""
+
+
+def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
+    """Return what must hold for a rollback, as it stands now."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        found = newest(target)
+        gates = [Gate(name="window", passed=_why_not(found, level) == "", words=_why_not(found, level) or "open")]
+        if found is None:
+            return gates
+        count, age = outbox.waiting(target)
+        gates.append(Gate(name="outbox", passed=None, words=f"{count:,} notes wait, the oldest for {age:,.0f} s"))
+        through = pgfence.unstopped(target, settings.postgres)
+        words = f"does not stop {', '.join(through)}" if through else "stops everybody but the tool"
+        gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
+        gates.append(_config_gate(config))
+        if level == 3:  # noqa: PLR2004 - a level
+            gates.append(_backup_gate(settings, found))
+    return gates
+
+
+def run(settings: Settings, config: Path, level: Level) -> RolledBack:
+    """Go back; raises ``RefusedError`` where the window is closed, or a backup is not what was written."""
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+            found = newest(sessions.target)
+            why_not = _why_not(found, level)
+            if found is None or why_not:
+                raise RefusedError(why_not)
+            configfile.require_switchable(config, os.environ)
+            if found.config_path != str(config.absolute()):
+                raise RefusedError(f"the switch was made in {found.config_path}: call again with that file")
+            if level == 3:  # noqa: PLR2004 - a level
+                backup.checked(backup_folder(settings, found))  # before anything is touched
+            return _run(sessions, Journal(sessions.target, found), level)
+    finally:
+        sessions.close()
+        close_kept()
+
+
+def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
+    settings = sessions.settings
+    folder = backup_folder(settings, journal.cutover).with_suffix(f".rollback-{level}")
+    carried = reverse.Carried()
+    lost: dict[str, int] = {}
+    if journal.cutover.state == "switched":
+        if not journal.begun(TURN):
+            try:
+                carried, lost = _before(sessions, journal, level, folder)
+            except BaseException:
+                if not journal.begun("back-restore"):  # MongoDB is as it was: PostgreSQL goes on
+                    pgfence.lift(sessions.target, settings.postgres)
+                    say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
+                raise
+        with journal.step(TURN):
+            number = journal.cutover.detail["epoch"] + 1
+            epoch.set_target(sessions, number, "mongo")
+            epoch.open_source(sessions, number)
+            path = Path(journal.cutover.config_path)
+            configfile.switch(path, "mongo", path.with_name(f"{path.name}.before-rollback-{number}"))
+            lift(sessions, journal.cutover)
+        with journal.step("back-close"):
+            reverse.forget(sessions)
+            with sessions.target.transaction():
+                outbox.close_outbox(sessions.target)
+                journal.end("rolled-back")
+    if level == 2:  # noqa: PLR2004 - a level
+        with journal.step("back-export") as detail:
+            lost = export.everything(sessions.target, folder)
+            detail["rows"] = lost
+        _downgrade(sessions)
+    return RolledBack(level=level, documents=carried.documents, lost=lost, folder=str(folder) if lost else "")
+
+
+def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) -> tuple[reverse.Carried, dict[str, int]]:
+    """Do what comes before MongoDB is opened again."""
+    settings = sessions.settings
+    carried, lost = reverse.Carried(), {}
+    with journal.step("back-fence"):
+        pgfence.engage(sessions.target, settings.postgres, timedelta(seconds=settings.cutover.max_pause_s))
+    if level == 3:  # noqa: PLR2004 - a level
+        with journal.step("back-export") as detail:
+            lost = export.since_switch(sessions.target, folder)
+            detail["rows"] = lost
+        with journal.step("back-restore") as detail:
+            detail["digest"] = backup.restore(sessions, backup_folder(settings, journal.cutover)).digest
+        return carried, lost
+    with journal.step("back-drain") as detail:
+        carried = _drain(sessions)
+        detail["documents"] = carried.documents
+    with journal.step("back-check") as detail:
+        detail["documents"] = _check(sessions, journal.cutover.began_at)
+    lost = reverse.lost_so_far(sessions.target)
+    if lost:
+        export.columns(sessions.target, folder, lost)
+    return carried, lost
+
+
+def _why_not(found: Cutover | None, level: Level) -> str:
+    """Return why the way back is not open; empty where it is."""
+    if found is None:
+        return "there was no switch, so there is nothing to go back from"
+    if found.state == "switched":
+        return ""
+    if found.state == "finished":
+        return (
+            f"the window was closed by cutover finish at {found.ended_at:%Y-%m-%d %H:%M:%S} UTC: nothing was carried to"
+            " MongoDB since, so that it does not hold what was written"
+        )
+    if found.state == "rolled-back" and level == 2:  # noqa: PLR2004 - a level
+        return ""
+    if found.state == "running":
+        return "a switch is under way: call cutover run again, or cutover abort"
+    return f"the last switch is {found.state}: the data is in MongoDB already"
+
+
+def _drain(sessions: Sessions) -> reverse.Carried:
+    """Carry everything that is noted; the reverse stream of another process is waited for."""
+    try:
+        return reverse.run(sessions.settings, until_empty=True)
+    except RefusedError:
+        if not outbox.is_open(sessions.target):
+            raise
+        if not outbox.wait_until_empty(sessions.target, sessions.settings.copy.patience_s):
+            raise UnreachableError("the reverse stream of another process does not come to an end") from None
+        return reverse.Carried()
+
+
+def _check(sessions: Sessions, since: datetime) -> int:
+    """Look at every row that was born or written since the switch: its document must say so; return how many."""
+    count, _ = outbox.waiting(sessions.target)
+    if count:
+        raise RefusedError(f"{count:,} notes came in behind the fence: somebody still writes into the target")
+    return reverse.check_written(sessions, since)
+
+
+def _downgrade(sessions: Sessions) -> None:
+    from migrator.store.postgres import migrate  # noqa: PLC0415 - heavy, and rarely needed
+    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - as above
+
+    names = sessions.settings.postgres
+    roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
+    migrate.downgrade(postgres_dsn(sessions.settings), names=roles, discard_rows=True)
+
+
+def _config_gate(config: Path) -> Gate:
+    try:
+        configfile.require_switchable(config, os.environ)
+    except RefusedError as error:
+        return Gate(name="configuration", passed=False, words=str(error))
+    return Gate(name="configuration", passed=True, words=f"{config} can be switched back")
+
+
+def _backup_gate(settings: Settings, found: Cutover) -> Gate:
+    try:
+        manifest = backup.checked(backup_folder(settings, found))
+    except RefusedError as error:
+        return Gate(name="backup", passed=False, words=str(error))
+    return Gate(name="backup", passed=True, words=f"digest {manifest.digest[:16]} is as it was written")

@@ -1,0 +1,106 @@
+"""Comparisons on record: what the switch asks for is the last complete one, clean, and young enough."""
+
+import time
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from bson.timestamp import Timestamp
+from psycopg.types.json import Jsonb
+
+from migrator.config import Settings
+from migrator.parity.flow import compare
+from migrator.parity.model import ParityOutcome
+from migrator.pipeline import ledger
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import Sessions
+from migrator.store.mongo.client import committed_time
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import Connection, speaking_of
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison of everything."""
+
+    started_at: datetime
+    age_s: float
+    """By the target's clock, from its beginning: what changed since then may not have been seen."""
+    clean: bool
+    position: Timestamp
+    """The source's cluster time before it began."""
+    documents: int
+    seconds: float
+    quarantined: int
+
+
+def compared(settings: Settings) -> ParityOutcome:
+    """Compare everything, and put the outcome on record; raises as ``flow.compare`` does."""
+    sessions = Sessions(settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            position = committed_time(sessions.source)
+            row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
+            began = time.monotonic()
+            outcome = compare(settings, Scope())
+            record(sessions.target, outcome, row[0] if row else None, position, time.monotonic() - began)
+    finally:
+        sessions.close()
+    return outcome
+
+
+def record(
+    target: Connection, outcome: ParityOutcome, started_at: datetime | None, position: Timestamp, seconds: float
+) -> None:
+    """Put the outcome of a comparison of everything on record."""
+    plan = ledger.latest_plan(target)
+    result: dict[str, Any] = {
+        "position": {"t": position.time, "i": position.inc},
+        "documents": sum(one.documents for one in outcome.collections if not one.collection.startswith("(")),
+        "quarantined": sum(one.quarantined for one in outcome.collections),
+        "seconds": seconds,
+    }
+    target.execute(
+        "INSERT INTO migration.comparisons (id, plan_id, started_at, finished_at, complete, clean, result)"
+        " VALUES (%s, %s, coalesce(%s, clock_timestamp()), clock_timestamp(), %s, %s, %s)",
+        (
+            uuid4(),
+            None if plan is None else plan.id,
+            started_at,
+            is_complete(outcome),
+            is_clean(outcome),
+            Jsonb(result),
+        ),
+    )
+
+
+def is_complete(outcome: ParityOutcome) -> bool:
+    """Tell whether every document of every collection was compared."""
+    return not any(one.unverified for one in outcome.collections)
+
+
+def is_clean(outcome: ParityOutcome) -> bool:
+    """Tell whether no difference was found."""
+    return not any(one.differing or one.missing or one.extra for one in outcome.collections) and not any(
+        one.differing_total for one in outcome.aggregates
+    )
+
+
+def last(target: Connection) -> Recorded | None:
+    """Return the newest complete comparison."""
+    row = target.execute(
+        "SELECT started_at, extract(epoch FROM clock_timestamp() - started_at)::float8, clean, result"
+        " FROM migration.comparisons WHERE complete ORDER BY started_at DESC LIMIT 1"
+    ).fetchone()
+    if row is None:
+        return None
+    result = row[3]
+    return Recorded(
+        started_at=row[0],
+        age_s=row[1],
+        clean=row[2],
+        position=Timestamp(result["position"]["t"], result["position"]["i"]),
+        documents=result["documents"],
+        seconds=result["seconds"],
+        quarantined=result["quarantined"],
+    )

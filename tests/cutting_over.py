@@ -1,0 +1,82 @@
+"""What tests of the switch share: a server that asks for passwords, a copied scheduler, the commands, the outcome."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from migrator.config import Settings
+from migrator.cutover import fence, forward
+from migrator.cutover.gates import Conditions
+from migrator.embedded.mongo import MongoServer
+from migrator.parity.recorded import compared, is_clean
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.tail.follow import Tail
+from tests.copying import settings_for, write_config
+from tests.stellaops_documents import CANONICAL, fresh
+
+APPLICATION = "application"
+
+
+class Scene:
+    """A scheduler in MongoDB that was copied, followed and compared, and is ready to be switched."""
+
+    def __init__(self, server: MongoServer, database: Database[Any], dsn: str, folder: Path) -> None:
+        self.server, self.database, self.dsn, self.folder = server, database, dsn, folder
+        base = settings_for(database, dsn)
+        self.settings = Settings(
+            source=base.source,
+            mongo=type(base.mongo)(uri=server.uri, database=database.name),
+            postgres=base.postgres,
+            copy=base.copy,
+        )
+        self.config = write_config(folder, self.settings)
+        self.config.write_text(f"# ours\n[persistence]\nscheduler = 'mongo' # which\n\n{self.config.read_text()}")
+        self.quarantined = 0
+
+    def ready(self) -> None:
+        """Copy, follow, compare."""
+        assert backfill(self.settings, Scope()).complete
+        with Tail(self.settings) as tail:
+            self.quarantined = tail.run("caught-up").quarantined
+        assert is_clean(compared(self.settings))
+
+    @property
+    def conditions(self) -> Conditions:
+        return Conditions(config=self.config, quarantined=self.quarantined)
+
+    def switch(self) -> forward.Switched:
+        """Make the switch in this process."""
+        return forward.run(self.settings, self.conditions)
+
+    def uri_of(self, user: str) -> str:
+        """Return how a user of another program reaches the server."""
+        return f"mongodb://{user}:secret@127.0.0.1:{self.server.port}/?authSource=admin&replicaSet=rs0"
+
+    @contextmanager
+    def foreign(self, user: str = APPLICATION) -> Iterator[Database[Any]]:
+        """Yield the database as another program's client sees it."""
+        with MongoClient[dict[str, Any]](self.uri_of(user)) as client:
+            yield client[self.database.name]
+
+
+@contextmanager
+def scene(server: MongoServer, name: str, dsn: str, folder: Path) -> Iterator[Scene]:
+    """Yield a scene over a handful of documents; everything of it is removed afterwards."""
+    with MongoClient[dict[str, Any]](server.uri) as client:
+        database = client[name]
+        for collection in CANONICAL:
+            database[collection].insert_one(fresh(collection))
+        client.admin.command("createUser", APPLICATION, pwd="secret", roles=[{"role": "readWrite", "db": name}])
+        try:
+            yield Scene(server, database, dsn, folder)
+        finally:
+            close_kept()
+            fence.lift(database, "write-block", ())
+            client.admin.command("dropUser", APPLICATION)
+            client.drop_database(name)
