@@ -110,7 +110,12 @@ def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]: 
     made = multiprocessing.get_context("spawn").Queue()
     writer = multiprocessing.get_context("spawn").Process(target=_write, args=(uri, rate, seconds, made))
     writer.start()
-    watcher = threading.Thread(target=lambda: (writer.join(), stop.set()))
+
+    def watch() -> None:
+        writer.join()
+        stop.set()
+
+    watcher = threading.Thread(target=watch)
     watcher.start()
     cpu = time.process_time()
     done = tail.run(None, stop)
