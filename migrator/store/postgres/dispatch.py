@@ -146,23 +146,28 @@ class Dispatch:
                     "or the server does not answer"
                 ) from error
             try:
-                if connection.direct is None:
-                    connection.direct = _backend(connection) == connection.info.backend_pid
-                    if connection.direct:
-                        self._enter(connection, local=False)
-                    else:
-                        connection.prepare_threshold = None
-                    return connection
                 if stands(connection):
+                    if connection.direct is None:
+                        self._begin(connection)
                     return connection
                 connection.close()  # the server ended it while it lay in the pool
-                self._pool.putconn(connection)
-            except BaseException:
+            except BaseException as error:
+                ended = isinstance(error, psycopg.OperationalError) and connection.broken
                 with suppress(psycopg.Error):
                     connection.close()
-                self._pool.putconn(connection)
-                raise
+                if not ended:  # else nothing was done yet, and another one may do
+                    self._pool.putconn(connection)
+                    raise
+            self._pool.putconn(connection)
         raise UnreachableError(f"{WHAT} ends every connection as it is used")
+
+    def _begin(self, connection: DispatchConnection) -> None:
+        """Find out what a new connection leads to, before anything is set on it."""
+        connection.direct = _backend(connection) == connection.info.backend_pid
+        if connection.direct:
+            self._enter(connection, local=False)
+        else:
+            connection.prepare_threshold = None
 
     def _enter(self, connection: DispatchConnection, *, local: bool) -> None:
         """Take the role and the settings, for the session or for the transaction."""
