@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection as Pipe
 from uuid import UUID
 
 import msgspec
+import psycopg
 import pytest
 
 from migrator.errors import UnreachableError
@@ -77,6 +78,37 @@ def test_never_more_runs_than_a_schedule_may_have(any_scheduler_dsn: str) -> Non
     with children(4, take_all, any_scheduler_dsn, 2) as born:
         ended = [each for child in born for each in child.hears()]
     assert len({identity for identity, _ in ended}) == len(ended) == 60
+
+
+GATE = """
+CREATE FUNCTION public.pass_gate() RETURNS boolean LANGUAGE sql VOLATILE AS
+    'SELECT pg_advisory_xact_lock_shared(99) IS NOT NULL';
+CREATE POLICY gate ON scheduler.schedules AS RESTRICTIVE TO scheduler_dispatcher USING (public.pass_gate());
+"""
+"""Makes a dispatcher wait between seeing the queue and locking a schedule, while somebody holds the lock 99."""
+
+QUICKER = """
+UPDATE scheduler.runs SET state = 'running', fence = 1 WHERE id = %(id)s;
+UPDATE scheduler.schedules SET status = status;
+"""
+"""What a claim does that began before the first run came."""
+
+
+@pytest.mark.proves("2-X7")
+def test_two_claims_that_saw_another_queue_do_not_take_more_than_the_limit_between_them(any_scheduler_dsn: str) -> None:
+    of = schedule(max_concurrency=1)
+    waiting(any_scheduler_dsn, of, 2)
+    with opened(any_scheduler_dsn) as store, connect(any_scheduler_dsn) as connection, ThreadPoolExecutor(1) as threads:
+        connection.execute(GATE.encode())
+        later = connection.execute("SELECT id FROM scheduler.runs ORDER BY available_at DESC LIMIT 1").fetchone()
+        connection.execute("SELECT pg_advisory_lock(99)")
+        claim = threads.submit(store.queue.claim, "slow", 2, LEASE)
+        wait_for_waiters(any_scheduler_dsn)
+        with psycopg.ClientCursor(connection) as cursor:
+            cursor.execute(QUICKER, {"id": later and later[0]})
+        connection.execute("SELECT pg_advisory_unlock(99)")
+        assert claim.result() == []
+        assert connection.execute(RUNNING, (of.id,)).fetchone() == (1,)
 
 
 def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
