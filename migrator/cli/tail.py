@@ -13,17 +13,27 @@ from migrator.exit_status import mask
 )
 @common
 def command(config: str | None, metrics_file: str | None, *, until_caught_up: bool, as_json: bool) -> None:
-    """Follow the source after the copy: bring rows up to date as documents change; Ctrl-C ends it at a commit."""
+    """Follow the source after the copy: bring rows up to date as documents change; Ctrl-C ends it at a commit.
+
+    Behind a cutover it turns round: documents are brought up to date as rows change, until cutover finish.
+    """
     from pathlib import Path  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     from migrator.cli.render import tail_lines  # noqa: PLC0415 - as above
     from migrator.cli.tailing import follow  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.follow import Followed  # noqa: PLC0415 - as above
 
     done = follow(
         settings_of(config),
         until="caught-up" if until_caught_up else None,
         metrics_file=None if metrics_file is None else Path(metrics_file),
     )
+    if not isinstance(done, Followed):
+        if as_json:
+            print_json({"documents": done.documents, "removed": done.removed, "notes": done.notes})
+        else:
+            click.echo(f"carried {done.documents:,} documents to MongoDB, removed {done.removed:,}")
+        finish(mask())
     if as_json:
         print_json(done)
     else:

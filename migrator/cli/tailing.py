@@ -8,6 +8,10 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.config import Settings
+from migrator.cutover import reverse
+from migrator.cutover.epoch import in_target
+from migrator.cutover.reverse import Carried
+from migrator.errors import RefusedError, SwitchedError
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.alarms import AlarmError
@@ -15,12 +19,28 @@ from migrator.pipeline.tail.follow import Followed, Tail, Until
 from migrator.telemetry import say
 
 
-def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed:
-    """Follow; an alarm is answered once by a comparison of everything with repair, from a position taken before it.
+def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed | Carried:
+    """Follow in the direction that the persistence epoch says: from MongoDB before a cutover, to MongoDB after it.
 
-    Raises what ``Tail.run`` raises; a second alarm of the same call too.
+    Raises what ``Tail.run`` and ``reverse.run`` raise; a second alarm of the same call too.
     """
-    with _stopping() as stop, Tail(settings, metrics_file=metrics_file) as tail:
+    with _stopping() as stop:
+        while True:
+            try:
+                return _forward(settings, until, metrics_file, stop)
+            except SwitchedError:
+                say("tail: the data is in PostgreSQL since the switch: what is written there is carried to MongoDB")
+            try:
+                return reverse.run(settings, until_empty=until is not None, stop=stop)
+            except RefusedError:
+                if in_target(settings):
+                    raise
+                say("tail: the switch was taken back: follows the source again")
+
+
+def _forward(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> Followed:
+    """Follow; an alarm is answered once by a comparison of everything with repair, from a position taken before it."""
+    with Tail(settings, metrics_file=metrics_file) as tail:
         try:
             return tail.run(until, stop)
         except AlarmError as alarm:

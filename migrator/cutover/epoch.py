@@ -1,11 +1,13 @@
 """Writing the persistence epoch on both sides (``store.epoch`` says what it is, and the stores obey it)."""
 
+from migrator.config import Settings
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.stellaops import PROFILE
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo
 from migrator.store.ports import Backend
 from migrator.store.postgres import epoch as postgres
+from migrator.store.postgres.connection import open_target, speaking_of
 
 
 def on_source(sessions: Sessions) -> Epoch | None:
@@ -16,6 +18,13 @@ def on_source(sessions: Sessions) -> Epoch | None:
 def on_target(sessions: Sessions) -> Epoch | None:
     """Return what PostgreSQL says."""
     return postgres.read(sessions.target)
+
+
+def in_target(settings: Settings) -> bool:
+    """Tell whether PostgreSQL holds the data."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        found = postgres.read(target)
+    return found is not None and found.backend == "postgres"
 
 
 def following(sessions: Sessions) -> int:

@@ -18,7 +18,9 @@ from tests.conftest import Clusters
 from tests.copying import contents, kill, number, quarantine, run, settings_for, start, write_config
 
 FOLDER = Path(__file__).parent
-POINTS = [getattr(points, name) for name in dir(points) if name.startswith(("AFTER_", "BEFORE_"))]
+POINTS = [
+    getattr(points, name) for name in dir(points) if name.startswith(("AFTER_", "BEFORE_")) and "REVERSE" not in name
+]
 IN_CHUNKS = [points.AFTER_CHUNK_BEGUN, points.AFTER_LOAD_BEFORE_COMMIT, points.AFTER_COMMIT]
 KILLS = 20
 CHUNK = 400

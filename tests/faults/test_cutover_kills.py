@@ -1,0 +1,198 @@
+"""A switch, and the way back, killed at every step and called again: they end as ones that were never disturbed."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from migrator import signals
+from migrator.config import load_settings
+from migrator.cutover import fence, forward, outbox, reverse, rollback
+from migrator.cutover.journal import newest
+from migrator.embedded.mongo import MongoServer
+from migrator.store import open_scheduler_store
+from migrator.store.epoch import Epoch
+from migrator.store.mongo import epoch as mongo_epoch
+from migrator.store.ports import SchedulerStore
+from migrator.store.postgres import epoch as postgres_epoch
+from migrator.store.postgres.connection import open_target
+from tests.conftest import fresh_name
+from tests.copying import kill, run, start
+from tests.cutting_over import Scene, scene
+from tests.store_postgres import schedule
+
+FOLDER = Path(__file__).parent
+MOMENTS = ("begun", "done")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
+def killed_at(point: str, scene: Scene, *arguments: str) -> bool:
+    """Run a command that is killed when it passes a point; tell whether it was."""
+    tally = scene.folder / "tally"
+    tally.unlink(missing_ok=True)
+    process = start(
+        *arguments,
+        "--config",
+        str(scene.config),
+        environment={
+            "MIGRATOR_SIGNALS": "listener:passed",
+            "PYTHONPATH": str(FOLDER),
+            "KILL_AT": point,
+            "KILL_COUNT": "1",
+            "KILL_TALLY": str(tally),
+        },
+    )
+    try:
+        said = "".join(process.communicate(timeout=120))
+    finally:
+        kill(process)
+    assert process.returncode in {-signal.SIGKILL, 0}, said
+    return process.returncode < 0
+
+
+def call(scene: Scene, *arguments: str) -> tuple[int, str]:
+    status, out, said = run(*arguments, "--config", str(scene.config))
+    return status, out + said
+
+
+def standing(scene: Scene) -> dict[str, Any]:
+    """Return everything by which one end state is told from another."""
+    engaged = fence.is_engaged(scene.database, "write-block", ())
+    with open_target(scene.settings, autocommit=True) as target:
+        found = newest(target)
+        assert found is not None
+        return {
+            "state": found.state,
+            "file": load_settings(str(scene.config)).persistence.scheduler,
+            "source": _side(mongo_epoch.read(scene.database)),
+            "target": _side(postgres_epoch.read(target)),
+            "fence": engaged,
+            "outbox": outbox.is_open(target),
+            "stream": reverse.MARKERS in scene.database.list_collection_names(),
+            "notes": outbox.waiting(target)[0],
+        }
+
+
+def _side(found: Epoch | None) -> str | None:
+    return None if found is None else found.backend
+
+
+SWITCHED = {
+    "state": "switched",
+    "file": "postgres",
+    "source": "postgres",
+    "target": "postgres",
+    "fence": True,
+    "outbox": True,
+    "stream": True,
+    "notes": 0,
+}
+BACK = {
+    "state": "rolled-back",
+    "file": "mongo",
+    "source": "mongo",
+    "target": "mongo",
+    "fence": False,
+    "outbox": False,
+    "stream": False,
+    "notes": 0,
+}
+
+
+@contextmanager
+def _store(scene: Scene) -> Iterator[SchedulerStore]:
+    """Open the store that the configuration names."""
+    store = open_scheduler_store(load_settings(str(scene.config)))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def rows(scene: Scene) -> dict[str, int]:
+    with psycopg.connect(scene.dsn) as connection:
+        return {
+            table: connection.execute(f"SELECT count(*) FROM scheduler.{table}").fetchone()[0]  # type: ignore[index]
+            for table in ("schedules", "runs", "triggers", "policy_jobs")
+        }
+
+
+def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None:
+    """The short form of the tests below, which kill each step of a switch of its own."""
+    before = rows(ready)
+    for point in ("fence.begun", "fence.done", "parity.done", "outbox.done"):
+        assert killed_at(f"{signals.CUTOVER}{point}", ready, "cutover", "run")
+        assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
+    for point in (f"{forward.RETURN}.done", "switch.begun", "switch.done", "smoke.done", "backup.done", "reverse.done"):
+        assert killed_at(f"{signals.CUTOVER}{point}", ready, "cutover", "run"), point
+    status, said = call(ready, "cutover", "run")
+    assert status == 0, said
+    assert standing(ready) == SWITCHED
+    assert rows(ready) == before
+    with _store(ready) as store, store.session("a") as session:
+        written = session.schedules.upsert(schedule(name="since"))
+    for step in rollback.STEPS[1][:-1]:
+        assert killed_at(f"{signals.CUTOVER}{step}.done", ready, "rollback", "run"), step
+    status, said = call(ready, "rollback", "run")
+    assert status == 0, said
+    assert standing(ready) == BACK
+    with _store(ready) as store, store.session("a") as session:
+        assert session.schedules.get(written.id) is not None
+
+
+@pytest.mark.deep
+@pytest.mark.proves("4-X6", "0-T2.12.1")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("step", forward.STEPS)
+def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
+    before = rows(ready)
+    assert killed_at(f"{signals.CUTOVER}{step}.{moment}", ready, "cutover", "run")
+    if step in forward.BEFORE:
+        assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
+    status, said = call(ready, "cutover", "run")
+    assert status == 0, said
+    assert standing(ready) == SWITCHED
+    assert rows(ready) == before
+
+
+@pytest.mark.deep
+@pytest.mark.proves("4-B1", "4-X6")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("step", rollback.STEPS[1])
+def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
+    ready.switch()
+    with _store(ready) as store, store.session("a") as session:
+        written = session.schedules.upsert(schedule(name="since"))
+    assert killed_at(f"{signals.CUTOVER}{step}.{moment}", ready, "rollback", "run")
+    status, said = call(ready, "rollback", "run")
+    assert status == 0 or (step, moment) == ("back-close", "done"), said
+    assert standing(ready) == BACK
+    with _store(ready) as store, store.session("a") as session:
+        assert session.schedules.get(written.id) is not None
+
+
+@pytest.mark.deep
+@pytest.mark.proves("4-B3", "3-A20")
+@pytest.mark.parametrize("point", ["back-export.begun", "back-restore.begun", "restored", "back-restore.done"])
+def test_a_restore_that_was_killed_ends_as_one_that_was_not(point: str, ready: Scene) -> None:
+    ready.switch()
+    assert killed_at(f"{signals.CUTOVER}{point}", ready, "rollback", "run", "--level", "3")
+    status, said = call(ready, "rollback", "run", "--level", "3")
+    assert status == 0, said
+    assert standing(ready) == BACK
