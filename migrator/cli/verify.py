@@ -17,6 +17,11 @@ from migrator.cli.options import common, finish, settings_of
     help="Warnings of AREA fail too; no-AREA: its failures are accepted, named in the verdict. Repeatable.",
 )
 @click.option("--sensitivity", is_flag=True, help="Also plant corruptions in a scratch copy, and see them caught.")
+@click.option("--fresh-start", is_flag=True, help="There is no MongoDB: what needs one is not applicable, by decision.")
+@click.option("--approved-by", metavar="WHO", help="Who decided the fresh start; kept, and in the report.")
+@click.option("--reason", metavar="WHY", help="Why it was decided; kept, and in the report.")
+@click.option("--upgrade", is_flag=True, help="Fresh start: bring an empty schema to its head first.")
+@click.option("--allow-nonempty", is_flag=True, help="Fresh start: also where the target holds rows already.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
 @click.option(
     "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
@@ -33,7 +38,12 @@ def command(
     sign_key: Path | None,
     workers: int | None,
     config: str | None,
+    approved_by: str | None,
+    reason: str | None,
     *,
+    fresh_start: bool,
+    upgrade: bool,
+    allow_nonempty: bool,
     sensitivity: bool,
     as_json: bool,
 ) -> None:
@@ -43,16 +53,24 @@ def command(
     unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.
     """
     from migrator import result as results  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.errors import UsageError  # noqa: PLC0415 - as above
     from migrator.report import words  # noqa: PLC0415 - as above
+    from migrator.verify.fresh import FreshStart  # noqa: PLC0415 - as above
     from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
 
     request = Request(only=only, skip=skip, fail_on=fail_on, sensitivity=sensitivity)
+    start = None
+    if fresh_start:
+        start = FreshStart(who=approved_by or "", why=reason or "", upgrade=upgrade, allow_nonempty=allow_nonempty)
+    elif approved_by or reason or upgrade or allow_nonempty:
+        raise UsageError("--approved-by, --reason, --upgrade and --allow-nonempty belong to --fresh-start")
     result, folder = verify_into(
         settings_of(config, workers=workers),
         request,
         directory=report_dir,
         say=lambda line: click.echo(line, err=True),
         sign_key=sign_key,
+        start=start,
     )
     if as_json:
         click.echo(results.encode(result), nl=False)

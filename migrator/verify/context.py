@@ -9,27 +9,36 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, RefusedError
 from migrator.parity.model import ParityOutcome
+from migrator.result import Decision
 
 if TYPE_CHECKING:
     from migrator.pipeline.sessions import SourceSessions
     from migrator.store.postgres.migrate import Position
+    from migrator.verify.behaviour.craft import Craft
 
 
 class Context:
     """Handed to every check. Nothing is opened, and nothing heavy imported, before a check asks for it."""
 
-    def __init__(self, settings: Settings, *, values_shown: bool = False) -> None:
-        """Hold what was asked for."""
+    def __init__(self, settings: Settings, *, values_shown: bool = False, fresh: Decision | None = None) -> None:
+        """Hold what was asked for; ``fresh``: the decision that there is no source, which is not asked then."""
         self.settings = settings
         self.values_shown = values_shown
+        self.fresh = fresh
         self.listed = settings.report.max_differences
         self._comparison: ParityOutcome | MigratorError | None = None
         self.lent_source: SourceSessions | None = None
         """A connection to the source that somebody else opened and closes; none: each check opens its own."""
-        self.source_failure: MigratorError | None = None
+        self.source_failure: MigratorError | None = None if fresh is None else RefusedError("there is no source")
         """Why the source could not be opened, once somebody has tried."""
+        self.backends: tuple[str, ...] = ("postgres",)
+        """Where the scheduler is driven."""
+        self.operations, self.seed = 0, 0
+        """How many random calls are made on both backends, and what they follow from."""
+        self.craft: Craft | None = None
+        """What is driven instead of the tool's own store, facade and process: how a fault is planted."""
         self.steps: dict[str, int] = {}
         """Milliseconds of the steps that several checks share."""
 

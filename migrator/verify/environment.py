@@ -13,6 +13,7 @@ from migrator.verify.context import Context
 LIBRARIES = ("psycopg", "pymongo", "cronsim")
 NOT_CONFIGURED = "not configured"
 UNREACHABLE = "unreachable"
+NOT_ASKED = "not asked: fresh start"
 
 
 def basis(context: Context) -> dict[str, str]:
@@ -28,7 +29,7 @@ def surroundings(context: Context) -> dict[str, str]:
     """Return what may differ from run to run; a server that does not answer is said to be unreachable."""
     return {
         "host": socket.gethostname(),
-        "mongodb": _mongo(context),
+        "mongodb": _mongo(context) if context.fresh is None else NOT_ASKED,
         "postgresql": _postgres(context),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",

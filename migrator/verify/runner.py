@@ -14,9 +14,9 @@ from migrator.config import Settings
 from migrator.errors import MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
 from migrator.report import words
-from migrator.result import Area, Check, Evidence, Policy, Result, Run, build, unverified
+from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
 from migrator.store.postgres.connection import not_migrated
-from migrator.verify import environment
+from migrator.verify import environment, fresh, recorded
 from migrator.verify.areas import AREAS, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
@@ -37,6 +37,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     sensitivity: bool = False
     """Plant corruptions in a scratch copy, and see them caught; it takes a minute, and the right to make databases."""
     values_shown: bool = False
+    fresh: Decision | None = None
+    """There is no source: the decision (``fresh.decide``) that makes what needs one not applicable."""
     run_name: str = ""
     """Name of the run; empty: the time at which it starts."""
 
@@ -54,7 +56,7 @@ def verify(
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = Context(settings, values_shown=request.values_shown)
+    context = Context(settings, values_shown=request.values_shown, fresh=request.fresh)
     _require_known(request)
     specs = every_check() if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
@@ -68,6 +70,7 @@ def verify(
     evidence = Evidence(
         basis=environment.basis(context),
         policy=_policy(request),
+        decisions=() if request.fresh is None else (request.fresh,),
         areas=_areas(specs, request),
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, broke=broke) for spec, found, broke in done),
@@ -132,7 +135,10 @@ def _run(spec: CheckSpec, context: Context) -> tuple[Found, bool, int]:
     shared = sum(context.steps.values())
     broke = False
     try:
-        found = spec.run(context)
+        if context.fresh is not None and fresh.is_of_the_source(spec.id):
+            found = Found(outcome=not_applicable(fresh.reason(context.fresh)))
+        else:
+            found = spec.run(context)
     except RefusedError as error:
         found = Found(outcome=unverified(str(error)))
     except UsageError:
@@ -171,6 +177,8 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
     for name, title in AREAS.items():
         if name not in existing:
             area = Area(name=name, title=title, standing="absent", reason=NOT_IN_THIS_VERSION)
+        elif request.fresh is not None and fresh.is_area_of_the_source(name):
+            area = Area(name=name, title=title, standing="not-applicable", reason=fresh.reason(request.fresh))
         elif _is_wanted(name, request):
             area = Area(name=name, title=title, standing="checked")
         elif name == ON_REQUEST and name not in request.skip and not _measured(request):
@@ -189,17 +197,23 @@ def verify_into(
     directory: str | None = None,
     say: Callable[[str], None] = lambda _line: None,
     sign_key: Path | None = None,
+    start: fresh.FreshStart | None = None,
 ) -> tuple[Result, Path]:
     """Verify, and write the result and its renderings; return the result and the folder.
 
     The folder is ``<directory>/<run>``, ``directory`` being that of the settings unless given. It is made first, so
-    that a folder that cannot be written, or a key that is none, stops the verification before it begins. Raises
-    ``RefusedError`` for a target that was never migrated.
+    that a folder that cannot be written, or a key that is none, stops the verification before it begins. ``start``: a
+    fresh start, put on record first. Raises ``RefusedError`` for a target that was never migrated, and as
+    ``fresh.decide`` does.
     """
     from migrator.report import render, signing  # noqa: PLC0415 - Jinja, only where a report is written
 
     _require_known(request)
     key = None if sign_key is None else signing.private_key(sign_key)
+    if start is not None:
+        if _measured(request):
+            raise UsageError("--fresh-start has no source to take a sample from: leave --sensitivity out")
+        request = msgspec.structs.replace(request, fresh=fresh.decide(settings, start))
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = make_folder(Path(directory or settings.report.directory), name)
@@ -207,6 +221,7 @@ def verify_into(
     if key is not None:
         result = signing.sign(result, key)
     render.write(result, folder)
+    recorded.record(settings, result, folder)
     return result, folder
 
 
