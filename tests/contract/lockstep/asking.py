@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant
 
 from migrator.scheduler.requests import (
     EventRequest,
@@ -22,6 +22,7 @@ from migrator.store.ports import ScheduleQuery
 from tests.contract.lockstep.base import EVERY, Counter
 from tests.contract.lockstep.office import OUTCOMES, Office
 from tests.contract.lockstep.sides import Side, agreed, outcome
+from tests.contract.lockstep.weighted import Weighted, precondition, rule
 from tests.contract.rows import NOW
 
 PICK = st.integers(0, 999)
@@ -54,7 +55,7 @@ def optional(**columns: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, A
     return st.fixed_dictionaries({}, optional=columns)
 
 
-class Asking(RuleBasedStateMachine):
+class Asking(Weighted):
     """One facade beside the other, each asked the same."""
 
     def __init__(self, sides: Sequence[Side], counter: Counter) -> None:
@@ -82,6 +83,8 @@ class Asking(RuleBasedStateMachine):
         pairs = zip(self.names, self.offices[tenant], strict=True)
         answers = [(name, [outcome(partial(call, office)), office.listened()]) for name, office in pairs]
         agreed(f"{what} of {tenant} at {self.now.isoformat()}", answers)
+        if raw and raw[0]:
+            self.counter.effective[what if what != "turn" else f"{what} {raw[0]}"] += 1
         self.counter.refused += not raw
         return raw[0] if raw else None
 
@@ -222,7 +225,7 @@ class Asking(RuleBasedStateMachine):
 
     # -- what happens meanwhile
 
-    @rule(tenant=OF, mood=st.sampled_from(["done", "done", "mixed", *OUTCOMES]))
+    @rule(8, tenant=OF, mood=st.sampled_from(["done", "done", "mixed", "mixed", *OUTCOMES]))
     def turn(self, tenant: str, mood: str) -> None:
         def act(office: Office) -> Any:  # noqa: ANN401 - counts
             office.hand.mood = mood
@@ -230,7 +233,7 @@ class Asking(RuleBasedStateMachine):
 
         self.each(f"turn {mood}", tenant, act)
 
-    @rule(tenant=OF, mood=st.sampled_from(["done", "failed", "timeout"]))
+    @rule(3, tenant=OF, mood=st.sampled_from(["done", "failed", "timeout"]))
     def end_one(self, tenant: str, mood: str) -> None:
         def act(office: Office) -> Any:  # noqa: ANN401 - counts
             office.hand.end(mood)
@@ -238,7 +241,7 @@ class Asking(RuleBasedStateMachine):
 
         self.each(f"end one as {mood}", tenant, act)
 
-    @rule(tenant=OF, what=st.sampled_from(["renew", "give_back", "crash", "sweep", "sweep", "adopt"]))
+    @rule(3, tenant=OF, what=st.sampled_from(["renew", "give_back", "crash", "sweep", "sweep", "adopt"]))
     def work(self, tenant: str, what: str) -> None:
         acts: dict[str, Callable[[Office], Any]] = {
             "renew": lambda office: office.desk.renew(),
@@ -249,7 +252,7 @@ class Asking(RuleBasedStateMachine):
         }
         self.each(what, tenant, acts[what])
 
-    @rule(by=MOVES)
+    @rule(8, by=MOVES)
     def move_the_clock(self, by: int) -> None:
         self.now += timedelta(milliseconds=by)
 

@@ -1,14 +1,15 @@
 """What every part of the machine uses: the time, the ids, rows known so far, and one call made on every side."""
 
+from collections import Counter as Multiset
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import invariant
 
 from migrator.errors import MigratorError
 from migrator.records.run import Run
@@ -16,7 +17,8 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.store.ports import RunQuery, ScheduleQuery, SchedulerStore, Session
 from migrator.store.work import SCRATCH, Claim, LockHandle
-from tests.contract.lockstep.sides import Side, agreed, by_id, ids_of, outcome
+from tests.contract.lockstep.sides import Raised, Side, agreed, by_id, ids_of, outcome
+from tests.contract.lockstep.weighted import Weighted, precondition, rule
 from tests.contract.rows import NOW
 
 X = TypeVar("X")
@@ -28,7 +30,7 @@ EVERY = 20
 PICK = st.integers(0, 999)
 """Which of the rows known so far, counted from the newest."""
 
-MILLISECONDS = st.sampled_from([1, 250, 1000, 4999, 5000, 5001, 30_000, 60_000, 120_000, 3_600_000])
+MILLISECONDS = st.sampled_from([1000, 1000, 5000, 1, 250, 1000, 4999, 5000, 5001, 30_000, 60_000, 120_000, 3_600_000])
 
 
 class Counter:
@@ -38,8 +40,12 @@ class Counter:
     refused = 0
     examples = 0
 
+    def __init__(self) -> None:
+        self.effective: Multiset[str] = Multiset()
+        """Calls that found or did something, by their name."""
 
-class Base(RuleBasedStateMachine):
+
+class Base(Weighted):
     """One store beside the other, each told the same."""
 
     def __init__(self, sides: Sequence[Side], counter: Counter) -> None:
@@ -57,6 +63,10 @@ class Base(RuleBasedStateMachine):
         counter.examples += 1
         for side in sides:
             side.clear()
+        self.furnish()
+
+    def furnish(self) -> None:
+        """Put down what every example begins with."""
 
     def new_id(self) -> UUID:
         """Return an id whose order says nothing of when it was made."""
@@ -78,6 +88,8 @@ class Base(RuleBasedStateMachine):
         self.counter.steps += 1
         self.since += 1
         answer = agreed(f"{what} at {self.now.isoformat()}", answers)
+        if answer and not isinstance(answer, Raised):
+            self.counter.effective[what.split(maxsplit=1)[0]] += 1
         self.counter.refused += not raw
         return answer, raw
 
@@ -111,9 +123,24 @@ class Base(RuleBasedStateMachine):
         tenant, identity = self.runs[-1 - pick % len(self.runs)]
         return self.peek(tenant, lambda session: session.runs.get(identity))
 
-    @rule(by=MILLISECONDS)
+    @rule(8, by=MILLISECONDS)
     def move_the_clock(self, by: int) -> None:
         self.now += timedelta(milliseconds=by)
+
+    @precondition(lambda self: self.runs or self.triggers)
+    @rule(4, pick=PICK, before=st.sampled_from([0, 0, 1]))
+    def move_the_clock_to_an_end(self, pick: int, before: int) -> None:
+        """To the very instant at which a lease ends or a trigger fires, or a millisecond before it."""
+        moments: list[datetime | None] = []
+        if self.runs:
+            run = self.run(pick)
+            moments += [] if run is None else [run.lease_expires_at, run.available_at]
+        if self.triggers:
+            trigger = self.trigger(pick)
+            moments += [] if trigger is None else [trigger.next_fire_at]
+        ahead = [moment for moment in moments if moment is not None and moment > self.now]
+        if ahead:
+            self.now = min(ahead) - timedelta(milliseconds=before)
 
     @rule(by=st.sampled_from([1, 1000, 60_000]))
     def move_the_clock_back(self, by: int) -> None:

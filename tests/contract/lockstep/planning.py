@@ -4,13 +4,13 @@ from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
 
 from migrator import states
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.store.ports import ScheduleQuery
 from tests.contract.lockstep.base import PICK, TENANTS, Base
+from tests.contract.lockstep.weighted import precondition, rule
 from tests.contract.rows import changed
 
 STATUSES = st.sampled_from(["scheduled"] * 6 + [*states.SCHEDULE])
@@ -40,8 +40,21 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+FURNITURE: tuple[tuple[str, dict[str, Any]], ...] = (
+    (TENANTS[0], {"max_concurrency": 1, "priority": 51}),
+    (TENANTS[0], {"timeout_ms": 5000, "queue": "mail"}),
+    (TENANTS[1], {"max_concurrency": 2}),
+)
+
+
 class Planning(Base):
     """Schedules and triggers."""
+
+    def furnish(self) -> None:
+        for tenant, columns in FURNITURE:
+            self.make_a_schedule(tenant=tenant, columns=columns, status="scheduled")
+            for kind, offset in (("interval", 0), ("interval", -1000), ("cron", 5000)):
+                self.make_a_trigger(pick=0, kind=kind, offset=offset, enabled=True)
 
     @rule(tenant=st.sampled_from(TENANTS), columns=EDITS, status=STATUSES)
     def make_a_schedule(self, tenant: str, columns: dict[str, Any], status: str) -> None:
@@ -85,6 +98,7 @@ class Planning(Base):
 
     @precondition(lambda self: self.schedules)
     @rule(
+        2,
         pick=PICK,
         kind=st.sampled_from([*KINDS, "interval", "interval"]),
         offset=OFFSETS,

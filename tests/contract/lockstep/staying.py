@@ -5,12 +5,12 @@ from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
 
 from migrator.records.worker import Worker
 from migrator.store.work import LockHandle
 from tests.contract.lockstep.base import PICK, TENANTS, Base
 from tests.contract.lockstep.sides import agreed, outcome
+from tests.contract.lockstep.weighted import precondition, rule
 
 TTLS = st.sampled_from([60_000, 120_000, 3_600_000])
 """Long against the time that an example takes: a holder gives up its session when the local clock says so."""
@@ -21,6 +21,10 @@ OWNERS = st.sampled_from(["*", TENANTS[0]])
 
 class Staying(Base):
     """Workers and locks."""
+
+    def furnish(self) -> None:
+        super().furnish()
+        self.register(kind="worker", again=0)
 
     @rule(kind=st.sampled_from(["worker", "scheduler"]), again=PICK)
     def register(self, kind: str, again: int) -> None:
@@ -43,7 +47,7 @@ class Staying(Base):
         self.each("stop", lambda store: store.workers.stop(identity, self.now))
 
     @precondition(lambda self: self.workers)
-    @rule(silence=st.sampled_from([1, 5000, 30_000]), some=st.none() | st.lists(PICK, max_size=2))
+    @rule(4, silence=st.sampled_from([1, 5000, 30_000]), some=st.none() | st.lists(PICK, max_size=2))
     def declare_dead(self, silence: int, some: list[int] | None) -> None:
         among = None if some is None else [self.workers[pick % len(self.workers)] for pick in some]
         self.ids(
@@ -57,7 +61,7 @@ class Staying(Base):
         identity = self.workers[pick % len(self.workers)]
         self.each("remove", lambda store: store.workers.remove(identity))
 
-    @rule(tenant=OWNERS, resource=RESOURCES, ttl=TTLS, holder=st.sampled_from(["", "me"]))
+    @rule(2, tenant=OWNERS, resource=RESOURCES, ttl=TTLS, holder=st.sampled_from(["", "me"]))
     def acquire(self, tenant: str, resource: str, ttl: int, holder: str) -> None:
         got: list[LockHandle] = []
 

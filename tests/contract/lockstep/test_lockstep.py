@@ -32,7 +32,7 @@ ROUND = 20
 """Examples after which a long run says how far it is."""
 
 
-class Stores(Planning, Working, Staying):
+class Stores(Staying, Working, Planning):
     """The whole machine at the level of the stores."""
 
 
@@ -59,6 +59,7 @@ def drive(machine: Any, sides: list[Side], capsys: pytest.CaptureFixture[str]) -
             stateful_step_count=LENGTH,
             deadline=None,
             database=None,
+            report_multiple_bugs=False,
             phases=[Phase.generate, Phase.shrink],
             suppress_health_check=list(HealthCheck),
         )
@@ -72,6 +73,7 @@ def drive(machine: Any, sides: list[Side], capsys: pytest.CaptureFixture[str]) -
                     f"\nlockstep of {names} ({machine.__name__}): {counter.steps} steps in {counter.examples} examples,"
                     f" {counter.refused} refused, no divergence; {rate:.0f} per second\n"
                 )
+                sys.stdout.write(f"effective: {dict(counter.effective.most_common())}\n")
                 sys.stdout.flush()
     return counter
 

@@ -5,7 +5,6 @@ from typing import Any
 from uuid import uuid5
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
 
 from migrator import states
 from migrator.records.run import Run
@@ -14,17 +13,44 @@ from migrator.records.trigger import Trigger
 from migrator.store.ports import RunQuery
 from migrator.store.work import Claim, Fire
 from tests.contract.lockstep.base import PICK, TENANTS, Base
+from tests.contract.lockstep.weighted import precondition, rule
 from tests.contract.rows import changed
 from tests.contract.working import end_of
 
-SERVED = st.sampled_from([None, None, list(TENANTS), [TENANTS[0]], [TENANTS[1], TENANTS[2]], []])
+SERVED = st.sampled_from([None, None, None, list(TENANTS), list(TENANTS), [TENANTS[0]], [TENANTS[1], TENANTS[2]], []])
 LEASES = st.sampled_from([1, 5000, 5000, 30_000, 3_600_000])
 LIMITS = st.sampled_from([1, 2, 3, 10, 10])
 WORKERS = st.sampled_from(["one", "two"])
-HELD = st.lists(PICK, min_size=1, max_size=4)
-ENDS = st.sampled_from(["completed", "completed", "error", "error", "cancelled", "timeout", "skipped"])
-AFTERWARDS = st.sampled_from([None, None, None, "completed", "failed", "scheduled", "paused"])
+HELD = st.lists(st.integers(0, 3) | PICK, min_size=1, max_size=4)
+ENDS = st.sampled_from([*["completed"] * 5, *["error"] * 6, "cancelled", "timeout", "skipped"])
+AFTERWARDS = st.sampled_from([*[None] * 9, "completed", "failed", "scheduled", "paused"])
 PLANS = st.sampled_from(["one", "one", "one", "all", "none", "skip if live", "twice", "last", "keyed", "stay", "fail"])
+
+
+FIRE = rule(
+    8,
+    plan=PLANS,
+    status=st.sampled_from([*[None] * 9, "running", "scheduled", "completed", "paused", "pending"]),
+    limit=LIMITS,
+    served=SERVED,
+)
+CLAIM = rule(
+    8,
+    worker=WORKERS,
+    limit=LIMITS,
+    lease=LEASES,
+    queues=st.sampled_from([None, None, None, None, ["mail"], ["mail", "slow"], []]),
+    served=SERVED,
+    registered=PICK,
+)
+END = rule(
+    8,
+    picks=HELD,
+    state=ENDS,
+    retry=st.sampled_from([None, 0, 5000]),
+    status=AFTERWARDS,
+    over=st.sampled_from([False, False, True]),
+)
 
 
 class PlanError(Exception):
@@ -86,12 +112,7 @@ class Planned:
 class Working(Base):
     """Runs, from the fire to the end."""
 
-    @rule(
-        plan=PLANS,
-        status=st.sampled_from([None, None, "running", "completed", "paused", "pending"]),
-        limit=LIMITS,
-        served=SERVED,
-    )
+    @FIRE
     def fire(self, plan: str, status: str | None, limit: int, served: list[str] | None) -> None:
         planned = Planned(plan, status)
 
@@ -105,14 +126,7 @@ class Working(Base):
         if raw and not isinstance(raw[0], str):
             self.runs += [(run.tenant_id, run.id) for run in raw[0]]
 
-    @rule(
-        worker=WORKERS,
-        limit=LIMITS,
-        lease=LEASES,
-        queues=st.sampled_from([None, None, None, ["mail"], ["mail", "slow"], []]),
-        served=SERVED,
-        registered=PICK,
-    )
+    @CLAIM
     def claim(
         self, worker: str, limit: int, lease: int, queues: list[str] | None, served: list[str] | None, registered: int
     ) -> None:
@@ -130,13 +144,13 @@ class Working(Base):
         return [self.claims[-1 - pick % len(self.claims)] for pick in picks]
 
     @precondition(lambda self: self.claims)
-    @rule(picks=HELD, lease=LEASES)
+    @rule(2, picks=HELD, lease=LEASES)
     def heartbeat(self, picks: list[int], lease: int) -> None:
         claims = self.held(picks)
         self.ids("heartbeat", lambda store: store.queue.heartbeat(claims, timedelta(milliseconds=lease), self.now))
 
     @precondition(lambda self: self.claims)
-    @rule(picks=HELD, state=ENDS, retry=st.sampled_from([None, None, 0, 5000]), status=AFTERWARDS, over=st.booleans())
+    @END
     def end(self, picks: list[int], state: str, retry: int | None, status: str | None, over: bool) -> None:  # noqa: FBT001 - a rule's arguments are named
         ends = []
         for claim in self.held(picks):
@@ -166,12 +180,12 @@ class Working(Base):
         )
 
     @precondition(lambda self: self.claims)
-    @rule(picks=HELD)
+    @rule(4, picks=HELD)
     def release(self, picks: list[int]) -> None:
         claims = self.held(picks)
         self.ids("release", lambda store: store.queue.release(claims, self.now))
 
-    @rule(limit=LIMITS, served=SERVED, state=st.sampled_from(["error", "timeout"]))
+    @rule(2, limit=LIMITS, served=SERVED, state=st.sampled_from(["error", "timeout"]))
     def sweep(self, limit: int, served: list[str] | None, state: str) -> None:
         _, raw = self.each("expired", lambda store: store.queue.expired(limit, self.now, served))
         ends = [
@@ -183,8 +197,9 @@ class Working(Base):
 
     @precondition(lambda self: self.schedules)
     @rule(
+        4,
         pick=PICK,
-        state=st.sampled_from(["queued", "queued", "planning", "running"]),
+        state=st.sampled_from(["queued", "queued", "queued", "planning", "running"]),
         delay=st.sampled_from([None, None, 0, 5000]),
         alone=st.sampled_from([False, False, True]),
     )

@@ -1,0 +1,137 @@
+"""The machine sees what it is there for: a fault planted in one of two models makes it red."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from tests.contract.lockstep.base import Counter
+from tests.contract.lockstep.sides import DivergenceError, memory_side
+from tests.contract.lockstep.test_lockstep import LENGTH, Stores
+from tests.contract.memory import locks, queue, workers
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+class Faulty(queue.Rows):
+    """Rows with one thing wrong."""
+
+    def __init__(self, tables: Any, now: datetime, fault: str) -> None:  # noqa: ANN401 - the model's tables
+        super().__init__(tables, now)
+        self.fault = fault
+
+    def held(self, run_id: Any, tenant: str, worker_id: str | None, fence: int) -> Run | None:  # noqa: ANN401 - an id
+        run: Run | None = self._tables[Run].get(run_id)
+        if self.fault == "no fence" and run is not None and run.state == "running":
+            fence = run.fence or 0
+        return super().held(run_id, tenant, worker_id, fence)
+
+    def over(self, run: Run) -> bool:
+        if self.fault == "lease over too late":
+            late = Faulty(self._tables, self.now - MILLISECOND, "")
+            return late.over(run)
+        return super().over(run)
+
+    def count(self, schedule_id: Any, *among: str) -> int:  # noqa: ANN401 - an id
+        return 0 if self.fault == "no limit" and among == ("running",) else super().count(schedule_id, *among)
+
+    def due(self, tenants: Any) -> Any:  # noqa: ANN401 - as Rows
+        found = super().due(tenants)
+        return found[::-1] if self.fault == "wrong order" else found
+
+    def status(self, schedule: Schedule, status: str) -> None:
+        if self.fault != "status lost":
+            super().status(schedule, status)
+
+    def insert(self, run: Run, tenant: str) -> Run | None:
+        made = super().insert(run, tenant)
+        if self.fault == "retry at once" and made is not None and made.retry_of is not None:
+            made = msgspec.structs.replace(made, available_at=self.now)
+            self._tables[Run][made.id] = made
+        return made
+
+
+QUEUE_FAULTS = ("no fence", "lease over too late", "no limit", "wrong order", "status lost", "retry at once")
+
+
+def drive(plant: Callable[[Any], None], examples: int = 200) -> None:
+    """Run the machine on a model and one that is made faulty."""
+    right, wrong = memory_side(), memory_side()
+    plant(wrong.store)
+    machine: Any = seed(7)(lambda: Stores([right, wrong], Counter()))
+    test = settings(
+        max_examples=examples,
+        stateful_step_count=LENGTH,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine, settings=test)
+
+
+@pytest.mark.proves("0-T2.10.2", "0-R1..3")
+@pytest.mark.parametrize("fault", QUEUE_FAULTS)
+def test_a_fault_of_the_queue_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plant(store: Any) -> None:  # noqa: ANN401 - the model
+        class FaultyQueue(queue.MemoryQueue):
+            """Asks faulty rows."""
+
+            def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 - any method
+                def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - as above
+                    with monkeypatch.context() as patch:
+                        patch.setattr(queue, "Rows", lambda tables, now: Faulty(tables, now, fault))
+                        return getattr(super(FaultyQueue, self), name)(*given, **named)
+
+                return super().__getattribute__(name) if name.startswith("_") else call
+
+        store.queue = FaultyQueue(store.transaction)
+
+    with pytest.raises(DivergenceError):
+        drive(plant)
+
+
+@pytest.mark.proves("0-T2.10.2")
+def test_a_dead_worker_whose_leases_live_on_is_seen() -> None:
+    def plant(store: Any) -> None:  # noqa: ANN401 - the model
+        class Forgetful(workers.MemoryWorkers):
+            """Leaves the leases of the dead."""
+
+            def declare_dead(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as Workers
+                before = dict(store._tables[Run])
+                dead = super().declare_dead(*given, **named)
+                store._tables[Run] = before
+                return dead
+
+        store.workers = Forgetful(store.transaction)
+
+    with pytest.raises(DivergenceError):
+        drive(plant)
+
+
+@pytest.mark.proves("0-T2.10.2")
+def test_a_lock_that_is_given_to_two_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plant(store: Any) -> None:  # noqa: ANN401 - the model
+        class Generous(locks.MemoryLocks):
+            """Gives everyone what they ask for."""
+
+            def acquire(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - as Locks
+                with monkeypatch.context() as patch:
+                    patch.setattr(locks, "live", lambda *_: False)
+                    return super().acquire(*given, **named)
+
+        store.locks = Generous(store.transaction)
+
+    with pytest.raises(DivergenceError):
+        drive(plant)
+
+
+def test_two_models_without_a_fault_agree() -> None:
+    drive(lambda _: None, 10)
