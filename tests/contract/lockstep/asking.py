@@ -51,6 +51,13 @@ TIMINGS = st.builds(Timing, cron=LINES, timezone=ZONES) | st.builds(
 SHIFTS = st.sampled_from([None, None, -60_000, 0, 60_000, 600_000, 86_400_000])
 
 
+FURNITURE: tuple[tuple[str, dict[str, Any]], ...] = (
+    (TENANTS[0], {"max_retries": 0, "max_concurrency": 2}),
+    (TENANTS[0], {"max_retries": 3, "timeout_ms": 60_000}),
+    (TENANTS[1], {"max_retries": 1, "max_concurrency": None}),
+)
+
+
 def optional(**columns: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=columns)
 
@@ -67,6 +74,10 @@ class Asking(Weighted):
         self.names = [side.name for side in sides]
         self.offices = {tenant: [Office(side.store, tenant, lambda: self.now) for side in sides] for tenant in TENANTS}
         self.jobs: list[tuple[str, UUID]] = []
+        for tenant, work in FURNITURE:
+            every = Timing(interval=timedelta(minutes=1))
+            self.schedule_recurring(tenant, f"every minute {work}", every, None, None, {}, work)
+        self.on_event(TENANTS[0], "h", 50, enabled=True)
 
     def each(self, what: str, tenant: str, act: Callable[[Office], Any]) -> Any:  # noqa: ANN401 - answers of all calls
         """Make a call on every side; return the model's answer, none where it was refused."""
@@ -83,8 +94,8 @@ class Asking(Weighted):
         pairs = zip(self.names, self.offices[tenant], strict=True)
         answers = [(name, [outcome(partial(call, office)), office.listened()]) for name, office in pairs]
         agreed(f"{what} of {tenant} at {self.now.isoformat()}", answers)
-        if raw and raw[0]:
-            self.counter.effective[what if what != "turn" else f"{what} {raw[0]}"] += 1
+        if raw and (any(raw[0]) if isinstance(raw[0], tuple) else raw[0]):
+            self.counter.effective[what] += 1
         self.counter.refused += not raw
         return raw[0] if raw else None
 
@@ -213,7 +224,7 @@ class Asking(Weighted):
         )
 
     @precondition(lambda self: self.jobs)
-    @rule(pick=PICK, place=st.integers(0, 3))
+    @rule(4, pick=PICK, place=st.integers(0, 3))
     def retry(self, pick: int, place: int) -> None:
         tenant, identity = self.job(pick)
         with self.offices[tenant][0].store.session(tenant, now=self.now) as session:
@@ -225,7 +236,7 @@ class Asking(Weighted):
 
     # -- what happens meanwhile
 
-    @rule(8, tenant=OF, mood=st.sampled_from(["done", "done", "mixed", "mixed", *OUTCOMES]))
+    @rule(8, tenant=OF, mood=st.sampled_from(["done", "mixed", "mixed", "mixed", "open", "failed", *OUTCOMES]))
     def turn(self, tenant: str, mood: str) -> None:
         def act(office: Office) -> Any:  # noqa: ANN401 - counts
             office.hand.mood = mood
