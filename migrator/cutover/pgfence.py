@@ -4,6 +4,8 @@ Owners, superusers and whoever was granted rights besides the tool's roles are n
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -35,8 +37,9 @@ def engage(connection: Connection, roles: PostgresSettings, limit: timedelta) ->
     until = time.monotonic() + limit.total_seconds()
     while older := _writing_before(connection, mark, fenced_at):
         if time.monotonic() > until:
-            for pid in older:
-                connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            with _as_login(connection):
+                for pid in older:
+                    connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
             if time.monotonic() > until + limit.total_seconds():
                 raise RefusedError(f"transactions older than the fence do not end: {len(older)}")
         time.sleep(POLL_S)
@@ -64,14 +67,15 @@ def is_engaged(connection: Connection, roles: PostgresSettings) -> bool:
 
 def unstopped(connection: Connection, roles: PostgresSettings) -> list[str]:
     """Return who could still write: superusers, members of the owning role, roles with rights of their own."""
-    rows = connection.execute(
-        "SELECT rolname FROM pg_roles WHERE rolcanlogin AND rolname <> session_user"
-        " AND (rolsuper OR pg_has_role(oid, %(owner)s, 'MEMBER')) UNION"
-        " SELECT DISTINCT grantee FROM information_schema.role_table_grants"
-        " WHERE table_schema = 'scheduler' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')"
-        " AND grantee NOT IN (%(owner)s, %(service)s, %(dispatcher)s) ORDER BY 1",
-        {"owner": roles.migration_role, "service": roles.service_role, "dispatcher": roles.dispatcher_role},
-    )
+    with _as_login(connection):
+        rows = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolcanlogin AND rolname <> session_user"
+            " AND (rolsuper OR pg_has_role(oid, %(owner)s, 'MEMBER')) UNION"
+            " SELECT DISTINCT grantee FROM information_schema.role_table_grants"
+            " WHERE table_schema = 'scheduler' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')"
+            " AND grantee NOT IN (%(owner)s, %(service)s, %(dispatcher)s) ORDER BY 1",
+            {"owner": roles.migration_role, "service": roles.service_role, "dispatcher": roles.dispatcher_role},
+        ).fetchall()
     return [row[0] for row in rows]
 
 
@@ -89,10 +93,19 @@ def _writing_before(connection: Connection, mark: str, fenced_at: datetime | Non
     Those whose transaction has an id below ``mark``, and those in the middle of a statement that began earlier: rights
     are looked at when a statement begins. All others meet the fence at their next statement.
     """
-    rows = connection.execute(
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        " AND backend_type = 'client backend' AND (age(backend_xid) > age(%s::xid8::xid)"
-        " OR state = 'active' AND query_start <= %s)",
-        (mark, fenced_at),
-    )
+    with _as_login(connection):
+        rows = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend' AND (age(backend_xid) > age(%s::xid8::xid)"
+            " OR state = 'active' AND query_start <= %s)",
+            (mark, fenced_at),
+        ).fetchall()
     return [row[0] for row in rows]
+
+
+@contextmanager
+def _as_login(connection: Connection) -> Iterator[None]:
+    """Act as the user who logged in: the owning role, which this session is in, does not see what others do."""
+    with connection.transaction():
+        connection.execute("SET LOCAL ROLE NONE")
+        yield

@@ -22,11 +22,15 @@ from migrator.store.postgres import epoch as postgres_epoch
 from migrator.store.postgres.connection import open_target
 from tests.conftest import fresh_name
 from tests.copying import kill, run, start
+from tests.cron_lines import DEEP
 from tests.cutting_over import Scene, scene
 from tests.store_postgres import schedule
 
 FOLDER = Path(__file__).parent
-MOMENTS = ("begun", "done")
+MOMENTS = ("begun", "done") if DEEP else ("done",)
+"""Of the deep profile: every step at both. The short one kills at each step one after the other, and a few alone."""
+
+RESTORING = ("back-export.begun", "back-restore.begun", "restored", "back-restore.done")
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +137,8 @@ def rows(scene: Scene) -> dict[str, int]:
         }
 
 
+@pytest.mark.slow
+@pytest.mark.proves("4-X6", "4-B1")
 def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None:
     """The short form of the tests below, which kill each step of a switch of its own."""
     before = rows(ready)
@@ -156,10 +162,10 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
         assert session.schedules.get(written.id) is not None
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.proves("4-X6", "0-T2.12.1")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", forward.STEPS)
+@pytest.mark.parametrize("step", forward.STEPS if DEEP else ("drain", "switch"))
 def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     before = rows(ready)
     assert killed_at(f"{signals.CUTOVER}{step}.{moment}", ready, "cutover", "run")
@@ -171,10 +177,10 @@ def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: st
     assert rows(ready) == before
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.proves("4-B1", "4-X6")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", rollback.STEPS[1])
+@pytest.mark.parametrize("step", rollback.STEPS[1] if DEEP else (rollback.TURN,))
 def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     ready.switch()
     with _store(ready) as store, store.session("a") as session:
@@ -187,9 +193,9 @@ def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: 
         assert session.schedules.get(written.id) is not None
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.proves("4-B3", "3-A20")
-@pytest.mark.parametrize("point", ["back-export.begun", "back-restore.begun", "restored", "back-restore.done"])
+@pytest.mark.parametrize("point", RESTORING if DEEP else ("restored",))
 def test_a_restore_that_was_killed_ends_as_one_that_was_not(point: str, ready: Scene) -> None:
     ready.switch()
     assert killed_at(f"{signals.CUTOVER}{point}", ready, "rollback", "run", "--level", "3")

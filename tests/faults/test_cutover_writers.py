@@ -1,0 +1,103 @@
+"""Other programs write into MongoDB throughout a switch: what was acknowledged is there afterwards, exactly once."""
+
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pymongo.database import Database
+from pymongo.errors import OperationFailure
+
+from migrator.embedded.mongo import MongoServer
+from tests.conftest import fresh_name
+from tests.copying import run_of
+from tests.cutting_over import Scene, scene
+
+ENOUGH = 300
+"""Changes made before the switch begins."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+class Foreign:
+    """A plain client that inserts, updates and deletes until it is refused, and keeps what was acknowledged."""
+
+    def __init__(self, database: Database[Any], seed: int) -> None:
+        self.database, self.dice = database, random.Random(seed)
+        self.holds: dict[str, str] = {}
+        """What must be there: id → error text."""
+        self.gone: set[str] = set()
+        self.doubtful: set[str] = set()
+        self.refused = threading.Event()
+        self.busy = threading.Event()
+        self.done = 0
+        self._seed = seed
+
+    def work(self) -> None:
+        for number in itertools.count():
+            try:
+                self._once(number)
+            except OperationFailure:
+                self.refused.set()
+                return
+            self.done += 1
+            if self.done >= ENOUGH:
+                self.busy.set()
+
+    def _once(self, number: int) -> None:
+        kind = self.dice.choice("iiuud")
+        key = f"run_foreign_{self._seed}_{number}"
+        known = sorted(self.holds)
+        if kind == "i" or not known:
+            self.database.runs.insert_one(run_of(_id=key, error="new"))
+            self.holds[key] = "new"
+            return
+        chosen = self.dice.choice(known[-50:])
+        if kind == "u":
+            self.database.runs.update_one({"_id": chosen}, {"$set": {"error": f"text {number}"}})
+            self.holds[chosen] = f"text {number}"
+        else:
+            self.database.runs.delete_one({"_id": chosen})
+            del self.holds[chosen]
+            self.gone.add(chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.proves("4-X5", "0-T2.12.1")
+def test_everything_acknowledged_is_there_once(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> None:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as ready:
+        ready.ready()
+        _switched_under_writers(ready)
+
+
+def _switched_under_writers(ready: Scene) -> None:
+    with ready.foreign() as one, ready.foreign() as other:
+        writers = [Foreign(one, 1), Foreign(other, 2)]
+        threads = [threading.Thread(target=writer.work) for writer in writers]
+        for thread in threads:
+            thread.start()
+        for writer in writers:
+            writer.busy.wait()
+        done = ready.switch()
+        for thread in threads:
+            thread.join()
+    assert all(writer.refused.is_set() for writer in writers)
+    assert done.compared >= sum(len(writer.holds) for writer in writers)
+    expected = {key: text for writer in writers for key, text in writer.holds.items()}
+    gone = {key for writer in writers for key in writer.gone}
+    with psycopg.connect(ready.dsn) as connection:
+        rows = connection.execute("SELECT source_id, error FROM scheduler.runs WHERE source_id LIKE 'run_foreign_%'")
+        found = rows.fetchall()
+    assert len(found) == len({key for key, _ in found})
+    assert dict(found) == expected
+    assert not gone & {key for key, _ in found}
+    with ready.database.client.start_session():
+        assert {one["_id"] for one in ready.database.runs.find({"_id": {"$regex": "^run_foreign"}})} == set(expected)
