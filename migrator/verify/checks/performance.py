@@ -1,0 +1,173 @@
+"""Area performance: the 95th percentile of each operation beside its ceiling, on the live target, in a scratch tenant.
+
+What is measured varies, and stands outside the evidence; a figure above its ceiling is a warning. What is asserted is
+that each operation was made, and that a scheduler does not take more connections than it was given.
+"""
+
+import resource
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, cast
+
+import msgspec
+
+from migrator.result import Exhibit, Finding, Measurement, Tally
+from migrator.scheduler.service import SchedulerService
+from migrator.store.work import SCRATCH
+from migrator.verify.behaviour.craft import Craft
+from migrator.verify.behaviour.scratch import Scratch, fresh, scratch
+from migrator.verify.check import CheckSpec, Found, judge
+from migrator.verify.context import Context
+from migrator.verify.timing import operations, rows
+from migrator.verify.timing.percentiles import percentile, repeated
+
+AMOUNT: Final = rows.Amount(schedules=2_000, due=1_000, waiting=2_000, stale=840, history=500)
+POOL: Final = 5
+THREADS: Final = 20
+CALLS: Final = 100
+
+
+@contextmanager
+def _filled(context: Context, amount: rows.Amount) -> Iterator[Scratch]:
+    with scratch(context.settings, "postgres", context.craft or Craft(), fresh()) as place:
+        with context.target() as target:
+            rows.fill(target, place.tenants[0], amount)
+        yield place
+
+
+def queue_in_time(context: Context) -> Found:
+    """Time what a scheduler's process does all the time."""
+    with _filled(context, AMOUNT) as place:
+        timed = operations.of_the_queue(place.store, place.tenants[0], stale=AMOUNT.stale)
+        return _timed("performance.queue", timed, AMOUNT)
+
+
+def facade_in_time(context: Context) -> Found:
+    """Time what an application asks."""
+    with _filled(context, AMOUNT) as place:
+        tenant = place.tenants[0]
+        with context.target() as target:
+            schedule = rows.first_schedule(target, tenant)
+        timed = operations.of_the_facade(SchedulerService(place.store, tenant), schedule)
+        return _timed("performance.facade", timed, AMOUNT)
+
+
+def _timed(check: str, timed: list[operations.Timed], amount: rows.Amount) -> Found:
+    took = {one.name: repeated(one.times, one.work) for one in timed}
+    figures: list[tuple[str | int | None, ...]] = [
+        (
+            one.name,
+            one.times,
+            *(f"{percentile(took[one.name], of):.2f}" for of in (0.5, 0.95, 0.99)),
+            f"{one.ceiling:.0f}",
+            one.source,
+        )
+        for one in timed
+    ]
+    return Found(
+        outcome=judge(wrong=False),
+        counts={"operations": len(timed), "calls": sum(one.times for one in timed), "rows": amount.rows},
+        measurements=tuple(
+            Measurement(
+                check=check,
+                name=f"{one.name} (95th percentile of {one.times})",
+                unit="ms",
+                value=round(percentile(took[one.name], 0.95), 3),
+                ceiling=one.ceiling,
+            )
+            for one in timed
+        ),
+        varying=(
+            Exhibit(
+                kind="table",
+                title=f"Milliseconds, among {amount.schedules:,} schedules and {amount.waiting:,} waiting runs",
+                columns=("operation", "calls", "median", "95th", "99th", "ceiling of the 95th", "stated by"),
+                rows=tuple(figures),
+                rows_total=len(figures),
+            ),
+        ),
+    )
+
+
+def connections_bounded(context: Context) -> Found:
+    """Ask from many threads at once, and see from how many connections the server is asked."""
+    from migrator.store.postgres.pool import Pool  # noqa: PLC0415 - a driver, only where asked for
+
+    seen: set[int] = set()
+    begin = threading.Barrier(THREADS)
+    tenant = fresh() + ".a"
+    persistence = msgspec.structs.replace(context.settings.persistence, scheduler="mongo", shadow="off")  # a tool's
+    pool = Pool(msgspec.structs.replace(context.settings, persistence=persistence), size=POOL)
+    try:
+
+        def ask(_: int) -> None:
+            begin.wait()
+            for _ in range(CALLS // THREADS):
+                with pool.transaction(tenant=tenant) as (connection, _clock):
+                    # Held for a moment, so that the others do want connections of their own.
+                    row = connection.execute("SELECT pg_backend_pid() FROM pg_sleep(0.05)").fetchone()
+                    seen.add(cast("tuple[int]", row)[0])
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            list(threads.map(ask, range(THREADS)))
+    finally:
+        pool.close()
+    over = len(seen) > POOL
+    title = "more connections than the pool was given"
+    fault = "connections"
+    return Found(
+        outcome=judge(wrong=over),
+        counts={"threads": THREADS, "calls": CALLS, "connections allowed": POOL, "differences": int(over)},
+        tallies=(Tally(severity="difference", cause=fault, title=title, fix="look at the pool", count=1),) * over,
+        findings=(Finding(severity="difference", cause=fault, words=(f"{len(seen)} against {POOL}",)),) * over,
+        findings_total=int(over),
+        measurements=(
+            Measurement(check="performance.bounds", name="connections used", unit="", value=len(seen), ceiling=POOL),
+            Measurement(check="performance.bounds", name="runs that wait", unit="", value=_waiting(context)),
+            Measurement(
+                check="performance.bounds",
+                name="memory of the verification, at most",
+                unit="MB",
+                value=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+            ),
+        ),
+    )
+
+
+def _waiting(context: Context) -> int:
+    """Return the depth of the live queue."""
+    with context.target() as target:
+        row = target.execute(
+            "SELECT count(*) FROM scheduler.runs WHERE state = 'queued' AND NOT starts_with(tenant_id, %s)", (SCRATCH,)
+        ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+_NO_LOAD: Final = "One process, one call after the other: no load test. benchmarks/scheduler.py measures under load."
+_LOADED: Final = "What else the servers and this machine do at the time is part of every figure."
+
+CHECKS = (
+    CheckSpec(
+        id="performance.queue",
+        title="Triggers, claims, locks and cleanup are in time",
+        requirements=("3-P1", "3-P2", "3-P3", "3-P4", "2-X15"),
+        limits=(_NO_LOAD, _LOADED),
+        run=queue_in_time,
+    ),
+    CheckSpec(
+        id="performance.facade",
+        title="What an application asks is answered in time",
+        requirements=("2-X15", "4-V8..11"),
+        limits=(_NO_LOAD, _LOADED),
+        run=facade_in_time,
+    ),
+    CheckSpec(
+        id="performance.bounds",
+        title="A scheduler keeps to its connections",
+        requirements=("4-V8..11",),
+        limits=("Queue depth and memory are recorded, and have no ceiling.",),
+        run=connections_bounded,
+    ),
+)

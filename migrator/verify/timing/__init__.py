@@ -1,0 +1,1 @@
+"""How long the scheduler's operations take: rows made in bulk, operations repeated, percentiles."""
