@@ -66,6 +66,11 @@ def advanced_run(stored: Run, run: Run, now: datetime) -> Run:
     )
 
 
+def retry_after(retry: Run, ended: Run) -> Run:
+    """Return a retry as it is inserted after the stored run that ends: without a trigger where that has none now."""
+    return retry if ended.trigger_id is not None else msgspec.structs.replace(retry, trigger_id=None)
+
+
 def cancelled_run(stored: Run, reason: str, now: datetime) -> Run:
     """Return what ``Runs.cancel`` makes of a live run."""
     return msgspec.structs.replace(

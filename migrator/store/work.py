@@ -79,7 +79,8 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     retry: Run | None = None
     """The queued run that repeats it, inserted in the same transaction if the write succeeds.
 
-    Passed over where its slot or dedupe key is taken; the end stands. One of another tenant raises ``UsageError``.
+    Passed over where its slot or dedupe key is taken; the end stands. It has no trigger where the run that ends has
+    none any more (removed since it was claimed). One of another tenant raises ``UsageError``.
     """
     schedule_status: str | None = None
     """A status for a schedule that is running now, and not deleted; none leaves it. Must be able to follow running.

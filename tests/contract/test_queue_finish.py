@@ -174,6 +174,24 @@ def test_a_retry_whose_attempt_is_there_is_passed_over_and_the_end_stands(
 
 
 @pytest.mark.proves("2-X1")
+def test_a_retry_of_a_run_whose_trigger_was_removed_has_none(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    of = schedule(tenant)
+    cause, kept = trigger(of), trigger(of)
+    put(at_work, of, cause, slot(of, cause))
+    (claim,) = queue.claim("one", 1, LEASE, NOW, tenants=[tenant])
+    with at_work.session(tenant, now=NOW) as session:
+        session.triggers.delete_of_schedule(of.id)
+    put(at_work, kept, slot(of, kept))
+    (other,) = queue.claim("one", 1, LEASE, NOW, tenants=[tenant])
+    retries = [repeat(each.run) for each in (claim, other)]
+    ends = [end_of(each, "error", retry=retry) for each, retry in zip((claim, other), retries, strict=True)]
+    assert set(queue.finish(ends, LATER)) == {claim.run.id, other.run.id}
+    assert [run_of(at_work, tenant, retry.id).trigger_id for retry in retries] == [None, kept.id]
+
+
+@pytest.mark.proves("2-X1")
 def test_a_retry_of_a_schedule_that_was_deleted_paused_or_disabled_waits(
     at_work: SchedulerStore, queue: Queue, tenant: str
 ) -> None:

@@ -119,7 +119,8 @@ class _Ending:
             told = (end.result, end.error, end.error_detail) != (None, None, None)
             changes[identity] = self._runs.update(stored, row, proved=told)
             if end.retry is not None:
-                self._minting.add(end.retry, tenant, self._schedule_of(end.retry, shelf))
+                retry = lives.retry_after(end.retry, stored.row)
+                self._minting.add(retry, tenant, self._schedule_of(retry, shelf))
             if of is not None and end.schedule_status is not None:
                 schedule = status.get(of.row.id, of.row)
                 if schedule.deleted_at is None and schedule.status == "running":

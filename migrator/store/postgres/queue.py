@@ -100,11 +100,15 @@ class PostgresQueue:
             at = now or self._dispatch.clock(connection)
             ended = [identity for (identity,) in fetch(connection, statement, (at, _ended(ends)))]
             left = set(ended)
+            bare = {identity for (identity,) in fetch(connection, queue_ends.WITHOUT_TRIGGER, (ended,))}
             retries = []
             for end in ends:
                 if end.run_id in left:
                     left.discard(end.run_id)
-                    retries += [] if end.retry is None else [(end.retry, end.tenant_id)]
+                    retry = end.retry
+                    if retry is not None and end.run_id in bare:
+                        retry = msgspec.structs.replace(retry, trigger_id=None)
+                    retries += [] if retry is None else [(retry, end.tenant_id)]
             insert_runs(connection, retries, at)
             return ended
 

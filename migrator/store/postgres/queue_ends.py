@@ -90,6 +90,9 @@ ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
 """
 
 
+WITHOUT_TRIGGER = "SELECT id FROM scheduler.runs WHERE id = ANY($1::uuid[]) AND trigger_id IS NULL"
+"""ids → those of the runs that have no trigger, or none any more."""
+
 TENANTS = """
 WITH RECURSIVE of_schedules AS (
     (SELECT tenant_id FROM scheduler.schedules WHERE deleted_at IS NULL ORDER BY tenant_id LIMIT 1)

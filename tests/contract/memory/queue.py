@@ -14,7 +14,7 @@ from migrator.records.run import Run
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
-from migrator.store import rules
+from migrator.store import lives, rules
 from migrator.store.work import SCRATCH, Claim, Finish, FirePlan
 from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
 from tests.contract.memory.schedules import MAY_RUN
@@ -165,7 +165,7 @@ class MemoryQueue:
             rows.write(over, run)
             ended.append(run.id)
             if end.retry is not None:
-                rows.insert(end.retry, end.tenant_id)
+                rows.insert(lives.retry_after(end.retry, run), end.tenant_id)
             schedule = rows.schedule(run)
             may = schedule is not None and schedule.deleted_at is None and schedule.status == "running"
             if end.schedule_status is not None and schedule is not None and may:
