@@ -38,6 +38,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     config: Path
     quarantined: int = 0
     """Documents in quarantine that may stay behind."""
+    clock: Callable[[], float] = time.time
+    """This machine's, in seconds."""
 
 
 Answer = tuple[bool | None, str]
@@ -141,11 +143,11 @@ def _epoch(sessions: Sessions, _: Conditions) -> Answer:
     return True, f"the next switch is number {epoch.following(sessions)}"
 
 
-def _clocks(sessions: Sessions, _: Conditions) -> Answer:
-    began = time.time()
+def _clocks(sessions: Sessions, conditions: Conditions) -> Answer:
+    began = conditions.clock()
     source = sessions.source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
     row = sessions.target.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
-    ended = time.time()
+    ended = conditions.clock()
     readings = [began, source, row[0] if row else 0.0, ended]
     apart = max(0.0, max(readings) - min(readings) - (ended - began)) * 1000
     limit = sessions.settings.cutover.max_clock_skew_ms

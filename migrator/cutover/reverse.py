@@ -28,10 +28,11 @@ from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions, retrying
-from migrator.records.base import Record
+from migrator.records.base import Record, SourcedRecord
 from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import TRIGGERS
 from migrator.store.mongo.indexes import adopt_triggers
+from migrator.store.mongo.places import PLACES
 from migrator.store.postgres.connection import Connection
 from migrator.values import document as documents
 from migrator.values.identity import source_id, stable_hash64
@@ -225,6 +226,20 @@ def _note_lost(target: Connection, writes: Iterable[Write]) -> None:
             " '{}')), ARRAY['lost', %(place)s], to_jsonb(coalesce((detail #>> ARRAY['lost', %(place)s])::bigint, 0)"
             " + %(count)s)) WHERE id = (SELECT id FROM migration.cutovers ORDER BY began_at DESC LIMIT 1)",
             {"place": place, "count": count},
+        )
+
+
+def adopt(sessions: Sessions) -> None:
+    """Let rows that were born here be of the documents that they have in the source by now; the way back is done."""
+    for record in outbox.FOLLOWED:
+        place = PLACES[record][0] if record in PLACES else None
+        if place is None or not issubclass(record, SourcedRecord):
+            continue
+        sessions.target.execute(
+            sql.SQL(
+                "UPDATE {} SET source = %s, source_id = %s || replace(id::text, '-', '') WHERE source IS NULL"
+            ).format(sql.Identifier("scheduler", record.table)),
+            (sessions.profile.source_of(place.name), place.prefixes[0]),
         )
 
 

@@ -111,6 +111,8 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
             reverse.forget(sessions)
             with sessions.target.transaction():
                 outbox.close_outbox(sessions.target)
+                if level != 3:  # noqa: PLR2004 - a level; after a restore they have no documents
+                    reverse.adopt(sessions)
                 journal.end("rolled-back")
     if level == 2:  # noqa: PLR2004 - a level
         with journal.step("back-export") as detail:

@@ -82,8 +82,8 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     found, unknown = plans.survey(sessions.source, profile, settings)
     if not found:
         raise RefusedError(plans.nothing_found(sessions.source, profile, unknown))
-    plans.guard_foreign(target, profile)
     require_forward(target)
+    plans.guard_foreign(target, profile)
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
     _require_parents(target, profile, scope, {one.collection.name for one in found})
     plan = ledger.latest_plan(target, "open")

@@ -13,11 +13,15 @@ from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.extract import bounded, key_of
 from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
+from migrator.records.lock import Lock
 from migrator.sources.profile import Collection, Context, Profile
+from migrator.store.epoch import KEY
 from migrator.store.mongo.client import Source, committed_time, require_replica_set, speaking_of
 from migrator.store.postgres.connection import Connection
 
 SYSTEM_PREFIX = "system."
+OWN_PREFIX = "migrator_"
+"""The tool's own collections in the source (`migrator.cutover.reverse`), which are nobody's data."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +56,7 @@ def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[F
             if (name := settings.source.collections.get(collection.name, collection.name)) in names
         ]
     unknown = names - {one.name for one in found}
-    return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
+    return found, tuple(sorted(name for name in unknown if not name.startswith((SYSTEM_PREFIX, OWN_PREFIX))))
 
 
 def _found(source: Source, collection: Collection, name: str) -> Found:
@@ -198,7 +202,8 @@ def guard_foreign(target: Connection, profile: Profile) -> None:
     """Raise ``RefusedError`` when a table holds rows that this profile did not load."""
     for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
         if "source" in record.__struct_fields__:
-            foreign = "source IS NULL OR NOT starts_with(source, %(prefix)s)"
+            foreign = "(source IS NULL OR NOT starts_with(source, %(prefix)s))"
+            foreign += f" AND key <> '{KEY}'" if record is Lock else ""  # the tool's own, on each side
         else:  # such a table cannot tell whose its rows are, but the ledger can tell that they are not ours
             foreign = "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
         feeding = [one.name for one in profile.collections if record in one.tables]

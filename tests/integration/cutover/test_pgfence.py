@@ -63,7 +63,7 @@ def test_nobody_of_the_application_writes_behind_it(
             "INSERT INTO scheduler.audit VALUES (DEFAULT)",
         ):
             with pytest.raises(errors.InsufficientPrivilege):
-                application.execute(statement)  # type: ignore[arg-type] # one of the texts above
+                application.execute(statement)
         pgfence.lift(tool, roles)
         pgfence.lift(tool, roles)
         application.execute(INSERT, (uuid4(), "after"))

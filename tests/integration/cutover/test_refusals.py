@@ -1,0 +1,296 @@
+"""What a switch refuses, and what it survives, with nothing lost."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+from pymongo import MongoClient
+
+from migrator.config import Settings, load_settings
+from migrator.cutover import backup, configfile, epoch, fence, forward, journal, outbox, rollback
+from migrator.cutover.forward import backup_folder
+from migrator.cutover.gates import Conditions, gates
+from migrator.cutover.outlook import outlook
+from migrator.embedded.mongo import MongoServer
+from migrator.errors import MigratorError, RefusedError, SwitchedError
+from migrator.parity.recorded import compared, is_clean
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.pipeline.tail.follow import Tail
+from migrator.store import open_scheduler_store
+from migrator.store.postgres.connection import open_target
+from tests.conftest import fresh_name
+from tests.cutting_over import APPLICATION, Scene, scene
+from tests.store_postgres import schedule
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
+def assert_as_before(scene: Scene) -> None:
+    """Nothing was switched, and everybody may write."""
+    assert configfile.backend_in(scene.config) == "mongo"
+    assert not fence.is_engaged(scene.database, "write-block", ())
+    with scene.foreign() as foreign:
+        foreign.elsewhere.insert_one({})
+    with open_target(scene.settings, autocommit=True) as target:
+        assert not outbox.is_open(target)
+    open_scheduler_store(scene.settings).close()
+
+
+def with_cutover(settings: Settings, **changes: object) -> Settings:
+    return msgspec.structs.replace(settings, cutover=msgspec.structs.replace(settings.cutover, **changes))
+
+
+def one_gate(scene: Scene, name: str, settings: Settings | None = None) -> tuple[bool | None, str]:
+    sessions = Sessions(settings or scene.settings)
+    try:
+        (found,) = (one for one in gates(sessions, scene.conditions) if one.name == name)
+    finally:
+        sessions.close()
+    return found.passed, found.words
+
+
+@pytest.mark.proves("4-X6")
+def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("UPDATE migration.comparisons SET started_at = started_at - interval '1 hour'")
+    assert one_gate(ready, "comparison", with_cutover(ready.settings, comparison_max_age_s=1))[0] is False
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("UPDATE migration.comparisons SET clean = false")
+    assert "found differences" in one_gate(ready, "comparison")[1]
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("DELETE FROM migration.comparisons")
+    assert "nothing was compared" in one_gate(ready, "comparison")[1]
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("UPDATE migration.tail SET alarm = 'the position is lost'")
+    assert one_gate(ready, "tail") == (False, "alarm: the position is lost; call migrator parity --repair apply")
+    with psycopg.connect(ready.dsn) as connection:
+        connection.execute("UPDATE migration.plans SET state = 'open'")
+    assert one_gate(ready, "copy") == (False, "the copy is unfinished: call migrator backfill")
+    monkeypatch.setenv(configfile.VARIABLE, "mongo")
+    assert "would override" in one_gate(ready, "configuration")[1]
+    with pytest.raises(RefusedError, match=r"the switch is not made: copy: .*; tail: .*; comparison: "):
+        ready.switch()
+    monkeypatch.delenv(configfile.VARIABLE)
+    assert_as_before(ready)
+
+
+def test_clocks_that_differ(ready: Scene) -> None:
+    slow = Conditions(config=ready.config, clock=lambda: time.time() - 3_600)
+    sessions = Sessions(ready.settings)
+    try:
+        (found,) = (one for one in gates(sessions, slow) if one.name == "clocks")
+    finally:
+        sessions.close()
+    assert found.passed is False
+    assert found.words.startswith("3,")
+    assert one_gate(ready, "clocks")[0] is True
+
+
+def test_a_file_that_cannot_be_written(ready: Scene) -> None:
+    there = ready.config.read_text()
+    ready.config.unlink()
+    with pytest.raises(MigratorError, match="no configuration file"):
+        ready.switch()
+    ready.config.write_text(there)
+    assert_as_before(ready)
+
+
+def test_a_writer_that_the_fence_does_not_stop_is_named(ready: Scene) -> None:
+    with MongoClient(ready.server.uri) as client:  # type: ignore[var-annotated]
+        name = f"restorer_{ready.database.name}"
+        client.admin.command("createUser", name, pwd="x", roles=[{"role": "restore", "db": "admin"}])
+        try:
+            assert one_gate(ready, "fence") == (False, f"write-block does not stop {name}@admin")
+            with pytest.raises(RefusedError, match=f"does not stop {name}@admin"):
+                ready.switch()
+            known = with_cutover(ready.settings, tolerated_writers=[f"{name}@admin"])
+            assert one_gate(ready, "fence", known)[0] is True
+        finally:
+            client.admin.command("dropUser", name)
+    assert_as_before(ready)
+
+
+def test_a_user_without_the_rights_for_the_fence(ready: Scene) -> None:
+    settings = msgspec.structs.replace(
+        ready.settings, mongo=msgspec.structs.replace(ready.settings.mongo, uri=ready.uri_of(APPLICATION))
+    )
+    passed, words = one_gate(ready, "fence", settings)
+    assert passed is False
+    assert "may not see the users" in words
+
+
+def test_two_switches_at_once(ready: Scene) -> None:
+    with open_target(ready.settings, autocommit=True) as target, journal.alone(target):
+        with pytest.raises(RefusedError, match="another cutover, or rollback, of this target is running"):
+            ready.switch()
+        with pytest.raises(RefusedError, match="another cutover, or rollback"):
+            rollback.run(ready.settings, ready.config, 1)
+    assert_as_before(ready)
+
+
+def test_a_difference_behind_the_fence_ends_the_switch(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
+    real = forward._compare
+
+    def disturbed(sessions: Sessions, *rest: object) -> int:
+        sessions.target.execute("UPDATE scheduler.runs SET error = 'something else'")
+        return real(sessions, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(forward, "_compare", disturbed)
+    with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
+        ready.switch()
+    assert_as_before(ready)
+
+
+def test_a_pause_that_would_be_too_long_is_taken_back(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward._Pause, "left", lambda _: -1.0)
+    with pytest.raises(RefusedError, match="the write pause would exceed its limit"):
+        ready.switch()
+    assert_as_before(ready)
+    monkeypatch.undo()
+    assert ready.switch().cutover.state == "switched"
+
+
+def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it, the fence is lifted though the journal cannot say so; behind it, the next call finishes."""
+    real = outbox.open_outbox
+
+    def cut(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+        connection.close()
+        real(connection)
+
+    monkeypatch.setattr(outbox, "open_outbox", cut)
+    with pytest.raises(MigratorError):
+        ready.switch()
+    monkeypatch.undo()
+    assert_as_before(ready)
+
+    def lost(sessions: Sessions, number: int, backend: str) -> None:
+        if backend == "postgres":
+            sessions.target.close()
+        _set_target(sessions, number, backend)  # type: ignore[arg-type]
+
+    _set_target = epoch.set_target
+    monkeypatch.setattr(epoch, "set_target", lost)
+    with pytest.raises(MigratorError):
+        ready.switch()
+    monkeypatch.undo()
+    assert fence.is_engaged(ready.database, "write-block", ())
+    with pytest.raises(SwitchedError):
+        open_scheduler_store(ready.settings)  # neither side is open to the old configuration
+    done = ready.switch()
+    assert done.resumed
+    assert done.cutover.state == "switched"
+
+
+def test_finish_closes_the_window(ready: Scene) -> None:
+    with pytest.raises(RefusedError, match="there is no switch to be finished"):
+        forward.finish(ready.settings)
+    ready.switch()
+    assert rollback.plan(ready.settings, ready.config, 1)[0].passed
+    forward.finish(ready.settings)
+    forward.finish(ready.settings)
+    assert not fence.is_engaged(ready.database, "write-block", ())
+    with pytest.raises(RefusedError, match="the window was closed by cutover finish"):
+        rollback.run(ready.settings, ready.config, 1)
+    with pytest.raises(SwitchedError):
+        open_scheduler_store(ready.settings)  # an old process stays shut out, also without the fence
+
+
+@pytest.mark.proves("4-B2", "3-A21", "4-D9")
+def test_level_two_takes_the_schema_away_with_its_rows_exported(ready: Scene) -> None:
+    ready.switch()
+    store = open_scheduler_store(load_settings(str(ready.config)))
+    with store.session("a") as session:
+        written = session.schedules.upsert(schedule(name="since"))
+    store.close()
+    done = rollback.run(ready.settings, ready.config, 2)
+    assert done.lost["scheduler.schedules"] >= 2
+    lines = (Path(done.folder) / "scheduler.schedules.jsonl").read_text().splitlines()
+    assert len(lines) == done.lost["scheduler.schedules"]
+    assert any(str(written.id) in line for line in lines)
+    with psycopg.connect(ready.dsn) as connection:
+        row = connection.execute("SELECT to_regnamespace('scheduler'), to_regnamespace('migration')").fetchone()
+    assert row == (None, None)
+    again = open_scheduler_store(load_settings(str(ready.config)))
+    assert again.backend == "mongo"
+    with again.session("a") as session:
+        assert session.schedules.get(written.id) is not None
+    again.close()
+
+
+@pytest.mark.proves("4-B3", "3-A20", "3-O3")
+def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: Scene) -> None:
+    sessions = Sessions(ready.settings)
+    names = [one.name for one in sessions.profile.collections]
+    before = {name: backup.fingerprint(sessions, name) for name in names}
+    indexes = {name: ready.database[name].index_information() for name in names}
+    done = ready.switch()
+    store = open_scheduler_store(load_settings(str(ready.config)))
+    with store.session("a") as session:
+        written = session.schedules.upsert(schedule(name="since"))
+    store.close()
+    ready.database.schedules.delete_many({})
+    folder = backup_folder(ready.settings, done.cutover)
+    kept = shutil.copytree(folder, folder.with_name("kept"))
+    with (folder / "schedules.bson").open("ab") as file:
+        file.write(b"\5\0\0\0\0")
+    with pytest.raises(RefusedError, match=r"the backup of schedules in .* is not what was written: digest differs"):
+        rollback.run(ready.settings, ready.config, 3)
+    assert configfile.backend_in(ready.config) == "postgres"
+    shutil.rmtree(folder)
+    kept.rename(folder)
+    back = rollback.run(ready.settings, ready.config, 3)
+    assert back.lost["scheduler.schedules"] == 1
+    assert str(written.id) in (Path(back.folder) / "scheduler.schedules.jsonl").read_text()
+    close_kept()
+    assert {name: backup.fingerprint(sessions, name) for name in names} == before
+    assert {name: ready.database[name].index_information() for name in names} == indexes
+    sessions.close()
+    assert_as_before(ready)
+
+
+def test_forward_tools_stay_off_the_rows_behind_the_switch(ready: Scene) -> None:
+    ready.switch()
+    with pytest.raises(SwitchedError, match="what MongoDB says counts no more"):
+        backfill(ready.settings, Scope())
+    ready.database.runs.update_one({}, {"$set": {"error": "by hand"}})
+    with Tail(ready.settings) as tail, pytest.raises(SwitchedError):
+        tail.run("caught-up")
+
+
+def test_there_and_back_and_there_again(ready: Scene) -> None:
+    ready.switch()
+    store = open_scheduler_store(load_settings(str(ready.config)))
+    with store.session("a") as session:
+        written = session.schedules.upsert(schedule(name="since"))
+    store.close()
+    rollback.run(ready.settings, ready.config, 1)
+    with Tail(ready.settings) as tail:
+        tail.run("caught-up")
+    assert is_clean(compared(ready.settings))
+    backfill(ready.settings, Scope())
+    assert outlook(ready.settings, ready.config, quarantined=ready.quarantined).ready
+    ready.switch()
+    store = open_scheduler_store(load_settings(str(ready.config)))
+    with store.session("a") as session:
+        assert session.schedules.get(written.id) is not None
+        session.schedules.upsert(schedule(name="once more"))
+    store.close()
