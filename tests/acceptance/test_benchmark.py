@@ -22,3 +22,25 @@ def test_every_tool_moves_every_document(collection: str, tmp_path: Path) -> Non
     result = json.loads((tmp_path / f"{collection}-250.json").read_text())
     assert [line["name"] for line in result["lines"]] == TOOLS
     assert all(line["trouble"] is None and len(line["runs"]) == 1 for line in result["lines"])
+
+
+@pytest.mark.slow
+@pytest.mark.proves("3-P1", "3-P2", "3-P3", "3-P4", "3-P5", "3-A23")
+def test_every_operation_of_the_scheduler_is_measured_on_both_backends(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "scheduler.py"), "--triggers", "40", "--instances", "1,2"]
+    command += ["--calls", "2", "--drain", "20", "--results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads((tmp_path / "scheduler.json").read_text())
+    measured = {(line["backend"], line["instances"], line["operation"].partition(",")[0]) for line in result["lines"]}
+    operations = {"due poll", "claim", "lock", "stale cleanup"}
+    assert measured == {(one, many, name) for one in ("postgres", "mongo") for many in (1, 2) for name in operations}
+    assert {line["operation"] for line in result["lines"]} >= {"claim, batch 1", "claim, batch 10", "claim, batch 100"}
+    assert all(0 < line["p50"] <= line["p95"] <= line["p99"] for line in result["lines"])
+    assert [(one["batch"], one["runs"]) for one in result["throughput"]] == [(10, 20), (100, 20)]
+    assert [(one["jobs"], one["complete"]) for one in result["migration"]] == [(40, True)]
+    assert result["versions"]["PostgreSQL"]
+    assert result["machine"]["cores"]
+    text = (tmp_path / "scheduler.md").read_text()
+    assert "| 40 | 2 | claim, batch 100 |" in text
+    assert "6,000" in text

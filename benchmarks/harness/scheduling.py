@@ -1,0 +1,235 @@
+"""A scheduler's data of any size on either backend, and processes that work on it at the same time."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+import msgspec
+import psycopg
+
+from migrator.config import Settings, postgres_dsn
+from migrator.scheduler.firing import plan
+from migrator.store import open_scheduler_store
+from migrator.store.ports import SchedulerStore
+from migrator.store.work import Claim, Finish
+from migrator.verify.timing.rows import Amount
+
+TENANT: Final = "bench"
+LEASE: Final = timedelta(minutes=5)
+POLLED: Final = 10
+"""Due triggers that one poll fires."""
+CLEANED: Final = 100
+"""Runs that one cleanup ends."""
+CLAIMS: Final = (1, 10, 100)
+BATCH: Final = 2_000
+PATIENCE_S: Final = 1_800
+_spawn = multiprocessing.get_context("spawn")
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process does: operations one after the other, each begun by all at the same time."""
+
+    settings: Settings
+    instances: int
+    calls: int
+    """Of each operation, by each process."""
+    cleanups: int
+    claims_only: bool = False
+    drain: int = 0
+    """Claim and complete so many runs instead, ``batch`` at a time."""
+    batch: int = 0
+
+
+# -- filling
+
+
+def fill_postgres(settings: Settings, tenant: str, amount: Amount) -> None:
+    """Insert rows, and let the server look at them."""
+    from migrator.verify.timing import rows  # noqa: PLC0415 - see ``work``
+
+    with psycopg.connect(postgres_dsn(settings), autocommit=True) as connection:
+        rows.fill(connection, tenant, amount)
+        connection.execute("VACUUM (ANALYZE) scheduler.schedules, scheduler.triggers, scheduler.runs")
+        connection.execute("CHECKPOINT")
+
+
+def fill_mongo(settings: Settings, tenant: str, amount: Amount) -> None:
+    """Insert the same as documents of the profile, the indexes being there."""
+    from migrator.store.mongo.places import PLACES, document_of  # noqa: PLC0415 - the driver, only where it is measured
+    from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - as above
+
+    store = MongoStore(settings)
+    try:
+        batches: dict[str, list[Any]] = {}
+        for record in _records(tenant, amount):
+            name = PLACES[type(record)][0].name
+            batch = batches.setdefault(name, [])
+            batch.append(document_of(record))
+            if len(batch) == BATCH:
+                store.database[name].insert_many(batch, ordered=False)
+                batch.clear()
+        for name, batch in batches.items():
+            if batch:
+                store.database[name].insert_many(batch, ordered=False)
+    finally:
+        store.close()
+
+
+def _records(tenant: str, amount: Amount) -> Iterator[Any]:
+    from migrator.records.run import Run  # noqa: PLC0415 - as above
+    from migrator.records.schedule import Schedule  # noqa: PLC0415 - as above
+    from migrator.records.trigger import Trigger  # noqa: PLC0415 - as above
+
+    now = datetime.now(UTC).replace(microsecond=0)
+    milli = timedelta(milliseconds=1)
+
+    def name(kind: str, number: int) -> UUID:
+        return uuid5(NAMESPACE_URL, f"{tenant} {kind} {number}")
+
+    for number in range(1, amount.schedules + 1):
+        schedule = name("schedule", number)
+        yield Schedule(
+            id=schedule, tenant_id=tenant, name=f"job {number}", status="scheduled", created_at=now, updated_at=now
+        )
+        late = number - amount.due if number <= amount.due else 3_600_000 + number
+        yield Trigger(
+            id=name("trigger", number),
+            tenant_id=tenant,
+            schedule_id=schedule,
+            kind="interval",
+            interval_ms=3_600_000,
+            anchor="fixed_rate",
+            next_fire_at=now + late * milli,
+        )
+    for number in range(1, amount.waiting + 1):
+        yield Run(
+            id=name("waiting", number),
+            tenant_id=tenant,
+            schedule_id=name("schedule", 1 + number % amount.schedules),
+            state="queued",
+            cause="schedule",
+            available_at=now + (number - amount.waiting) * milli,
+            created_at=now,
+        )
+    for number in range(1, amount.stale + 1):
+        yield Run(
+            id=name("stale", number),
+            tenant_id=tenant,
+            schedule_id=name("schedule", 1 + number % amount.schedules),
+            state="running",
+            cause="schedule",
+            worker_id="gone",
+            fence=1,
+            lease_expires_at=now - number * milli,
+            started_at=now - timedelta(minutes=1),
+            created_at=now - timedelta(minutes=1),
+        )
+
+
+# -- working
+
+
+def work(task: Task) -> dict[str, list[float]]:
+    """Let ``instances`` processes do the task; return operation → milliseconds of every call.
+
+    A drain is one "operation": the seconds of each process. Raises what a process raised.
+    """
+    start, answers = _spawn.Barrier(task.instances), _spawn.Queue()
+    processes = [_spawn.Process(target=_instance, args=(task, start, answers)) for _ in range(task.instances)]
+    for process in processes:
+        process.start()
+    merged: dict[str, list[float]] = {}
+    try:
+        for _ in processes:
+            found = answers.get(timeout=PATIENCE_S)
+            if isinstance(found, str):
+                raise SystemExit(f"a process failed: {found}")
+            for name, took in found.items():
+                merged.setdefault(name, []).extend(took)
+    finally:
+        for process in processes:
+            process.join(timeout=30)
+            process.kill()
+    return merged
+
+
+def _instance(task: Task, start: Any, answers: Any) -> None:  # noqa: ANN401 - a barrier and a queue
+    try:
+        store = open_scheduler_store(task.settings)
+        try:
+            found = _drained(store, task, start) if task.drain else _timed(store, task, start)
+        finally:
+            store.close()
+        answers.put(found)
+    except BaseException as error:  # noqa: BLE001 - said by the one who waits
+        start.abort()
+        answers.put(f"{type(error).__name__}: {error}")
+
+
+def _timed(store: SchedulerStore, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
+    found = {}
+    for name, (calls, call) in _operations(store, task).items():
+        took = []
+        start.wait()
+        for _ in range(calls):
+            began = time.perf_counter()
+            call()
+            took.append((time.perf_counter() - began) * 1000)
+        found[name] = took
+    return found
+
+
+def _operations(store: SchedulerStore, task: Task) -> dict[str, tuple[int, Callable[[], object]]]:
+    worker = str(uuid4())
+
+    def poll() -> None:
+        store.queue.fire_due(plan, POLLED)
+
+    def claim(limit: int) -> Callable[[], object]:
+        return lambda: store.queue.claim(worker, limit, LEASE)
+
+    def lock() -> None:
+        handle = store.locks.acquire(TENANT, worker, ttl=LEASE)
+        if handle is not None:
+            handle.release()
+
+    def clean() -> None:
+        gone = store.queue.expired(CLEANED)
+        store.queue.expire([_end(one, one.run.worker_id or "", "timeout") for one in gone])
+
+    claims: dict[str, tuple[int, Callable[[], object]]] = {
+        f"claim, batch {limit}": (task.calls, claim(limit)) for limit in CLAIMS
+    }
+    store.queue.claim(worker, 1, LEASE)  # connections and plans are there
+    if task.claims_only:
+        return claims
+    poll()
+    lock()
+    return {
+        f"due poll, {POLLED} fire": (task.calls, poll),
+        **claims,
+        "lock, acquire and release": (task.calls, lock),
+        f"stale cleanup, {CLEANED} runs": (task.cleanups, clean),
+    }
+
+
+def _drained(store: SchedulerStore, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
+    worker = f"{os.getpid()}"
+    store.queue.claim(worker, 1, LEASE)
+    left = task.drain
+    start.wait()
+    began = time.perf_counter()
+    while left > 0:
+        claims = store.queue.claim(worker, min(task.batch, left), LEASE)
+        if not claims:
+            raise RuntimeError("fewer runs wait than are to be completed")
+        left -= len(store.queue.finish([_end(one, worker, "completed") for one in claims]))
+    return {"drain": [time.perf_counter() - began]}
+
+
+def _end(claim: Claim, worker: str, state: Any) -> Finish:  # noqa: ANN401 - one of its words
+    return Finish(run_id=claim.run.id, tenant_id=claim.run.tenant_id, worker_id=worker, fence=claim.fence, state=state)

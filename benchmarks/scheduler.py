@@ -1,0 +1,242 @@
+"""How quick the scheduler's operations are with many triggers and several processes, on both backends side by side.
+
+``python benchmarks/scheduler.py --triggers 10000,100000,1000000 --instances 1,5,10``
+``python benchmarks/scheduler.py --triggers 10000 --instances 1 --backends postgres``
+
+Servers of its own, filled in bulk. Each instance is a process with its store, as ``migrator run`` has one; all begin an
+operation at the same time. Due poll: finds and fires ten triggers. Stale cleanup: finds and ends a hundred runs.
+Throughput: runs claimed and completed a second, all of them waiting at the beginning, PostgreSQL with every index.
+Migration: how long ``backfill`` takes for these jobs. The table goes to ``results/`` as Markdown and JSON.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent
+CEILINGS = {"due poll": 100.0, "lock": 10.0, "stale cleanup": 1000.0}
+"""95th percentile in milliseconds at 10 000 triggers with 10 instances (source 003)."""
+CLAIM_P99, CLAIM_AT = 10.0, 1_000_000
+"""Ours: milliseconds, and at how many triggers."""
+THROUGHPUT = {10: (6_000, 8_000), 100: (12_000, 15_000)}
+"""Batch → runs a second that must be reached, and that are aimed at, on two cores."""
+MIGRATION_S = 30
+PACKAGES = ("migrator", "pymongo", "psycopg", "msgspec")
+
+
+def _main() -> int:
+    sys.path.insert(0, str(ROOT.parent))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--triggers", default="10000", help="sizes, with commas between them")
+    parser.add_argument("--instances", default="1,5,10", help="processes, with commas between them")
+    parser.add_argument("--backends", default="postgres,mongo")
+    parser.add_argument("--calls", type=int, default=200, help="calls of each operation, all processes together")
+    parser.add_argument("--claims-only", action="store_true", help="no poll, lock, cleanup, throughput, migration")
+    parser.add_argument("--drain", type=int, default=20_000, help="runs that the throughput is measured with; 0: not")
+    parser.add_argument("--workers", type=int, default=2, help="processes of the throughput")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    chosen = parser.parse_args()
+    result = measure(
+        sizes=[int(one) for one in chosen.triggers.split(",")],
+        instances=[int(one) for one in chosen.instances.split(",")],
+        backends=chosen.backends.split(","),
+        calls=chosen.calls,
+        claims_only=chosen.claims_only,
+        drain=0 if chosen.claims_only else chosen.drain,
+        workers=chosen.workers,
+    )
+    chosen.results.mkdir(parents=True, exist_ok=True)
+    (chosen.results / "scheduler.json").write_text(json.dumps(result, indent=2) + "\n")
+    text = markdown(result)
+    (chosen.results / "scheduler.md").write_text(text)
+    print(text)
+    return 0
+
+
+def measure(
+    *,
+    sizes: list[int],
+    instances: list[int],
+    backends: list[str],
+    calls: int,
+    claims_only: bool,
+    drain: int,
+    workers: int,
+) -> dict[str, Any]:
+    """Measure every size on every backend with every number of instances."""
+    from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415 - needs the path above
+    from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
+    from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
+    from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - as above
+
+    began = os.getloadavg()[0]
+    found: dict[str, Any] = {"lines": [], "throughput": [], "migration": [], "filled": []}
+    with PostgresServer.start() as postgres, MongoServer.start() as mongo:
+        for size in sizes:
+            for backend in backends:
+                dsn = postgres.create_database(f"{backend}_{size}")
+                upgrade(dsn)
+                settings = Settings(
+                    source=SourceSettings(default_tenant="t"),
+                    mongo=MongoSettings(uri=mongo.uri, database=f"bench_{size}"),
+                    postgres=PostgresSettings(dsn=dsn),
+                    persistence=PersistenceSettings(scheduler=backend),  # type: ignore[arg-type] # one of its words
+                )
+                _one(found, settings, size, instances, calls, claims_only=claims_only)
+                if backend == "postgres" and drain:
+                    found["throughput"] += [_throughput(settings, size, one, drain, workers) for one in THROUGHPUT]
+                postgres.drop_database(f"{backend}_{size}")
+        found["versions"] = {
+            "CPython": platform.python_version(),
+            "PostgreSQL": str(postgres.version),
+            "mongod": _mongod(mongo.uri),
+            **{name: version(name) for name in PACKAGES},
+        }
+    found["machine"] = {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory GB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "load before": round(began, 1),
+        "load after": round(os.getloadavg()[0], 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    return found
+
+
+def _one(
+    found: dict[str, Any],
+    settings: Any,  # noqa: ANN401 - Settings
+    size: int,
+    instances: list[int],
+    calls: int,
+    *,
+    claims_only: bool,
+) -> None:
+    """Fill one backend, and measure each number of instances on it."""
+    from benchmarks.harness import scheduling  # noqa: PLC0415 - needs the path
+    from migrator.verify.timing.percentiles import percentile  # noqa: PLC0415 - as above
+    from migrator.verify.timing.rows import Amount  # noqa: PLC0415 - as above
+
+    backend = settings.persistence.scheduler
+    each = [max(calls // one, 1) for one in instances]
+    total = sum((own + 1) * one for own, one in zip(each, instances, strict=True))
+    cleanups = [max(own // 10, 1) for own in each]
+    amount = Amount(
+        schedules=size,
+        due=min(size, 0 if claims_only else total * scheduling.POLLED),
+        waiting=total * (sum(scheduling.CLAIMS) + 1),
+        stale=0 if claims_only else scheduling.CLEANED * sum(map(int.__mul__, cleanups, instances)),
+    )
+    began = time.perf_counter()
+    fill = scheduling.fill_postgres if backend == "postgres" else scheduling.fill_mongo
+    fill(settings, scheduling.TENANT, amount)
+    filled = round(time.perf_counter() - began, 1)
+    found["filled"].append({"backend": backend, "triggers": size, "rows": amount.rows, "seconds": filled})
+    print(f"{backend}: {amount.rows:,} rows in {filled} s", file=sys.stderr)
+    if backend == "mongo" and not claims_only:
+        found["migration"].append(_migration(settings, size))
+    for number, own, cleaned in zip(instances, each, cleanups, strict=True):
+        task = scheduling.Task(
+            settings=settings, instances=number, calls=own, cleanups=cleaned, claims_only=claims_only
+        )
+        for operation, took in scheduling.work(task).items():
+            line = {"triggers": size, "instances": number, "backend": backend, "operation": operation}
+            line["calls"] = len(took)
+            line |= {f"p{of}": round(percentile(took, of / 100), 3) for of in (50, 95, 99)}
+            found["lines"].append(line)
+        print(f"{backend}: {size:,} triggers, {number} instances: done", file=sys.stderr)
+
+
+def _throughput(settings: Any, size: int, batch: int, drain: int, workers: int) -> dict[str, Any]:  # noqa: ANN401 - Settings
+    from benchmarks.harness import scheduling  # noqa: PLC0415 - needs the path
+    from migrator.verify.timing.rows import Amount  # noqa: PLC0415 - as above
+
+    each = drain // workers
+    amount = Amount(schedules=max(drain // 20, 1), waiting=each * workers + workers)
+    scheduling.fill_postgres(settings, f"drain {batch}", amount)
+    task = scheduling.Task(settings=settings, instances=workers, calls=0, cleanups=0, drain=each, batch=batch)
+    seconds = max(scheduling.work(task)["drain"])
+    done = each * workers
+    return {"triggers": size, "batch": batch, "processes": workers, "runs": done, "runs/s": round(done / seconds)}
+
+
+def _migration(settings: Any, size: int) -> dict[str, Any]:  # noqa: ANN401 - Settings
+    from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - needs the path
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+    from migrator.pipeline.sessions import close_kept  # noqa: PLC0415 - as above
+
+    began = time.perf_counter()
+    complete = backfill(settings, Scope()).complete
+    seconds = round(time.perf_counter() - began, 1)
+    close_kept()
+    return {"jobs": size, "seconds": seconds, "complete": complete}
+
+
+def _mongod(uri: str) -> str:
+    from pymongo import MongoClient  # noqa: PLC0415 - only where a server runs
+
+    with MongoClient[Any](uri) as client:
+        return str(client.server_info()["version"])
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Return the tables."""
+    versions = ", ".join(f"{name} {one}" for name, one in result["versions"].items())
+    machine = ", ".join(f"{name} {one}" for name, one in result["machine"].items())
+    out = ["# The scheduler's operations", "", "Milliseconds: median / 95th / 99th percentile.", f"{versions}."]
+    out += [f"Machine: {machine}.", ""]
+    backends = list(dict.fromkeys(line["backend"] for line in result["lines"]))
+    out += _table(("triggers", "instances", "operation", *backends, "ceiling"), _rows(result["lines"], backends))
+    if result["throughput"]:
+        out += ["", "Runs claimed and completed on PostgreSQL, all indexes present:", ""]
+        out += _table(
+            ("triggers", "batch", "processes", "runs", "runs/s", "must", "aim"),
+            [
+                (
+                    *(f"{one[name]:,}" for name in ("triggers", "batch", "processes", "runs", "runs/s")),
+                    f"{must:,}",
+                    f"{aim:,}",
+                )
+                for one in result["throughput"]
+                for must, aim in [THROUGHPUT[one["batch"]]]
+            ],
+        )
+    if result["migration"]:
+        out += ["", f"Jobs migrated (`backfill`; at most {MIGRATION_S} s for 10,000):", ""]
+        out += _table(("jobs", "seconds"), [(f"{one['jobs']:,}", str(one["seconds"])) for one in result["migration"]])
+    out += ["", "Filled:", ""]
+    out += _table(
+        ("backend", "triggers", "rows", "seconds"),
+        [(one["backend"], f"{one['triggers']:,}", f"{one['rows']:,}", str(one["seconds"])) for one in result["filled"]],
+    )
+    return "\n".join(out) + "\n"
+
+
+def _rows(lines: list[dict[str, Any]], backends: list[str]) -> list[tuple[str, ...]]:
+    places: dict[tuple[int, int, str], dict[str, str]] = {}
+    for line in lines:
+        key = (line["triggers"], line["instances"], line["operation"])
+        places.setdefault(key, {})[line["backend"]] = f"{line['p50']:.2f} / {line['p95']:.2f} / {line['p99']:.2f}"
+    return [
+        (f"{size:,}", str(number), operation, *(said.get(one, "-") for one in backends), _ceiling(size, operation))
+        for (size, number, operation), said in places.items()
+    ]
+
+
+def _ceiling(size: int, operation: str) -> str:
+    if operation.startswith("claim") and size >= CLAIM_AT:
+        return f"99th: {CLAIM_P99:.0f}"
+    return next((f"95th: {limit:.0f}" for name, limit in CEILINGS.items() if operation.startswith(name)), "")
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    return [f"| {' | '.join(line)} |" for line in (head, ("---",) * len(head), *rows)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())
