@@ -33,7 +33,13 @@ def next_fires(context: Context) -> Found:
     odd = Odd(context.listed, "fires")
     with context.target() as target, at_source(context, target) as source:
         done = compare_rules(source, target, odd)
-    doubts = () if done.rules else ("the source holds no document with a rule that can be evaluated",)
+        moved = target.execute("SELECT EXISTS (SELECT FROM scheduler.triggers WHERE source IS NOT NULL)").fetchone()
+    # a source that has no rules has nothing to tell; triggers that came from nowhere are another matter
+    doubts = (
+        ("the source holds no document with a rule that can be evaluated",)
+        if not done.rules and moved == (True,)
+        else ()
+    )
     return _found(
         odd,
         {"rules": done.rules, "fires compared": done.fires, "changes of the clock crossed": done.changes},
