@@ -7,20 +7,28 @@ from migrator.cli.options import common, finish, print_json, settings_of
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; write nothing.")
-@click.option("--keep", type=click.IntRange(min=0), default=100, show_default=True, help="Newest runs per schedule.")
-@click.option("--days", type=click.IntRange(min=0), default=30, show_default=True, help="Younger runs stay anyway.")
+@click.option("--keep", type=click.IntRange(min=0), help="Newest runs per schedule (default: as configured, or 100).")
+@click.option("--days", type=click.IntRange(min=0), help="Younger runs stay anyway (default: as configured, or 30).")
 @click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
 @common
-def command(config: str | None, tenant: tuple[str, ...], keep: int, days: int, *, dry_run: bool, as_json: bool) -> None:
+def command(
+    config: str | None, tenant: tuple[str, ...], keep: int | None, days: int | None, *, dry_run: bool, as_json: bool
+) -> None:
     """Remove old runs with their logs: those neither among the newest of their schedule nor young."""
     from datetime import timedelta  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     from migrator.scheduler.retention import Rule, apply_all  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
 
-    store = open_scheduler_store(settings_of(config))
+    settings = settings_of(config)
+    own = settings.scheduler
+    rule = Rule(
+        keep=own.retention_keep if keep is None else keep,
+        young=timedelta(days=own.retention_days if days is None else days),
+    )
+    store = open_scheduler_store(settings)
     try:
-        removed = apply_all(store, Rule(keep=keep, young=timedelta(days=days)), tenants=tenant or None, dry_run=dry_run)
+        removed = apply_all(store, rule, tenants=tenant or None, dry_run=dry_run)
     finally:
         store.close()
     if as_json:

@@ -26,7 +26,7 @@ from migrator.cutover import outbox
 from migrator.cutover.carry import CarryError, Write, carried
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.ledger import latest_plan
-from migrator.pipeline.plan import plan_context
+from migrator.pipeline.plan import OWN, plan_context
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.records.base import Record, SourcedRecord
 from migrator.sources.profile import Context
@@ -43,7 +43,7 @@ TRANSACTION_BYTES: Final = 24 * 1024 * 1024
 """About what one transaction of MongoDB writes; an entry of its oplog holds 16 MB, and it may need several."""
 POLL_S: Final = 0.2
 LOCK: Final = "migrator reverse stream"
-MARKERS: Final = "migrator_reverse"
+MARKERS: Final = OWN
 """The tool's own collection in the source; it exists while the window is open."""
 MARKER: Final = "fence"
 """The ``_id`` of its document."""

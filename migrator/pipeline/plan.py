@@ -20,8 +20,8 @@ from migrator.store.mongo.client import Source, committed_time, require_replica_
 from migrator.store.postgres.connection import Connection
 
 SYSTEM_PREFIX = "system."
-OWN_PREFIX = "migrator_"
-"""The tool's own collections in the source (`migrator.cutover.reverse`), which are nobody's data."""
+OWN = "migrator_reverse"
+"""The tool's own collection in the source (`migrator.cutover.reverse`), which is nobody's data."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +55,8 @@ def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[F
             for collection in profile.collections
             if (name := settings.source.collections.get(collection.name, collection.name)) in names
         ]
-    unknown = names - {one.name for one in found}
-    return found, tuple(sorted(name for name in unknown if not name.startswith((SYSTEM_PREFIX, OWN_PREFIX))))
+    unknown = names - {one.name for one in found} - {OWN}
+    return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
 
 
 def _found(source: Source, collection: Collection, name: str) -> Found:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -20,6 +20,7 @@ from migrator.records.run import Run
 from migrator.scheduler import firing, lifecycle, settling
 from migrator.scheduler.lifecycle import Event, EventSink
 from migrator.scheduler.retry import exhausted_stops
+from migrator.scheduler.rising import RisingIds
 from migrator.store.figures import FAILED
 from migrator.store.ports import SchedulerStore, Session
 from migrator.store.rules import GLOBAL
@@ -31,6 +32,9 @@ One = TypeVar("One")
 
 _TRIES: Final = 3
 """Two sessions may meet in one row; MongoDB then ends one of them."""
+
+
+_ids: Final = RisingIds()
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,9 +218,8 @@ def _event(name: str, run: Run, at: datetime, details: Mapping[str, str], messag
 
 
 def _logs(run: Run, lines: Sequence[Line]) -> list[ExecutionLog]:
-    """Return lines as rows; their ids rise, for lines of one millisecond are listed by id."""
-    first = uuid4().int >> 16 << 16
-    return [_log(run, line, UUID(int=first + place)) for place, line in enumerate(lines)]
+    """Return lines as rows; their ids rise, also from call to call: lines of one millisecond are listed by id."""
+    return [_log(run, line, _ids.take()) for line in lines]
 
 
 def _log(run: Run, line: Line, identity: UUID) -> ExecutionLog:

@@ -59,6 +59,21 @@ def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore
     assert call("retention", "--keep", "2")[1].splitlines()[-1] == "removed 0 runs in all"
 
 
+def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    old_runs(store, "a", 5)  # 40 to 44 days old
+    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_KEEP", "1")
+    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_DAYS", "42")
+
+    def removed(*arguments: str) -> str:
+        return call("retention", "--dry-run", *arguments)[1].splitlines()[-1]
+
+    assert removed() == "would remove 3 runs in all"  # 42 days and older
+    assert removed("--days", "0") == "would remove 4 runs in all"
+    assert removed("--keep", "4") == "would remove 1 runs in all"
+    monkeypatch.delenv("MIGRATOR_SCHEDULER__RETENTION_KEEP")
+    assert removed() == "would remove 0 runs in all"
+
+
 @pytest.mark.proves("0-T2.12.5", "3-O2")
 def test_metrics_are_text_and_end_otherwise_past_a_threshold(store: PostgresStore) -> None:
     with store.session("a") as session:
