@@ -1,6 +1,7 @@
 """``migrator verify``: every check, one result, its report."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -16,6 +17,20 @@ from migrator.cli.options import common, finish, settings_of
     metavar="AREA|no-AREA",
     help="Warnings of AREA fail too; no-AREA: its failures are accepted, named in the verdict. Repeatable.",
 )
+@click.option(
+    "--backend",
+    type=click.Choice(["postgres", "mongo", "both"]),
+    default="postgres",
+    show_default=True,
+    help="Where the scheduler is driven, in scratch tenants that are removed; mongo writes into the source.",
+)
+@click.option(
+    "--no-behaviour", is_flag=True, help="Do not drive the scheduler: write nothing. Its areas are unverified."
+)
+@click.option(
+    "--behaviour", type=click.IntRange(0), default=0, metavar="N", help="N random calls on both backends in lockstep."
+)
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="What the random calls follow from, to repeat them.")
 @click.option("--sensitivity", is_flag=True, help="Also plant corruptions in a scratch copy, and see them caught.")
 @click.option("--fresh-start", is_flag=True, help="There is no MongoDB: what needs one is not applicable, by decision.")
 @click.option("--approved-by", metavar="WHO", help="Who decided the fresh start; kept, and in the report.")
@@ -37,6 +52,9 @@ def command(
     report_dir: str | None,
     sign_key: Path | None,
     workers: int | None,
+    backend: Literal["postgres", "mongo", "both"],
+    behaviour: int,
+    seed: int | None,
     config: str | None,
     approved_by: str | None,
     reason: str | None,
@@ -44,6 +62,7 @@ def command(
     fresh_start: bool,
     upgrade: bool,
     allow_nonempty: bool,
+    no_behaviour: bool,
     sensitivity: bool,
     as_json: bool,
 ) -> None:
@@ -58,7 +77,16 @@ def command(
     from migrator.verify.fresh import FreshStart  # noqa: PLC0415 - as above
     from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
 
-    request = Request(only=only, skip=skip, fail_on=fail_on, sensitivity=sensitivity)
+    request = Request(
+        only=only,
+        skip=skip,
+        fail_on=fail_on,
+        backend=backend,
+        no_behaviour=no_behaviour,
+        behaviour=behaviour,
+        seed=seed,
+        sensitivity=sensitivity,
+    )
     start = None
     if fresh_start:
         start = FreshStart(who=approved_by or "", why=reason or "", upgrade=upgrade, allow_nonempty=allow_nonempty)

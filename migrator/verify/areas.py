@@ -24,6 +24,9 @@ AREAS: Final[dict[str, str]] = {
 }
 """Name → title. An area without checks is reported as not checked by this version."""
 
+BEHAVIOUR: Final = ("crud", "transitions", "triggers", "locking", "workers", "execution", "isolation")
+"""Those that drive the scheduler in scratch tenants; they write, and remove what they wrote."""
+
 OF_DATA: Final = ("schema", "parity", "meaning", "isolation")
 """What these find is a difference in the data or a leak; no option declares it acceptable."""
 
@@ -36,10 +39,20 @@ def every_check() -> tuple[CheckSpec, ...]:
     from migrator.verify.checks import (  # noqa: PLC0415 - they import database drivers
         aside,
         columns,
+        crud,
+        cutover,
+        execution,
+        isolation,
+        locking,
+        lockstep,
         meaning,
         parity,
+        performance,
         schema,
         sensitivity,
+        transitions,
+        triggers,
+        workers,
     )
 
     return (
@@ -48,6 +61,16 @@ def every_check() -> tuple[CheckSpec, ...]:
         *aside.CHECKS,
         *columns.CHECKS,
         *meaning.CHECKS,
+        *crud.CHECKS,
+        *lockstep.CHECKS,
+        *transitions.CHECKS,
+        *triggers.CHECKS,
+        *locking.CHECKS,
+        *workers.CHECKS,
+        *execution.CHECKS,
+        *isolation.CHECKS,
+        *cutover.CHECKS,
+        *performance.CHECKS,
         *sensitivity.CHECKS,
     )
 

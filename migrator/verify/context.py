@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -27,6 +28,8 @@ class Context:
         self.settings = settings
         self.values_shown = values_shown
         self.fresh = fresh
+        self.config: Path | None = None
+        """The file that the settings come from, where they come from one."""
         self.listed = settings.report.max_differences
         self._comparison: ParityOutcome | MigratorError | None = None
         self.lent_source: SourceSessions | None = None

@@ -1,11 +1,13 @@
 """Runs the checks one after the other and collects what they found into one result."""
 
 import itertools
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -17,7 +19,7 @@ from migrator.report import words
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
 from migrator.store.postgres.connection import not_migrated
 from migrator.verify import environment, fresh, recorded
-from migrator.verify.areas import AREAS, every_check, require_known, widened_and_narrowed
+from migrator.verify.areas import AREAS, BEHAVIOUR, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
 
@@ -34,9 +36,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     skip: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
     """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.widened_and_narrowed``)."""
+    backend: Literal["postgres", "mongo", "both"] = "postgres"
+    """Where the scheduler is driven in scratch tenants; MongoDB only when asked for: documents are written there."""
+    no_behaviour: bool = False
+    """Do not drive it at all: nothing is written; its areas are left out."""
+    behaviour: int = 0
+    """So many random calls on both backends in lockstep."""
+    seed: int | None = None
+    """What they follow from; none: another one each time, named in the report."""
     sensitivity: bool = False
     """Plant corruptions in a scratch copy, and see them caught; it takes a minute, and the right to make databases."""
     values_shown: bool = False
+    config: Path | None = None
+    """The file that the settings come from: the switch is rehearsed on a copy of it."""
     fresh: Decision | None = None
     """There is no source: the decision (``fresh.decide``) that makes what needs one not applicable."""
     run_name: str = ""
@@ -57,7 +69,10 @@ def verify(
     """
     began = datetime.now(UTC)
     context = Context(settings, values_shown=request.values_shown, fresh=request.fresh)
+    context.config = request.config
+    request = _settled(request)
     _require_known(request)
+    _drive(context, request)
     specs = every_check() if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
     done: list[tuple[CheckSpec, Found, bool]] = []
@@ -96,6 +111,23 @@ def _ended(found: Found, took: int, began: datetime) -> str:
     so_far = round((datetime.now(UTC) - began).total_seconds() * 1000)
     status = words.STATUS_WORDS[found.outcome.status]
     return f"{status} ({words.milliseconds(took)}; {words.milliseconds(so_far)} in all)"
+
+
+def _settled(request: Request) -> Request:
+    """Return a request whose areas of behaviour are left out where it says so; raises ``UsageError``."""
+    if not request.no_behaviour:
+        return request
+    if request.behaviour:
+        raise UsageError("--behaviour and --no-behaviour contradict each other")
+    return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *BEHAVIOUR))))
+
+
+def _drive(context: Context, request: Request) -> None:
+    """Tell the context where the scheduler is driven, and how often at random; a fresh start has PostgreSQL only."""
+    context.seed = secrets.randbelow(1_000_000) if request.seed is None else request.seed
+    if request.fresh is None:
+        context.backends = ("postgres", "mongo") if request.backend == "both" else (request.backend,)
+        context.operations = request.behaviour
 
 
 def _require_known(request: Request) -> None:
@@ -185,6 +217,7 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
             area = Area(name=name, title=title, standing="not-applicable", reason=NOT_ASKED_FOR)
         else:
             option = "--skip" if name in request.skip else "--only"
+            option = "--no-behaviour" if request.no_behaviour and name in BEHAVIOUR else option
             area = Area(name=name, title=title, standing="skipped", reason=f"left out by {option}")
         areas.append(area)
     return tuple(areas)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.sources import NAMES
-from migrator.verify.areas import every_check
+from migrator.verify.areas import AREAS, every_check
 from migrator.verify.sensitivity import matrix
 from migrator.verify.sensitivity.corruptions import CORRUPTIONS, LATER
 from tests.integration.test_verify import PARITY_FAULTS, SCHEMA_FAULTS
@@ -101,7 +101,7 @@ def test_every_check_is_in_both_pages() -> None:
     for spec in every_check():
         assert f"\n| `{spec.id}` |" in report, spec.id
         assert f"`{spec.id}`" in verifiers or f"`{spec.id.partition('.')[2]}`" in verifiers, spec.id
-    named = set(re.findall(r"`((?:parity|schema|meaning|sensitivity)\.[a-z-]+)`", report + verifiers))
+    named = set(re.findall(rf"`((?:{'|'.join(AREAS)})\.[a-z-]+)`", report + verifiers))
     assert named == {spec.id for spec in every_check()}
 
 

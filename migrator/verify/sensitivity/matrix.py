@@ -42,10 +42,10 @@ def page() -> str:
     ]
     behaviour = [one for one in CORRUPTIONS if one.how == "behaviour"]
     if behaviour:
-        checks = tuple(dict.fromkeys(check for one in behaviour for check in (*one.yes, *one.sometimes)))
-        lines += ["", "## Behaviour", "", *_table(behaviour, checks)]
+        lines += ["", "## Behaviour", "", "| failure | turns red |", "|---|---|"]
+        lines += [f"| {one.name} | {', '.join(f'`{check}`' for check in one.yes)} |" for one in behaviour]
     if LATER:
-        lines += ["", "No stored row shows these; behaviour checks must: " + "; ".join(LATER) + ".", ""]
+        lines += ["", "No stored row shows these; other tests must: " + "; ".join(LATER) + ".", ""]
     return "\n".join([*lines, END])
 
 

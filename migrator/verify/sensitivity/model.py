@@ -1,8 +1,7 @@
 """A class of corruption, as data: how it is planted, which checks must turn red, and which may.
 
-Extension point: whoever brings behaviour checks appends classes to ``corruptions.CORRUPTIONS`` with
-``how="behaviour"``, ``areas`` naming the areas whose checks are run, and a ``plant`` of its own: any callable that
-takes a ``Place`` and returns how to take the fault out again. ``corruptions.LATER`` lists the faults that wait for it.
+A class of ``how="behaviour"`` brings the faulty parts that are driven (``craft``), and may change the scratch database
+besides; only the checks that it names are run. ``corruptions.LATER`` lists the faults that no class shows yet.
 """
 
 import re
@@ -14,6 +13,7 @@ import psycopg
 
 from migrator.config import Settings
 from migrator.store.mongo.client import Source
+from migrator.verify.behaviour.craft import Craft
 
 How: TypeAlias = Literal["data", "schema", "behaviour"]
 """``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
@@ -59,6 +59,8 @@ class Corruption(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     faults: tuple[str, ...] = ()
     """Planted faults of the list of capabilities that this class stands for, word for word."""
+    craft: Craft | None = None
+    """For a class of behaviour: the faulty parts that are driven; the plant may change the database besides."""
     areas: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """Tables that are touched: only collections that feed them are compared. None: all collections."""
@@ -72,6 +74,12 @@ class Corruption(msgspec.Struct, frozen=True, kw_only=True):
     def touched(self) -> tuple[str, ...]:
         """Return the tables that are touched; none: it cannot be said, so everything is compared."""
         return self.tables or (self.plant.tables if isinstance(self.plant, Sql) else ())
+
+    def looks_at(self, check: str) -> bool:
+        """Tell whether a check is run: of behaviour, which takes long, only those that may turn red."""
+        if self.how == "behaviour":
+            return check in self.yes or check in self.sometimes
+        return check.partition(".")[0] in self.looked_at
 
     @property
     def looked_at(self) -> tuple[str, ...]:

@@ -120,8 +120,7 @@ def run(
     Raises ``RefusedError`` when the sound copy is red already, or is red when all rows were put back.
     """
     found: dict[str, Trial] = {}
-    areas = {area for one in classes for area in one.looked_at}
-    sound = [spec for spec in specs if spec.area in areas]
+    sound = [spec for spec in specs if any(one.looks_at(spec.id) for one in classes)]
     with closing(SourceSessions(place.settings)) as source:
         with place.clone() as settings:
             _require_green(settings, source, sound)
@@ -171,7 +170,8 @@ def _try(
         if undo is not None:
             undone.callback(undo)
         with closing(ScratchContext(settings, source, one.touched)) as context:
-            red, why = red_checks(context, [spec for spec in specs if spec.area in one.looked_at])
+            context.craft = one.craft
+            red, why = red_checks(context, [spec for spec in specs if one.looks_at(spec.id)])
     caught = tuple(sorted(name for name, is_red in red.items() if is_red))
     silent = tuple(sorted(set(one.yes) - set(caught)))
     ending: Ending = "caught" if caught else "broke" if why else "missed"

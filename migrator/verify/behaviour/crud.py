@@ -1,0 +1,188 @@
+"""Scripts of area crud: what is written through the facade is what is read through it."""
+
+from datetime import timedelta
+from typing import Any
+
+from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.scheduler.answers import Job
+from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
+from migrator.store.ports import ScheduleQuery
+from migrator.values import jsonb
+from migrator.verify.behaviour.ground import DONE, FAILED, HOUR, MINUTE, Ground
+from migrator.verify.behaviour.notes import Notes
+
+_WORDS = {"low": 25, "medium": 50, "high": 75, "critical": 100}
+
+
+def life(ground: Ground, notes: Notes) -> None:
+    """Make, read, change, switch off and remove a schedule of every kind."""
+    facade = ground.facade
+    cron = ground.cron("15 9 * * 1-5", name="report", priority="high", tags=("a", "b"), payload={"to": [1, 2.5, None]})
+    every = ground.every(HOUR, name="sweep", max_retries=0, description="all of it")
+    once = ground.once(ground.now + HOUR, name="once", priority=7)
+    event = facade.on_event("build.done", "notify", EventRequest(name="heard"), now=ground.now)
+    for job, kind in ((cron, "cron"), (every, "interval"), (once, "one_time"), (event, "event")):
+        notes.expect(f"{kind}: what was made is read", job, facade.get(job.id, now=ground.now))
+        notes.expect(f"{kind}: one trigger of its kind", [kind], [one.kind for one in job.triggers])
+    schedule = cron.schedule
+    stated: dict[str, Any] = {
+        "name": "report", "priority": _WORDS["high"], "tags": ["a", "b"], "handler_name": "work", "enabled": True,
+        "status": "scheduled", "created_by": "verify", "max_retries": 3, "created_at": ground.now,
+    }  # fmt: skip
+    notes.expect("what was asked for is stored", stated, {name: getattr(schedule, name) for name in stated})
+    notes.expect("the payload is stored", {"to": [1, 2.5, None]}, jsonb.decode(schedule.payload or b"null"))
+    ground.later(MINUTE)
+    patch = Patch(name="report 2", priority=10, tags=("c",), payload={"n": 1}, description=None)
+    changed = facade.update(cron.id, patch, by="other", now=ground.now)
+    after = ground.job(cron).schedule
+    notes.expect("a change is answered as it is stored", changed.schedule, after)
+    wanted = ("report 2", 10, ("c",), "other", ground.now)
+    notes.expect(
+        "a change is stored", wanted, (after.name, after.priority, after.tags, after.updated_by, after.updated_at)
+    )
+    notes.expect("a change leaves what it does not name", ("work", 3), (after.handler_name, after.max_retries))
+    facade.toggle(every.id, enabled=False, now=ground.now)
+    notes.fails("disabled", ground.job(every).schedule.enabled)
+    facade.unschedule(once.id, by="other", now=ground.now)
+    notes.expect("what is removed is not read", None, facade.get(once.id, now=ground.now))
+    notes.expect("three are left", 3, facade.list(now=ground.now).total)
+    refusals(ground, notes, cron)
+
+
+def refusals(ground: Ground, notes: Notes, job: Job) -> None:
+    """Ask for what must be refused; nothing changes by it."""
+    facade, before = ground.facade, ground.job(job)
+    unknown = ground.new_id()
+    notes.expect_refused("a name that is taken", ConflictError, lambda: ground.cron(name=job.schedule.name + " 2"))
+    for what, call in {
+        "history": lambda: facade.history(unknown, now=ground.now),
+        "pause": lambda: facade.pause(unknown, now=ground.now),
+        "trigger_now": lambda: facade.trigger_now(unknown, now=ground.now),
+        "update": lambda: facade.update(unknown, Patch(name="x"), now=ground.now),
+    }.items():
+        notes.expect_refused(f"{what} of nothing", UnknownError, call)
+    notes.expect_refused("a cron line that is none", UsageError, lambda: ground.cron("61 * * * *"))
+    notes.expect_refused("a zone that is none", UsageError, lambda: ground.cron(timezone="Mars/Base"))
+    notes.expect_refused("no interval", UsageError, lambda: ground.every(timedelta(0)))
+    notes.expect_refused("a time that is past", UsageError, lambda: ground.once(ground.now - MINUTE))
+    notes.expect_refused("a blank name", UsageError, lambda: ground.cron(name=" "))
+    notes.expect_refused(
+        "neither line nor interval", UsageError, lambda: facade.reschedule(job.id, Timing(), now=ground.now)
+    )
+    notes.expect("what was refused changed nothing", before, ground.job(job))
+
+
+def lists(ground: Ground, notes: Notes) -> None:
+    """Ask for pages, filters and orders; judge them by a walk over all there is."""
+    jobs: list[Job] = []
+    for number in range(18):
+        ground.later(MINUTE)
+        common: dict[str, Any] = {
+            "name": f"{'even' if number % 2 == 0 else 'Odd'} {number:02}",
+            "priority": (number * 37) % 101 if number % 5 else None,
+            "tags": (("x",), ("x", "y"), ("y", "z"), ())[number % 4],
+            "created_by": "one" if number % 3 else "two",
+        }
+        jobs.append(
+            ground.cron(f"{number} * * * *", **common) if number % 3 else ground.every(HOUR * (number + 1), **common)
+        )
+    for job in jobs[::4]:
+        ground.facade.pause(job.id, now=ground.now)
+    for job in jobs[::5]:
+        ground.facade.toggle(job.id, enabled=False, now=ground.now)
+    rows = [ground.job(job) for job in jobs]
+    cut = jobs[9].schedule.created_at
+    cases: dict[str, tuple[ScheduleQuery, Any]] = {
+        "all": (ScheduleQuery(), lambda _job: True),
+        "by status": (ScheduleQuery(statuses=("paused",)), lambda job: job.schedule.status == "paused"),
+        "enabled": (ScheduleQuery(enabled=True), lambda job: job.schedule.enabled),
+        "by kind": (ScheduleQuery(kinds=("interval",)), lambda job: job.triggers[0].kind == "interval"),
+        "any tag": (ScheduleQuery(tags_any=("x", "z")), lambda job: {"x", "z"} & {*(job.schedule.tags or ())}),
+        "all tags": (ScheduleQuery(tags_all=("x", "y")), lambda job: {"x", "y"} <= {*(job.schedule.tags or ())}),
+        "by name": (ScheduleQuery(name_contains="oDD"), lambda job: "odd" in job.schedule.name.lower()),
+        "by maker": (ScheduleQuery(created_by="two"), lambda job: job.schedule.created_by == "two"),
+        "made after": (ScheduleQuery(created_after=cut), lambda job: job in rows[10:]),
+    }
+    for what, (query, keeps) in cases.items():
+        page = ground.facade.list(query, now=ground.now)
+        wanted = [job.id for job in reversed(rows) if keeps(job)]
+        notes.expect(f"{what}: the schedules", wanted, [job.id for job in page.jobs])
+        notes.expect(f"{what}: how many", len(wanted), page.total)
+    orders: dict[str, Any] = {
+        "name": lambda job: job.schedule.name,
+        "priority": lambda job: 50 if job.schedule.priority is None else job.schedule.priority,
+        "next_fire_at": lambda job: job.triggers[0].next_fire_at,
+    }
+    for key, value in orders.items():
+        for descending in (False, True):
+            ordered = sorted(sorted(rows, key=lambda job: job.id), key=value, reverse=descending)
+            if descending:  # equal ones stay in the order of their ids
+                ordered = [
+                    job
+                    for want in dict.fromkeys(map(value, ordered))
+                    for job in sorted(rows, key=lambda job: job.id)
+                    if value(job) == want
+                ]
+            pages: list[Any] = []
+            for offset in range(0, 20, 7):
+                query = ScheduleQuery(sort_by=key, descending=descending, limit=7, offset=offset)  # type: ignore[arg-type] # one of its words
+                pages += [job.id for job in ground.facade.list(query, now=ground.now).jobs]
+            notes.expect(f"in pages by {key}, {'down' if descending else 'up'}", [job.id for job in ordered], pages)
+
+
+def history(ground: Ground, notes: Notes) -> None:
+    """Make runs by hand, and read them back: pages, states, times, logs."""
+    job = ground.every(30 * HOUR * 24, max_retries=0, max_concurrency=None)
+    made = []
+    for number in range(11):
+        ground.later(MINUTE)
+        run = ground.facade.trigger_now(job.id, payload={"n": number}, by="someone", now=ground.now)
+        ground.hand.outcome = lambda _claim, number=number: FAILED if number % 3 == 2 else DONE  # type: ignore[misc] # noqa: PLR2004
+        ground.turn()
+        made.append((run.id, "error" if number % 3 == 2 else "completed", ground.now))  # noqa: PLR2004 - every third
+    newest = made[::-1]
+    for what, query, wanted in (
+        ("newest first", HistoryQuery(limit=4), newest[:4]),
+        ("the second page", HistoryQuery(limit=4, offset=4), newest[4:8]),
+        ("oldest first", HistoryQuery(limit=50, descending=False), made),
+        ("by state", HistoryQuery(limit=50, states=("error",)), [one for one in newest if one[1] == "error"]),
+        ("since", HistoryQuery(limit=50, since=made[5][2]), newest[:6]),
+        ("until", HistoryQuery(limit=50, until=made[5][2]), newest[6:]),
+    ):
+        page = ground.facade.history(job.id, query, now=ground.now)
+        notes.expect(
+            f"{what}: the runs", [one[:2] for one in wanted], [(one.run.id, one.run.state) for one in page.executions]
+        )
+    notes.holds(
+        "a page says that others follow",
+        ground.facade.history(job.id, HistoryQuery(limit=4), now=ground.now).more,
+    )
+    notes.fails(
+        "the last page says that none does",
+        ground.facade.history(job.id, HistoryQuery(limit=11), now=ground.now).more,
+    )
+    execution = ground.facade.get_execution(made[0][0], now=ground.now)
+    notes.holds("a run is read with its log", execution is not None and len(execution.logs) > 1)
+    notes.expect("numbers count up", list(range(1, 12)), [run.run_number for run in ground.runs(job)])
+    figures(ground, notes, job, [state for _, state, _ in made])
+
+
+def figures(ground: Ground, notes: Notes, job: Job, ended: list[str]) -> None:
+    """Count once more what statistics and metrics say; one definition of success for both."""
+    ok, failed = ended.count("completed"), ended.count("error")
+    rate = round(100 * ok / (ok + failed), 2)
+    stats, metrics = ground.facade.stats(job.id, now=ground.now), ground.facade.metrics(now=ground.now)
+    notes.expect("statistics count the runs", (ok + failed, ok, failed), (stats.total, stats.successful, stats.failed))
+    notes.expect("the success rate of the statistics", rate, stats.success_rate)
+    notes.expect("the success rate of the metrics is the same", rate, metrics.performance.success_rate)
+    totals = metrics.executions
+    notes.expect("metrics count the runs", (ok + failed, ok, failed), (totals.total, totals.successful, totals.failed))
+    cancelled = ground.facade.trigger_now(job.id, now=ground.now)
+    with ground.session() as session:
+        session.runs.cancel(cancelled.id, "for the figures")
+    stats, metrics = ground.facade.stats(job.id, now=ground.now), ground.facade.metrics(now=ground.now)
+    notes.expect(
+        "what was cancelled says nothing of success",
+        (rate, rate),
+        (stats.success_rate, metrics.performance.success_rate),
+    )

@@ -1,0 +1,201 @@
+"""Scripts of area isolation: a tenant sees, and changes, nothing of another one, by whichever call."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from psycopg import errors, sql
+
+from migrator import records
+from migrator.errors import ConflictError, MigratorError, UnknownError
+from migrator.records.audit import AuditEntry
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.graph_job import GraphJob
+from migrator.records.handler import Handler
+from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.policy_job import PolicyJob
+from migrator.records.run import Run
+from migrator.scheduler.answers import Job
+from migrator.scheduler.requests import Patch, Timing
+from migrator.store.postgres.store import PostgresStore
+from migrator.store.queries import RunQuery, ScheduleQuery
+from migrator.verify.behaviour.ground import HOUR, MINUTE, Ground
+from migrator.verify.behaviour.notes import Notes
+from migrator.verify.behaviour.scratch import inner_store
+
+
+def facade(ground: Ground, notes: Notes) -> None:
+    """Ask as the other tenant, with ids of the first one, through the facade."""
+    job, run = _furnished(ground)
+    other = ground.facade_of(ground.other)
+    before = (ground.job(job), ground.runs(job))
+    now = ground.now
+    notes.expect("get sees nothing", None, other.get(job.id, now=now))
+    notes.expect("get_execution sees nothing", None, other.get_execution(run.id, now=now))
+    notes.expect("list sees nothing", (0, 0), (other.list(now=now).total, len(other.list(now=now).jobs)))
+    notes.expect("an event wakes nobody there", 0, len(other.trigger_event("push", now=now).runs))
+    figures = other.metrics(now=now)
+    notes.expect("metrics count nothing", (0, 0, 0), (figures.jobs.total, figures.executions.total, figures.queue.size))
+    calls: dict[str, Callable[[], Any]] = {
+        "history": lambda: other.history(job.id, now=now),
+        "stats": lambda: other.stats(job.id, now=now),
+        "pause": lambda: other.pause(job.id, now=now),
+        "resume": lambda: other.resume(job.id, now=now),
+        "cancel": lambda: other.cancel(job.id, now=now),
+        "toggle": lambda: other.toggle(job.id, enabled=False, now=now),
+        "update": lambda: other.update(job.id, Patch(name="taken"), now=now),
+        "reschedule": lambda: other.reschedule(job.id, Timing(interval=MINUTE), now=now),
+        "unschedule": lambda: other.unschedule(job.id, now=now),
+        "trigger_now": lambda: other.trigger_now(job.id, now=now),
+        "retry": lambda: other.retry(run.id, now=now),
+        "retry_schedule": lambda: other.retry_schedule(job.id, now=now),
+    }
+    for what, call in calls.items():
+        notes.expect_refused(f"{what} finds nothing", UnknownError, call)
+    notes.expect("the first tenant's rows are as they were", before, (ground.job(job), ground.runs(job)))
+
+
+def repositories(ground: Ground, notes: Notes) -> None:
+    """Ask as the other tenant, with ids of the first one, every repository."""
+    job, run = _furnished(ground)
+    trigger = ground.job(job).triggers[0]
+    own: dict[str, Any] = {
+        "graph": GraphJob(
+            id=ground.new_id(),
+            tenant_id=ground.tenant,
+            type=0,
+            status=5,
+            payload=b"{}",
+            created_at=ground.now,
+            updated_at=ground.now,
+        ),
+        "policy": PolicyJob(id=ground.new_id(), tenant_id=ground.tenant, policy_id="P", status="pending", run_id="r"),
+        "snapshot": ImpactSnapshot(id=ground.new_id(), tenant_id=ground.tenant, run_id=run.id),
+        "line": ExecutionLog(
+            id=ground.new_id(), tenant_id=ground.tenant, run_id=run.id, logged_at=ground.now, level="info"
+        ),
+        "audit": AuditEntry(
+            id=ground.new_id(), tenant_id=ground.tenant, category="scheduler", action="x", occurred_at=ground.now
+        ),
+        "handler": Handler(id=ground.new_id(), tenant_id=ground.tenant, name="own", handler_type="function"),
+    }
+    with ground.session() as session:
+        session.graph_jobs.insert(own["graph"])
+        session.policy_jobs.insert(own["policy"])
+        session.impact_snapshots.insert(own["snapshot"])
+        session.execution_logs.append([own["line"]])
+        session.audit.append(own["audit"])
+        session.handlers.upsert(own["handler"])
+        session.run_summaries.recompute(job.id)
+    with ground.session(ground.other) as session:
+        seen: dict[str, Any] = {
+            "schedules.get": session.schedules.get(job.id),
+            "schedules.list": [*session.schedules.list(ScheduleQuery())],
+            "schedules.due": [*session.schedules.due(10)],
+            "triggers.get": session.triggers.get(trigger.id),
+            "triggers.of_schedule": [*session.triggers.of_schedule(job.id)],
+            "triggers.of_event": [*session.triggers.of_event("push")],
+            "runs.get": session.runs.get(run.id),
+            "runs.list": [*session.runs.list(RunQuery()).runs],
+            "runs.pending": [*session.runs.pending(10)],
+            "runs.of_schedule": [*session.runs.of_schedule(job.id, 10)],
+            "graph_jobs.get": session.graph_jobs.get("build", own["graph"].id),
+            "graph_jobs.list": [*session.graph_jobs.list("build", None, 10)],
+            "policy_jobs.get": session.policy_jobs.get(own["policy"].id),
+            "policy_jobs.by_run_id": session.policy_jobs.by_run_id("r"),
+            "policy_jobs.list": [*session.policy_jobs.list(None, 10)],
+            "impact_snapshots.get": session.impact_snapshots.get(own["snapshot"].id),
+            "impact_snapshots.of_run": [*session.impact_snapshots.of_run(run.id)],
+            "execution_logs.of_run": [*session.execution_logs.of_run(run.id)],
+            "run_summaries.get": session.run_summaries.get(job.id),
+            "audit.list": [*session.audit.list(10)],
+            "handlers.get": session.handlers.get("own"),
+        }
+        for what, answer in seen.items():
+            notes.holds(f"{what} sees nothing", answer is None or answer == [])
+        notes.expect("change finds nothing", None, session.schedules.change(job.id, description="taken"))
+        notes.expect(
+            "change_status finds nothing", None, session.schedules.change_status(job.id, "scheduled", "paused")
+        )
+        notes.fails("soft_delete finds nothing", session.schedules.soft_delete(job.id, "other"))
+        notes.expect("cancel finds nothing", None, session.runs.cancel(run.id, "taken"))
+        notes.fails("move finds nothing", session.triggers.move(trigger.id, trigger.next_fire_at, ground.now))
+    for what, call in _thefts(ground, job, run).items():
+        notes.expect_refused(what, MigratorError if what.startswith("refer") else ConflictError, call)
+    with ground.session() as session:
+        notes.expect(
+            "the first tenant's rows are as they were",
+            (job.schedule, trigger, run),
+            (session.schedules.get(job.id), session.triggers.get(trigger.id), session.runs.get(run.id)),
+        )
+
+
+def _thefts(ground: Ground, job: Job, run: Run) -> dict[str, Callable[[], Any]]:
+    """Return attempts to write a row under an id of the first tenant, or one that refers to it."""
+
+    def write(act: Callable[[Any], Any]) -> Callable[[], Any]:
+        def call() -> Any:  # noqa: ANN401 - as the act answers
+            with ground.session(ground.other) as session:
+                return act(session)
+
+        return call
+
+    mine = msgspec.structs.replace(job.schedule, tenant_id=ground.other, name="taken")
+    stolen = msgspec.structs.replace(run, tenant_id=ground.other, schedule_id=None)
+    refers = Run(id=ground.new_id(), tenant_id=ground.other, state="queued", created_at=ground.now, schedule_id=job.id)
+    return {
+        "the id of a schedule is taken": write(lambda session: session.schedules.upsert(mine)),
+        "the id of a run is taken": write(lambda session: session.runs.create(stolen)),
+        "refer to a schedule of the other": write(lambda session: session.runs.create(refers)),
+    }
+
+
+def rows(ground: Ground, notes: Notes) -> None:
+    """Ask PostgreSQL itself, in the service's role, for rows of the first tenant: as the other one, and as none."""
+    job, run = _furnished(ground)
+    ground.turn()
+    store = inner_store(ground.store)
+    if not isinstance(store, PostgresStore):
+        return
+    tables = [record.table for record in records.ALL]
+    for bound, who in ((ground.other, "the other tenant"), (None, "no tenant")):
+        with store.pool.transaction(tenant=ground.other) as (connection, _):
+            if bound is None:
+                connection.execute("SELECT set_config('app.tenant_id', '', true)")
+            for table in tables:
+                name = sql.Identifier("scheduler", table)
+                count = connection.execute(
+                    sql.SQL("SELECT count(*) FROM {} WHERE tenant_id = %s").format(name), (ground.tenant,)
+                ).fetchone()
+                notes.expect(f"{table}: {who} sees no row", 0, count[0] if count else None)
+    with store.pool.transaction(tenant=ground.tenant) as (connection, _):
+        count = connection.execute("SELECT count(*) FROM scheduler.schedules").fetchone()
+        notes.expect("bound to the first one, its own rows and no others are there", 1 + 1, count[0] if count else None)
+    for what, statement, given in (
+        (
+            "insert",
+            "INSERT INTO scheduler.handlers (id, tenant_id, name) VALUES (%s, %s, 'x')",
+            (ground.new_id(), ground.tenant),
+        ),
+        ("update", "UPDATE scheduler.schedules SET name = 'taken' WHERE id = %s", (job.id,)),
+        ("delete", "DELETE FROM scheduler.runs WHERE id = %s", (run.id,)),
+    ):
+        notes.expect(
+            f"{what}: a row of the first tenant is not written", 0, _written(store, ground.other, statement, given)
+        )
+
+
+def _written(store: PostgresStore, tenant: str, statement: str, given: tuple[Any, ...]) -> int:
+    try:
+        with store.pool.transaction(tenant=tenant) as (connection, _):
+            return connection.execute(cast("Any", statement), given).rowcount
+    except (errors.InsufficientPrivilege, MigratorError):
+        return 0
+
+
+def _furnished(ground: Ground) -> tuple[Job, Run]:
+    """Give the first tenant a schedule, a handler of an event, and a run that waits."""
+    job = ground.every(HOUR)
+    ground.facade.on_event("push", "work", now=ground.now)
+    run = ground.facade.trigger_now(job.id, now=ground.now)
+    return ground.job(job), run

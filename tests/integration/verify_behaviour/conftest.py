@@ -1,0 +1,30 @@
+"""Contexts over a fresh database of each kind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from migrator.config import MongoSettings, PostgresSettings, Settings
+from migrator.embedded.mongo import MongoServer
+from migrator.verify.areas import BEHAVIOUR, every_check
+from migrator.verify.check import CheckSpec
+from migrator.verify.context import Context
+
+SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in every_check() if spec.area in BEHAVIOUR}
+
+
+@pytest.fixture
+def settings(
+    new_scheduler_dsn: Callable[[], str], mongo_server: MongoServer, mongo_database: Database[Any]
+) -> Settings:
+    return Settings(
+        postgres=PostgresSettings(dsn=new_scheduler_dsn()),
+        mongo=MongoSettings(uri=mongo_server.uri, database=mongo_database.name),
+    )
+
+
+@pytest.fixture
+def context(settings: Settings) -> Context:
+    return Context(settings)

@@ -1,0 +1,96 @@
+"""Every check of behaviour is green on both backends, leaves nothing, and says the same twice."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from pymongo.database import Database
+
+from migrator import records
+from migrator.config import Settings
+from migrator.verify.areas import BEHAVIOUR
+from migrator.verify.check import Found
+from migrator.verify.context import Context
+from migrator.verify.runner import Request, verify
+from tests.integration.verify_behaviour.conftest import SPECS
+
+PLAYED = [name for name in SPECS if name != "crud.lockstep"]
+
+
+def left(settings: Settings, database: Database[Any]) -> dict[str, int]:
+    """Return how many rows and documents there are, by table and collection."""
+    with psycopg.connect(str(settings.postgres.dsn)) as target:
+        found = {}
+        for record in records.ALL:
+            row = target.execute(f"SELECT count(*) FROM scheduler.{record.table}".encode()).fetchone()
+            assert row is not None
+            found[record.table] = row[0]
+    found |= {name: database[name].count_documents({}) for name in database.list_collection_names()}
+    return {name: count for name, count in found.items() if count}
+
+
+@pytest.mark.proves("0-T2.11.1", "0-T2.11.2", "0-T2.11.3", "0-T2.11.4", "0-T2.11.5", "3-T5", "4-V1..7")
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_check_is_green_on_both_backends_and_leaves_nothing(
+    name: str, context: Context, settings: Settings, mongo_database: Database[Any]
+) -> None:
+    context.backends = ("postgres", "mongo")
+    found = SPECS[name].run(context)
+    assert found.findings == ()
+    assert found.outcome.status == "passed"
+    assert found.counts["expectations"] > 10
+    assert found.cells
+    assert left(settings, mongo_database) == {}
+
+
+@pytest.mark.proves("0-T2.11.2")
+def test_every_pair_of_every_machine_is_exercised(context: Context) -> None:
+    machines = [one for name in PLAYED if name.startswith("transitions.") for one in SPECS[name].run(context).machines]
+    assert [(one.name, len(one.states), len(one.edges)) for one in machines] == [
+        ("schedule on postgres", 7, 42),
+        ("run on postgres", 8, 56),
+        ("graph build job on postgres", 6, 30),
+        ("graph overlay job on postgres", 6, 30),
+        ("policy job on postgres", 10, 90),
+    ]
+    assert all(edge.exercised == 1 for one in machines for edge in one.edges)
+
+
+@pytest.mark.proves("0-T2.11.4")
+def test_contention_is_shown(context: Context) -> None:
+    found = SPECS["locking.processes"].run(context)
+    (spans,) = found.varying
+    assert (spans.kind, len(spans.rows)) == ("spans", 24)
+    assert {one.name.split(" for ")[0] for one in found.measurements} == {"longest wait", "mean wait"}
+
+
+@pytest.mark.proves("4-V1..7", "4-Z1..7")
+def test_the_seven_checks_after_a_switch_have_seven_results(context: Context) -> None:
+    found = SPECS["execution.seven"].run(context)
+    assert [str(row[0])[:2] for row in found.exhibits[1].rows] == [f"{number}." for number in range(1, 8)]
+    assert {row[1] for row in found.exhibits[1].rows} == {"as it must"}
+
+
+def test_two_runs_find_the_same(context: Context) -> None:
+    def evidence(found: Found) -> Any:  # noqa: ANN401 - the part under the digest
+        return found.outcome, found.counts, found.cells, found.exhibits, found.machines, found.findings
+
+    for name in ("crud.schedules", "triggers.cron", "execution.single"):
+        assert evidence(SPECS[name].run(context)) == evidence(SPECS[name].run(context))
+
+
+def test_no_behaviour_drives_nothing_and_says_so(settings: Settings) -> None:
+    result = verify(settings, Request(run_name="r", no_behaviour=True, skip=("parity", "meaning", "schema")))
+    areas = {area.name: area for area in result.evidence.areas}
+    assert {areas[name].standing for name in BEHAVIOUR} == {"skipped"}
+    assert {areas[name].reason for name in BEHAVIOUR} == {"left out by --no-behaviour"}
+    assert not [one for one in result.evidence.checks if one.area in BEHAVIOUR]
+    assert result.exit_status() & 4
+
+
+def test_mongo_is_written_into_only_when_asked_for(settings: Settings, mongo_database: Database[Any]) -> None:
+    result = verify(settings, Request(run_name="r", only=("transitions",)))
+    assert {one.outcome.status for one in result.evidence.checks} == {"passed"}
+    assert mongo_database.list_collection_names() == []
+    verify(settings, Request(run_name="r", only=("transitions",), backend="mongo"))
+    assert mongo_database.list_collection_names() != []

@@ -1,0 +1,62 @@
+"""Random calls on both backends: no difference there is, and one that is made is found and cut down."""
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from migrator.config import Settings
+from migrator.errors import UsageError
+from migrator.scheduler.answers import Job
+from migrator.scheduler.service import SchedulerService
+from migrator.verify.behaviour import lockstep
+from migrator.verify.behaviour.craft import Craft
+from migrator.verify.context import Context
+from migrator.verify.runner import Request, verify
+from tests.integration.verify_behaviour.conftest import SPECS
+
+CHECK = SPECS["crud.lockstep"]
+
+
+class Disagreeing(SchedulerService):
+    """On MongoDB, pausing answers another name."""
+
+    def pause(self, schedule_id: Any, **more: Any) -> Job:  # noqa: ANN401 - as the facade
+        job = super().pause(schedule_id, **more)
+        if self.store.backend == "postgres":
+            return job
+        return msgspec.structs.replace(job, schedule=msgspec.structs.replace(job.schedule, name="another"))
+
+
+@pytest.mark.proves("0-T2.11.1", "0-T2.11.2")
+def test_random_calls_are_answered_alike(context: Context) -> None:
+    context.operations, context.seed = 120, 7
+    found = CHECK.run(context)
+    assert (found.outcome.status, found.counts) == ("passed", {"operations": 120, "differences": 0})
+    assert ("seed", 7) in found.varying[0].rows
+
+
+@pytest.mark.proves("0-T2.11.6")
+def test_a_difference_is_found_and_cut_down(context: Context) -> None:
+    context.operations, context.seed = 150, 3
+    context.craft = Craft(service=Disagreeing)
+    found = CHECK.run(context)
+    assert found.outcome.status == "failed"
+    (finding,) = found.findings
+    assert finding.key == "seed 3"
+    assert "name" in finding.words[0]
+    steps = finding.words[-1].removeprefix("after: ").split("; ")
+    assert len(steps) == 2, steps
+    assert steps[-1].startswith("pause ")
+    assert "--seed 3" in found.tallies[0].fix
+
+
+def test_the_same_seed_is_the_same_calls() -> None:
+    assert lockstep.draw(1, 50) == lockstep.draw(1, 50) != lockstep.draw(2, 50)
+
+
+def test_it_is_done_only_when_asked_for(context: Context, settings: Settings) -> None:
+    assert CHECK.run(context).outcome.status == "not-applicable"
+    with pytest.raises(UsageError, match="contradict"):
+        verify(settings, Request(run_name="r", behaviour=5, no_behaviour=True))
+    assert cast("Any", Request(seed=4)).seed == 4
