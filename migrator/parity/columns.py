@@ -64,6 +64,11 @@ def with_columns(profile: Profile) -> Profile:
     )
 
 
+def states_columns(profile: str) -> bool:
+    """Tell whether fields of this profile are columns as they stand, so that both databases can count them."""
+    return any(source.startswith(f"{profile}/") for source in _FIELDS)
+
+
 def split(results: list[AggregateResult]) -> tuple[list[AggregateResult], list[AggregateResult]]:
     """Return the figures of the profile, and those of the columns."""
     own = [one for one in results if not one.measure.startswith(PREFIX)]
