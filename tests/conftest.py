@@ -1,15 +1,19 @@
 """Real servers for the tests: one of each kind per session, a fresh database per test.
 
 The servers belong to this process and end with it, however it ends (`migrator.embedded`). A database with both schemas
-at head is made once per server and copied for each test that wants one.
+at head is made once per server and copied for each test that wants one. Where memory can hold them, the servers' files
+lie there: a database is some three hundred files, which a disk takes ten times as long to make.
 """
 
 import itertools
 import os
 import secrets
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +23,9 @@ from pymongo.database import Database
 from migrator.embedded import binaries
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
+from migrator.parity import flow
+from migrator.pipeline import backfill, census, executors
+from tests.kept_worker import KeptWorker
 
 Document = dict[str, Any]
 
@@ -26,7 +33,24 @@ TEMPLATE = "scheduler_template"
 NEWEST = 18
 OTHERS = [version for version in binaries.postgres_versions() if version != NEWEST]
 
+MEMORY = Path("/dev/shm")
+ROOM = 6 * 1024**3
+"""Bytes; some processes of this suite with three servers each take less than half of it."""
+
 _numbers = itertools.count(1)
+
+
+def _use_memory() -> None:
+    """Put the servers' files into memory, also those that commands under test start; TMPDIR has precedence."""
+    if "TMPDIR" in os.environ or not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return
+    if shutil.disk_usage(MEMORY).free < ROOM or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # what tests write themselves stays on disk
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+_use_memory()
 
 
 def pytest_report_header() -> list[str]:
@@ -79,6 +103,17 @@ class Clusters:
             server = self._stack.enter_context(PostgresServer.start(version=version, fast=True))
             self._started[version] = Cluster(server)
         return self._started[version]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kept_worker() -> Iterator[None]:
+    """Spare the start of a worker process in each copy and comparison (`tests.kept_worker`)."""
+    with pytest.MonkeyPatch.context() as patched:
+        worker = KeptWorker(executors.executor)
+        for module in (census, backfill, flow):
+            patched.setattr(module, "executor", worker.executor)
+        yield
+        worker.close()
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,14 @@ from migrator.store.ports import SchedulerStore, Store
 from migrator.store.work import Locks, Queue, Workers
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, fresh
+from tests.cron_lines import DEEP
 
-BACKENDS = ["memory", "mongo", *(f"pg{version}" for version in binaries.postgres_versions())]
+VERSIONS = [f"pg{version}" for version in binaries.postgres_versions()]
+BACKENDS = ["memory", "mongo", *VERSIONS]
+ABOVE = ("facade", "scheduling")
+"""Folders of what only calls the store, whose own suite runs on every version of PostgreSQL: there the newest one is
+enough, but for one file that fills and empties every table."""
+ALL_THE_SAME = "test_administration.py"
 
 
 class Bench:
@@ -28,7 +34,17 @@ class Bench:
         self.store, self.plant, self.look = store, plant, look
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Name the backends of a test; ``MIGRATOR_TESTS=deep`` runs all tests on all of them."""
+    if "bench" not in metafunc.fixturenames:
+        return
+    path = metafunc.definition.path
+    newest = not DEEP and path.parent.name in ABOVE and path.name != ALL_THE_SAME
+    backends = ["memory", "mongo", VERSIONS[0]] if newest else BACKENDS
+    metafunc.parametrize("bench", backends, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "memory":
         memory = MemoryStore()
