@@ -22,7 +22,7 @@ from tests.contract.lockstep.sides import Side, memory_side, mongo_side, postgre
 from tests.contract.lockstep.staying import Staying
 from tests.contract.lockstep.working import Working
 
-SHORT = 1000
+SHORT = 500
 STEPS = int(os.environ.get("LOCKSTEP_STEPS", SHORT))
 SEED = int(os.environ.get("LOCKSTEP_SEED", "0"))
 LENGTH = 100
