@@ -8,10 +8,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo sample test lint format types imports check lock clean
+.PHONY: help demo sample test test-deep lint format types imports check lock clean
 
 help: ## say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 demo: $(STAMP) ## move a whole scheduler between two real servers and leave a report
 	@status=0; $(BIN)/migrator demo $(ARGS) || status=$$?; \
@@ -26,6 +26,9 @@ sample: $(STAMP) ## run the demo and keep its report as reports/sample
 
 test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some
 	$(BIN)/pytest $(ARGS)
+
+test-deep: $(STAMP) ## the same with more versions, cases and moments: hours
+	MIGRATOR_TESTS=deep $(BIN)/pytest $(ARGS)
 
 lint: $(STAMP) ## look for faults of style
 	$(BIN)/ruff check .
