@@ -37,6 +37,7 @@ def _main() -> int:
     parser.add_argument("--instances", default="1,5,10", help="processes, with commas between them")
     parser.add_argument("--backends", default="postgres,mongo")
     parser.add_argument("--calls", type=int, default=200, help="calls of each operation, all processes together")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for the calls of one operation, at most")
     parser.add_argument("--claims-only", action="store_true", help="no poll, lock, cleanup, throughput, migration")
     parser.add_argument("--drain", type=int, default=20_000, help="runs that the throughput is measured with; 0: not")
     parser.add_argument("--workers", type=int, default=2, help="processes of the throughput")
@@ -47,6 +48,7 @@ def _main() -> int:
         instances=[int(one) for one in chosen.instances.split(",")],
         backends=chosen.backends.split(","),
         calls=chosen.calls,
+        seconds=chosen.seconds,
         claims_only=chosen.claims_only,
         drain=0 if chosen.claims_only else chosen.drain,
         workers=chosen.workers,
@@ -65,6 +67,7 @@ def measure(
     instances: list[int],
     backends: list[str],
     calls: int,
+    seconds: float,
     claims_only: bool,
     drain: int,
     workers: int,
@@ -88,7 +91,7 @@ def measure(
                     postgres=PostgresSettings(dsn=dsn),
                     persistence=PersistenceSettings(scheduler=backend),  # type: ignore[arg-type] # one of its words
                 )
-                _one(found, settings, size, instances, calls, claims_only=claims_only)
+                _one(found, settings, size, instances, calls, seconds=seconds, claims_only=claims_only)
                 if backend == "postgres" and drain:
                     found["throughput"] += [_throughput(settings, size, one, drain, workers) for one in THROUGHPUT]
                 postgres.drop_database(f"{backend}_{size}")
@@ -115,6 +118,7 @@ def _one(
     instances: list[int],
     calls: int,
     *,
+    seconds: float,
     claims_only: bool,
 ) -> None:
     """Fill one backend, and measure each number of instances on it."""
@@ -142,7 +146,7 @@ def _one(
         found["migration"].append(_migration(settings, size))
     for number, own, cleaned in zip(instances, each, cleanups, strict=True):
         task = scheduling.Task(
-            settings=settings, instances=number, calls=own, cleanups=cleaned, claims_only=claims_only
+            settings=settings, instances=number, calls=own, cleanups=cleaned, seconds=seconds, claims_only=claims_only
         )
         for operation, took in scheduling.work(task).items():
             line = {"triggers": size, "instances": number, "backend": backend, "operation": operation}
@@ -191,7 +195,10 @@ def markdown(result: dict[str, Any]) -> str:
     out = ["# The scheduler's operations", "", "Milliseconds: median / 95th / 99th percentile.", f"{versions}."]
     out += [f"Machine: {machine}.", ""]
     backends = list(dict.fromkeys(line["backend"] for line in result["lines"]))
-    out += _table(("triggers", "instances", "operation", *backends, "ceiling"), _rows(result["lines"], backends))
+    out += _table(
+        ("triggers", "instances", "operation", *(f"{one} (calls)" for one in backends), "ceiling"),
+        _rows(result["lines"], backends),
+    )
     if result["throughput"]:
         out += ["", "Runs claimed and completed on PostgreSQL, all indexes present:", ""]
         out += _table(
@@ -221,7 +228,9 @@ def _rows(lines: list[dict[str, Any]], backends: list[str]) -> list[tuple[str, .
     places: dict[tuple[int, int, str], dict[str, str]] = {}
     for line in lines:
         key = (line["triggers"], line["instances"], line["operation"])
-        places.setdefault(key, {})[line["backend"]] = f"{line['p50']:.2f} / {line['p95']:.2f} / {line['p99']:.2f}"
+        places.setdefault(key, {})[line["backend"]] = (
+            f"{line['p50']:.2f} / {line['p95']:.2f} / {line['p99']:.2f} ({line['calls']})"
+        )
     return [
         (f"{size:,}", str(number), operation, *(said.get(one, "-") for one in backends), _ceiling(size, operation))
         for (size, number, operation), said in places.items()

@@ -38,6 +38,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     """Of each operation, by each process."""
     cleanups: int
+    seconds: float = 3.0
+    """An operation whose calls take longer is measured with fewer."""
     claims_only: bool = False
     drain: int = 0
     """Claim and complete so many runs instead, ``batch`` at a time."""
@@ -173,10 +175,13 @@ def _instance(task: Task, start: Any, answers: Any) -> None:  # noqa: ANN401 - a
 def _timed(store: SchedulerStore, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
     found = {}
     for name, (calls, call) in _operations(store, task).items():
-        took = []
+        took: list[float] = []
         start.wait()
+        until = time.perf_counter() + task.seconds
         for _ in range(calls):
             began = time.perf_counter()
+            if began > until and took:
+                break
             call()
             took.append((time.perf_counter() - began) * 1000)
         found[name] = took

@@ -72,6 +72,7 @@ def command(
     unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.
     """
     from migrator import result as results  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.config import DEFAULT_PATH  # noqa: PLC0415 - as above
     from migrator.errors import UsageError  # noqa: PLC0415 - as above
     from migrator.report import words  # noqa: PLC0415 - as above
     from migrator.verify.fresh import FreshStart  # noqa: PLC0415 - as above
@@ -86,6 +87,7 @@ def command(
         behaviour=behaviour,
         seed=seed,
         sensitivity=sensitivity,
+        config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None,
     )
     start = None
     if fresh_start:

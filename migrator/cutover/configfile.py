@@ -14,6 +14,7 @@ from pathlib import Path
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import String
 
 from migrator.config import PREFIX
 from migrator.errors import ConfigurationError, RefusedError
@@ -76,7 +77,9 @@ def switched(text: str, backend: str, name: str) -> str:
             document.add(SECTION, section)
         expected = tomllib.loads(text)
         if isinstance(section, MutableMapping):
-            section[KEY] = backend  # the comment behind the value stays
+            quoted = section.get(KEY)
+            literal = isinstance(quoted, String) and quoted.as_string().startswith("'")
+            section[KEY] = tomlkit.string(backend, literal=literal)  # its quotes stay, and the comment behind it
             expected.setdefault(SECTION, {})[KEY] = backend
         changed = tomlkit.dumps(document)
         kept = tomllib.loads(changed) == expected and isinstance(section, MutableMapping)

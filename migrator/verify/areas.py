@@ -27,6 +27,9 @@ AREAS: Final[dict[str, str]] = {
 BEHAVIOUR: Final = ("crud", "transitions", "triggers", "locking", "workers", "execution", "isolation")
 """Those that drive the scheduler in scratch tenants; they write, and remove what they wrote."""
 
+WRITING: Final = (*BEHAVIOUR, "cutover", "performance")
+"""Those that write at all, if only into scratch tenants and databases."""
+
 OF_DATA: Final = ("schema", "parity", "meaning", "isolation")
 """What these find is a difference in the data or a leak; no option declares it acceptable."""
 

@@ -24,6 +24,10 @@ _OF_THE_COPY: Final = ("plans", "quarantine")
 """Tables of the schema ``migration`` that a copy fills: where one was made, there is a source."""
 
 
+_OF_THE_SOURCE: Final = ("meaning.fires", "cutover.gates", "cutover.way-back")
+"""Checks that compare with a source, beside the area parity."""
+
+
 class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     """What the caller decided, and allows."""
 
@@ -36,7 +40,7 @@ class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_of_the_source(check: str) -> bool:
     """Tell whether a check, by its id, means nothing without a source to compare with."""
-    return is_area_of_the_source(check.partition(".")[0]) or check == "meaning.fires"
+    return is_area_of_the_source(check.partition(".")[0]) or check in _OF_THE_SOURCE
 
 
 def is_area_of_the_source(area: str) -> bool:

@@ -19,7 +19,7 @@ from migrator.report import words
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
 from migrator.store.postgres.connection import not_migrated
 from migrator.verify import environment, fresh, recorded
-from migrator.verify.areas import AREAS, BEHAVIOUR, every_check, require_known, widened_and_narrowed
+from migrator.verify.areas import AREAS, WRITING, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
 
@@ -119,7 +119,7 @@ def _settled(request: Request) -> Request:
         return request
     if request.behaviour:
         raise UsageError("--behaviour and --no-behaviour contradict each other")
-    return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *BEHAVIOUR))))
+    return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *WRITING))))
 
 
 def _drive(context: Context, request: Request) -> None:
@@ -217,7 +217,7 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
             area = Area(name=name, title=title, standing="not-applicable", reason=NOT_ASKED_FOR)
         else:
             option = "--skip" if name in request.skip else "--only"
-            option = "--no-behaviour" if request.no_behaviour and name in BEHAVIOUR else option
+            option = "--no-behaviour" if request.no_behaviour and name in WRITING else option
             area = Area(name=name, title=title, standing="skipped", reason=f"left out by {option}")
         areas.append(area)
     return tuple(areas)

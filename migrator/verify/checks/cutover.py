@@ -1,0 +1,148 @@
+"""Area cutover: the switch and the ways back rehearsed without touching anything real, and what stands in the way."""
+
+from pathlib import Path
+from typing import Final
+
+from migrator.cutover import gates, overdue, smoke
+from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.result import Exhibit, Finding, Measurement, Tally, unverified
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres import epoch
+from migrator.store.postgres.connection import speaking_of
+from migrator.verify.check import CheckSpec, Found, judge
+from migrator.verify.context import Context
+from migrator.verify.rehearsal import back, down, files
+
+READINESS: Final = "Cutover readiness"
+Rows = tuple[tuple[str | int | None, ...], ...]
+MARKS: Final = {True: "met", False: "not met", None: "cannot be told"}
+
+
+def switch_rehearsed(context: Context) -> Found:
+    """Flip a copy of the configuration, open the store that it names, work once, flip it back."""
+    with context.target() as target:
+        said = epoch.read(target)
+    if said is not None and said.backend != "postgres":
+        return Found(outcome=unverified("the last switch was taken back: PostgreSQL refuses everybody until the next"))
+    try:
+        done = files.flipped(context.settings, context.config, smoke.smoke)
+    except smoke.SmokeError as error:
+        return _found([str(error)], "the store that the flipped configuration names does not work", {})
+    steps = {name: int(count) for name, count in done.opened.items() if name != "backend"}
+    wrong = [] if done.identical else ["the configuration is not what it was when it is flipped back"]
+    table: Rows = (
+        ("configuration flipped on a copy", "postgres"),
+        ("store opened by it", str(done.opened["backend"])),
+        ("MongoDB's driver loaded", "no" if not done.opened["other_driver"] else "yes"),
+        *((f"schedule {name} in a scratch tenant", steps[name]) for name in ("read", "fired", "claimed", "finished")),
+        ("flipped back", "byte for byte" if done.identical else "changed"),
+    )
+    return _found(wrong, "the configuration cannot be flipped back", steps, (_table("Switch", table),))
+
+
+def overdue_counted(context: Context) -> Found:
+    """Count the triggers that would be late if the switch were now, and say what the policy does with them."""
+    policy = context.settings.cutover.overdue
+    with context.target() as target:
+        count = overdue.late(target)
+    told = (("overdue triggers", count), ("policy", policy), ("what becomes of them", overdue.said(count, policy)))
+    return Found(
+        outcome=judge(wrong=False),
+        measurements=(Measurement(check="cutover.overdue", name="overdue triggers", unit="", value=count),),
+        varying=(_table("Overdue triggers, were the switch now", told),),
+    )
+
+
+def gates_listed(context: Context) -> Found:
+    """List the gates of the switch as they stand now; one that is not met is no fault of the data."""
+    sessions = Sessions(context.settings)
+    try:
+        with speaking_of("the target"), speaking_of_source("the source"):
+            config = Path("config.toml") if context.config is None else context.config
+            found = gates.gates(sessions, gates.Conditions(config=config))
+    finally:
+        sessions.close()
+        close_kept()
+    told = tuple((one.name, MARKS[one.passed], one.words) for one in found)
+    unmet = len(gates.unmet(found))
+    return Found(
+        outcome=judge(wrong=False, unsure=() if found else ("no gate was looked at",)),
+        counts={"gates": len(found)},
+        measurements=(Measurement(check="cutover.gates", name="gates not met now", unit="", value=unmet),),
+        varying=(
+            Exhibit(kind="table", title=READINESS, columns=("gate", "now", "why"), rows=told, rows_total=len(told)),
+        ),
+    )
+
+
+def down_and_up(context: Context) -> Found:
+    """Undo every revision with rows inside, in a scratch database, and apply them again."""
+    done = down.down_and_up(context.settings)
+    counts = {"rows inside, exported before": done.rows, "revisions undone and applied again": done.revisions}
+    title = "the schema cannot be taken down and up again"
+    return _found(done.wrong, title, counts, (_table("Way back, level 2", tuple(counts.items())),))
+
+
+def there_and_back(context: Context) -> Found:
+    """Write into a scratch copy behind an open outbox, carry it to a scratch source, and look at every document."""
+    done = back.there_and_back(context.settings)
+    counts = {"documents in the sample": done.sample, "rows written": done.written, "documents carried": done.carried}
+    title = "what was written after a switch does not come back as it was written"
+    return _found(done.wrong, title, counts, (_table("Way back, level 1", tuple(counts.items())),))
+
+
+def _found(
+    wrong: list[str] | tuple[str, ...], title: str, counts: dict[str, int], exhibits: tuple[Exhibit, ...] = ()
+) -> Found:
+    tally = Tally(severity="difference", cause="rehearsal", title=title, fix="do not switch before it holds", count=1)
+    return Found(
+        outcome=judge(wrong=bool(wrong)),
+        counts={**counts, "differences": len(wrong)},
+        tallies=(tally,) * bool(wrong),
+        findings=tuple(Finding(severity="difference", cause="rehearsal", words=(one,)) for one in wrong),
+        findings_total=len(wrong),
+        exhibits=exhibits,
+    )
+
+
+def _table(title: str, rows: Rows) -> Exhibit:
+    return Exhibit(kind="table", title=title, columns=("what", "found"), rows=rows, rows_total=len(rows))
+
+
+CHECKS = (
+    CheckSpec(
+        id="cutover.switch",
+        title="The switch works on a copy of the configuration, and can be flipped back",
+        requirements=("0-T2.12.3",),
+        limits=("Other programs that read the same file, or hold a copy of it, are not looked at.",),
+        run=switch_rehearsed,
+    ),
+    CheckSpec(
+        id="cutover.overdue",
+        title="It is known what becomes of overdue triggers",
+        requirements=("0-T2.12.3",),
+        limits=("Triggers that were copied have no next fire before the switch arms them.",),
+        run=overdue_counted,
+    ),
+    CheckSpec(
+        id="cutover.gates",
+        title="The gates of the switch were looked at",
+        requirements=("0-T2.12.5",),
+        limits=("They are looked at again when the switch is made; here none of them has to be met.",),
+        run=gates_listed,
+    ),
+    CheckSpec(
+        id="cutover.down-and-up",
+        title="The schema can be taken down with rows inside, and up again",
+        requirements=("0-T2.12.3",),
+        limits=("In a scratch database with few rows: how long it takes on the real one is not told.",),
+        run=down_and_up,
+    ),
+    CheckSpec(
+        id="cutover.way-back",
+        title="What is written after the switch can be carried back",
+        requirements=("0-T2.12.3",),
+        limits=("A sample of the documents, and two columns; the tests of the tool try every column.",),
+        run=there_and_back,
+    ),
+)
