@@ -1,4 +1,4 @@
-"""``migrator cutover plan|compare|run|abort|status|finish``."""
+"""``migrator cutover plan|compare|parallel|run|abort|status|finish``."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +52,24 @@ def compare(config: str | None, *, as_json: bool) -> None:
     else:
         click.echo(parity_sum(outcome))
     finish(mask(different=not is_clean(outcome), unverified=not is_complete(outcome)))
+
+
+@command.command(short_help="Put on record that both schedulers run beside each other from now on.")
+@click.option("--who", required=True, help="Who decided it.")
+@click.option("--reason", required=True, help="Why.")
+@common
+def parallel(config: str | None, who: str, reason: str, *, as_json: bool) -> None:
+    """Put on record that both schedulers run: from now on five more gates, computed from the runs, must hold."""
+    from migrator.cutover.parallel import begin  # noqa: PLC0415 - imported when called, as above
+    from migrator.store.postgres.connection import open_target  # noqa: PLC0415 - as above
+
+    settings = settings_of(config)
+    with open_target(settings, autocommit=True) as target:
+        begin(target, who, reason)
+    if as_json:
+        print_json({"who": who, "reason": reason, "hours": settings.cutover.stability_hours})
+    else:
+        click.echo(f"on record: {settings.cutover.stability_hours} h without an error are asked for before the switch")
 
 
 @command.command(short_help="Make the switch, or finish an interrupted one.")

@@ -1,14 +1,28 @@
-"""Both schedulers beside each other: what each fired, slot by slot, and whether that was stable for long enough."""
+"""Both schedulers beside each other (source 004): what each fired, slot by slot, and whether that was stable.
 
+The old side's runs came with the copy and the tail (``source`` names a document); the new side's were born here. While
+both run, handlers that are marked idempotent may run twice; the others run in shadow on the new side: their slots are
+compared, and nothing is done. The checklist is computed from the rows; nobody ticks it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 import msgspec
+from psycopg.types.json import Jsonb
 
+from migrator import __version__
 from migrator.pipeline.sessions import Sessions
+from migrator.store.postgres.connection import Connection
 
 KIND: Final = "parallel operation"
 """The kind of the decision (``migration.decisions``) that says that both sides run, and since when."""
+
+Slot = tuple[UUID, datetime]
+"""A schedule, and when it was to fire."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,27 +33,140 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What both sides fired in a time (4-P1)."""
+
+    matched: int
+    missing: tuple[Slot, ...]
+    """The old side fired, the new one did not."""
+    extra: tuple[Slot, ...]
+    """The new side fired, the old one did not."""
+    duplicate: tuple[Slot, ...]
+    """One side fired it more than once."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether both fired the same, each slot once."""
+        return not (self.missing or self.extra or self.duplicate)
+
+
+def compare(old: Iterable[Slot], new: Iterable[Slot]) -> Comparison:
+    """Compare the slots of first attempts of both sides. Pure."""
+    before, after = Counter(old), Counter(new)
+    return Comparison(
+        matched=sum(1 for slot in before if before[slot] == after[slot] == 1),
+        missing=tuple(sorted(slot for slot in before if slot not in after)),
+        extra=tuple(sorted(slot for slot in after if slot not in before)),
+        duplicate=tuple(sorted({slot for side in (before, after) for slot in side if side[slot] > 1})),
+    )
+
+
+def runs_here(*, idempotent: bool | None) -> bool:
+    """Tell whether the new side runs a handler while the old one does too; else it only notes the slot (4-P2)."""
+    return idempotent is True
+
+
+def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
+    """Return since when nothing went wrong: an error begins the window anew (4-P3). Pure."""
+    return max([began, *(at for at in errors if at >= began)])
+
+
+def begin(target: Connection, who: str, reason: str) -> None:
+    """Put on record that both sides run from now on."""
+    target.execute(
+        "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
+        " VALUES (%s, %s, %s, clock_timestamp(), %s, %s)",
+        (KIND, who, reason, __version__, Jsonb({})),
+    )
+
+
+def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
+    """Compare the slots of a time: rows that came from the source, and rows that were born here."""
+    rows: list[tuple[Any, ...]] = target.execute(
+        "SELECT source IS NULL, schedule_id, scheduled_at FROM scheduler.runs WHERE scheduled_at >= %s"
+        " AND scheduled_at < %s AND coalesce(attempt, 1) = 1 AND schedule_id IS NOT NULL",
+        (began, ended),
+    ).fetchall()
+    return compare(
+        [(row[1], row[2]) for row in rows if not row[0]],
+        [(row[1], row[2]) for row in rows if row[0]],
+    )
+
+
 def checklist(sessions: Sessions, now: datetime | None = None) -> list[Check]:
     """Return the checklist's five entries, computed; none where no parallel operation is on record."""
-    row = sessions.target.execute(
-        "SELECT at, coalesce(%s, clock_timestamp()) FROM migration.decisions WHERE kind = %s ORDER BY at DESC LIMIT 1",
+    target = sessions.target
+    row = target.execute(
+        "SELECT at, coalesce(%s::timestamptz, clock_timestamp()) FROM migration.decisions WHERE kind = %s"
+        " ORDER BY at DESC LIMIT 1",
         (now, KIND),
     ).fetchone()
     if row is None:
         return []
     began, moment = row
     window = timedelta(hours=sessions.settings.cutover.stability_hours)
-    return [_stable(sessions, began, moment, window)]
+    return [
+        _stable(target, began, moment, window),
+        _all_succeeded(target, began),
+        _recorded(target, began, moment),
+        _no_errors(target, moment - window),
+        _reads(target),
+    ]
 
 
-def _stable(sessions: Sessions, began: datetime, now: datetime, window: timedelta) -> Check:
-    """4-K1, 4-P3: no error for so long; an error begins the window anew."""
-    row = sessions.target.execute(
-        "SELECT max(coalesce(finished_at, updated_at)) FROM scheduler.runs WHERE state IN ('error', 'timeout')"
-        " AND coalesce(finished_at, updated_at) >= %s",
+def _stable(target: Connection, began: datetime, now: datetime, window: timedelta) -> Check:
+    """4-K1: no error for so long."""
+    errors = target.execute(
+        "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state IN ('error', 'timeout')"
+        " AND coalesce(finished_at, updated_at, created_at) >= %s",
+        (began,),
+    ).fetchall()
+    lasted = now - stable_since(began, [at for (at,) in errors])
+    words = f"{lasted.total_seconds() / 3600:,.1f} h of {window.total_seconds() / 3600:,.0f} h without an error"
+    return Check(name="stable", passed=lasted >= window, words=words)
+
+
+def _all_succeeded(target: Connection, began: datetime) -> Check:
+    """4-K2: every schedule that may run has completed a run of the new side."""
+    row = target.execute(
+        "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM scheduler.runs WHERE"
+        " runs.schedule_id = schedules.id AND runs.source IS NULL AND runs.state = 'completed'"
+        " AND runs.created_at >= %s)) FROM scheduler.schedules WHERE enabled AND deleted_at IS NULL"
+        " AND status IN ('pending', 'scheduled', 'running')",
         (began,),
     ).fetchone()
-    since = max(began, row[0]) if row is not None and row[0] is not None else began
-    stable = now - since
-    hours = f"{stable.total_seconds() / 3600:,.1f} h of {window.total_seconds() / 3600:,.0f} h without an error"
-    return Check(name="stable", passed=stable >= window, words=hours)
+    whole, without = row or (0, 0)
+    words = f"{without:,} of {whole:,} schedules have no completed run of the new side"
+    return Check(name="all jobs succeeded", passed=without == 0, words=words)
+
+
+def _recorded(target: Connection, began: datetime, now: datetime) -> Check:
+    """4-K3: what the old side fired, the new side has on record, and nothing else."""
+    found = fired(target, began, now)
+    words = (
+        f"{found.matched:,} slots matched, {len(found.missing):,} missing, {len(found.extra):,} extra,"
+        f" {len(found.duplicate):,} duplicate"
+    )
+    return Check(name="history recorded", passed=found.clean and found.matched > 0, words=words)
+
+
+def _no_errors(target: Connection, since: datetime) -> Check:
+    """4-K4: by the runs, not by a search of logs."""
+    row = target.execute(
+        "SELECT count(*) FROM scheduler.runs WHERE state IN ('error', 'timeout') AND source IS NULL"
+        " AND coalesce(finished_at, updated_at, created_at) >= %s",
+        (since,),
+    ).fetchone()
+    count = 0 if row is None else row[0]
+    return Check(name="no errors", passed=count == 0, words=f"{count:,} runs of the new side failed in the window")
+
+
+def _reads(target: Connection) -> Check:
+    """4-K5: what is shown is computed from the rows: summaries name no run that is not there."""
+    row = target.execute(
+        "SELECT count(*) FROM scheduler.run_summaries WHERE last_run IS NOT NULL AND NOT EXISTS (SELECT FROM"
+        " scheduler.runs WHERE runs.schedule_id = run_summaries.schedule_id"
+        " AND runs.tenant_id = run_summaries.tenant_id)"
+    ).fetchone()
+    count = 0 if row is None else row[0]
+    return Check(name="figures agree", passed=count == 0, words=f"{count:,} summaries tell of runs that are not there")
