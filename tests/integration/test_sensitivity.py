@@ -116,6 +116,16 @@ def test_what_the_sample_lacks_is_shown_on_documents_made_for_it(specimens: Scra
     assert trial.made
 
 
+@pytest.mark.proves("0-T2.11.6", "0-X1")
+def test_faults_of_behaviour_are_caught_in_the_same_way(sampled: Scratch) -> None:
+    """Two of them: faulty parts, and a changed database. ``verify_behaviour/test_conduct.py`` has them all."""
+    names = {"a lock is released by who lost it", "numbers of runs begin anew after retention"}
+    classes = [one for one in CORRUPTIONS if one.name in names]
+    for declared, trial in zip(classes, run(sampled, classes, SPECS), strict=True):
+        assert_as_declared(declared, trial)
+        assert trial.how == "behaviour"
+
+
 def test_a_red_check_names_what_is_wrong(sampled: Scratch) -> None:
     """Not only red: one of its findings, or a tally of it, says where."""
     wanted = CLASSES["a weekday shifted by one"]

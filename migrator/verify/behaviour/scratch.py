@@ -72,7 +72,10 @@ def scratch(settings: Settings, backend: str, craft: Craft, name: str) -> Iterat
     ``name`` is the base tenant (``fresh``). Raises ``RefusedError`` before anything is written where it could not be
     removed again.
     """
+    from structlog.contextvars import bound_contextvars  # noqa: PLC0415 - only where the scheduler is driven
+
     with ExitStack() as closing:
+        closing.enter_context(bound_contextvars(verification=name))  # nobody takes its lines for a live scheduler's
         store = open_store(settings, backend)
         closing.callback(store.close)
         _remove(store, name)  # nothing is there; but where it may not, this says so
