@@ -137,7 +137,7 @@ def history(ground: Ground, notes: Notes) -> None:
     for number in range(11):
         ground.later(MINUTE)
         run = ground.facade.trigger_now(job.id, payload={"n": number}, by="someone", now=ground.now)
-        ground.hand.outcome = lambda _claim, number=number: FAILED if number % 3 == 2 else DONE  # type: ignore[misc] # noqa: PLR2004
+        ground.hand.outcome = lambda _claim, number=number: FAILED if number % 3 == 2 else DONE  # type: ignore[misc]  # noqa: PLR2004 - every third
         ground.turn()
         made.append((run.id, "error" if number % 3 == 2 else "completed", ground.now))  # noqa: PLR2004 - every third
     newest = made[::-1]
