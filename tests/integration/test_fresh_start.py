@@ -99,6 +99,7 @@ def test_an_empty_database_is_migrated_and_sound(
     beside = {check for check, status in found.items() if status == "not-applicable"}
     assert {one for one in found if one.startswith("parity.")} | {
         "meaning.fires",
+        "crud.lockstep",
         "cutover.gates",
         "cutover.way-back",
     } == beside
