@@ -131,6 +131,7 @@ def test_a_store_that_does_not_work_is_seen(settings: Settings, new_scheduler_ds
     found = cutover.switch_rehearsed(Context(broken))
     assert found.outcome.status == "failed"
     assert "does not work" in found.tallies[0].title
+    assert {count for table, count in held(broken).items() if table != "databases"} == {(0,)}
 
 
 def test_a_configuration_without_the_value_is_made_of_the_settings(settings: Settings) -> None:
