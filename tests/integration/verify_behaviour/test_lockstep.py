@@ -1,10 +1,14 @@
 """Random calls on both backends: no difference there is, and one that is made is found and cut down."""
 
+import json
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from migrator.cli import cli
 from migrator.config import Settings
 from migrator.errors import UsageError
 from migrator.scheduler.answers import Job
@@ -60,3 +64,21 @@ def test_it_is_done_only_when_asked_for(context: Context, settings: Settings) ->
     with pytest.raises(UsageError, match="contradict"):
         verify(settings, Request(run_name="r", behaviour=5, no_behaviour=True))
     assert cast("Any", Request(seed=4)).seed == 4
+
+
+def test_the_command_takes_backend_count_and_seed(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MIGRATOR_MONGO__URI", str(settings.mongo.uri))
+    monkeypatch.setenv("MIGRATOR_MONGO__DATABASE", str(settings.mongo.database))
+    monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", str(settings.postgres.dsn))
+    options = ["--only", "crud", "--backend", "both", "--behaviour", "25", "--seed", "6", "--json"]
+    answer = CliRunner().invoke(cli, ["verify", *options])
+    assert answer.exit_code == 4, answer.output  # the other areas were left out
+    found = json.loads(answer.stdout)
+    checks = {one["id"]: one for one in found["evidence"]["checks"]}
+    assert {name: one["outcome"]["status"] for name, one in checks.items()} == dict.fromkeys(checks, "passed")
+    assert checks["crud.lockstep"]["counts"]["operations"] == 25
+    assert checks["crud.schedules"]["counts"]["backends"] == 2
+    assert ["seed", 6] in found["run"]["exhibits"]["crud.lockstep"][0]["rows"]
