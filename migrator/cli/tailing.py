@@ -18,6 +18,8 @@ from migrator.pipeline.tail.alarms import AlarmError
 from migrator.pipeline.tail.follow import Followed, Tail, Until
 from migrator.telemetry import say
 
+LOOK_AGAIN_S = 1.0
+
 
 def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed | Carried:
     """Follow in the direction that the persistence epoch says: from MongoDB before a cutover, to MongoDB after it.
@@ -34,7 +36,10 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Fo
                 return reverse.run(settings, until_empty=until is not None, stop=stop)
             except RefusedError:
                 if in_target(settings):
-                    raise
+                    if until is not None or not reverse.is_open(settings):
+                        raise
+                    stop.wait(LOOK_AGAIN_S)  # another process, a rollback say, carries what there is
+                    continue
                 say("tail: the switch was taken back: follows the source again")
 
 

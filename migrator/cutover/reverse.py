@@ -33,7 +33,7 @@ from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import TRIGGERS
 from migrator.store.mongo.indexes import adopt_triggers
 from migrator.store.mongo.places import PLACES
-from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.values import document as documents
 from migrator.values.identity import source_id, stable_hash64
 
@@ -107,6 +107,8 @@ class _Stream:
             self._begin(sessions)
         noted, ids = outbox.take(sessions.target, NOTES)
         if not ids:
+            if not outbox.is_open(sessions.target):
+                raise RefusedError("the outbox was closed: the switch was finished, or taken back")
             return Carried()
         assert self._context is not None  # noqa: S101 - set when it began
         sessions.forget()
@@ -165,6 +167,12 @@ class _Stream:
                 raise LostLockError("another reverse stream has taken over")
             for collection, requests in operations.items():
                 sessions.source[sessions.name_of(collection)].bulk_write(requests, ordered=True, session=session)
+
+
+def is_open(settings: Settings) -> bool:
+    """Tell whether there is a window in which rows are carried back."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        return outbox.is_open(target)
 
 
 def lost_so_far(target: Connection) -> dict[str, int]:

@@ -41,6 +41,7 @@ from tests.tailing import differences
 STEP = timedelta(milliseconds=500)
 SCHEDULES = 4
 PATIENCE_S = 90
+LOOKS_EVERY_S = 0.2
 SEEDS = range(20) if DEEP else range(1)
 SCHEDULER = """
 [scheduler]
@@ -180,11 +181,12 @@ class Load:
         while (count := len(self.slots())) < goal:
             assert time.monotonic() < end, f"{count} of {goal}: {said(self.ready)}"
             self.supervise()
-            time.sleep(0.2)
         self.counted = count
 
     def supervise(self) -> None:
         """Start those anew that ended: one that begins while a side is fenced is refused, as a supervisor expects."""
+        with suppress(subprocess.TimeoutExpired):
+            self.processes[0].wait(LOOKS_EVERY_S)
         for one in [one for one in self.processes if one.poll() is not None]:
             self.processes.remove(one)
             self.begin()
@@ -216,7 +218,7 @@ def test_no_slot_is_missed_or_fired_twice(seed: int, server: MongoServer, schedu
         _there_and_back(ready, load)
 
 
-def _follows(ready: Scene) -> None:
+def _follows(ready: Scene, load: Load) -> None:
     """Wait until the tail has come up with the source: from then on a comparison beside it is exact."""
     end = time.monotonic() + PATIENCE_S
     while True:
@@ -224,7 +226,7 @@ def _follows(ready: Scene) -> None:
         stands = progress.standing(ready.settings).tail
         if stands is not None and stands.follows and stands.behind_s < 3 and not stands.owed:
             return
-        time.sleep(0.1)
+        load.supervise()
 
 
 def _there_and_back(ready: Scene, load: Load) -> None:
@@ -236,7 +238,7 @@ def _there_and_back(ready: Scene, load: Load) -> None:
     try:
         load.strike()
         load.until(8)
-        _follows(ready)
+        _follows(ready, load)
         found = compared(ready.settings)
         assert is_clean(found), (differences(found), found.aggregates)
         done = ready.switch()
@@ -252,7 +254,7 @@ def _there_and_back(ready: Scene, load: Load) -> None:
     due = [(one, first + STEP * number) for one, first in load.triggers for number in range((last - first) // STEP + 1)]
     end = time.monotonic() + PATIENCE_S
     while set(due) - set(load.slots()) and time.monotonic() < end:  # what a killed process held is repeated by others
-        time.sleep(0.2)
+        load.supervise()
     load.end()
     verdict = once_each(due, [slot for slot in load.slots() if slot[1] <= last])
     assert verdict.clean, f"{verdict}; pause {done.pause_s} s, {back.documents} documents carried back; {load.states()}"
