@@ -6,6 +6,7 @@ a process left undone that died in between.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from migrator import states
@@ -17,6 +18,8 @@ from migrator.store.figures import FAILED
 from migrator.store.ports import RunQuery, Session
 
 LIVE = states.live(states.RUN)
+SAME_MOMENT = 10
+"""Runs among which the last one is looked for: a repetition may be made in the millisecond of the run it repeats."""
 
 
 def may_fire(trigger: Trigger) -> bool:
@@ -47,13 +50,17 @@ def settle(session: Session, schedule_id: UUID) -> str | None:
     if schedule is None or schedule.status != "running" or schedule.tenant_id != session.tenant:
         return None
     live = len(session.runs.list(RunQuery(schedule_id=schedule_id, states=LIVE, limit=1)).runs)
-    newest = session.runs.of_schedule(schedule_id, 1)
-    status = end_of(schedule, session.triggers.of_schedule(schedule_id), live, newest[0] if newest else None)
+    last = max(session.runs.of_schedule(schedule_id, SAME_MOMENT), key=_order, default=None)
+    status = end_of(schedule, session.triggers.of_schedule(schedule_id), live, last)
     if status is None:
         return None
     changes = {"completed_at": session.now} if status == "completed" else {}
     written = session.schedules.change_status(schedule_id, "running", status, **changes)
     return None if written is None else status
+
+
+def _order(run: Run) -> tuple[datetime, int, int]:
+    return run.created_at, run.run_number or 0, run.attempt or 0
 
 
 def stop(session: Session, schedule_id: UUID) -> bool:

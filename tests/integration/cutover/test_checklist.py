@@ -32,7 +32,7 @@ def red(sessions: Sessions, after: timedelta = timedelta(hours=25)) -> set[str]:
     return {one.name for one in found if one.passed is False}
 
 
-@pytest.mark.proves("4-K1", "4-K2", "4-K3", "4-K4", "4-P3")
+@pytest.mark.proves("4-K1", "4-K2", "4-K3", "4-K4", "4-K5", "4-P3")
 def test_each_entry_is_computed(sessions: Sessions, scheduler_dsn: str) -> None:
     assert parallel.checklist(sessions) == []
     parallel.begin(sessions.target, "op", "both run")
