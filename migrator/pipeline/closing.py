@@ -9,7 +9,7 @@ from psycopg import sql
 
 from migrator import signals
 from migrator.pipeline import ledger, orphans
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN, key_of_its_own
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.references import ORPHAN
 from migrator.pipeline.sessions import Sessions
@@ -108,19 +108,26 @@ class _Contest:
         self._context = context
 
     def settle(self, loser_id: str, reason: SetAside) -> int:
-        """Store the document that was set aside instead of the holder, if it comes first; return 1 when it did."""
+        """Store the document that was set aside instead of those that hold its keys, if it comes before all of them.
+
+        Returns 1 when it did. One document may meet one holder by its id and another by a key.
+        """
         loser = self._read(loser_id)
-        holder_id = None if loser is None else self._holder(loser)
-        if loser is None or holder_id is None or holder_id == loser_id or not self._first(loser_id, holder_id):
+        held = {} if loser is None else self._holders(loser)
+        if loser is None or not held or not all(self._first(loser_id, one) for one in held):
             return 0
-        holder = self._read(holder_id)
-        if holder is None:
+        holders = {one: holder for one in held if (holder := self._read(one)) is not None}
+        if len(holders) < len(held):
             return 0
         target, plan, name = self._sessions.target, self._plan, self._collection.name
         rows = self._rows(loser)
         kept = {_row_key(row) for row in rows}
+        out = [
+            msgspec.structs.replace(held[one] or reason, source_id=one, raw=holder.raw)
+            for one, holder in sorted(holders.items())
+        ]
         with target.transaction():
-            for row in reversed(self._rows(holder)):
+            for row in (row for holder in holders.values() for row in reversed(self._rows(holder))):
                 if _row_key(row) not in kept:
                     target.execute(
                         sql.SQL("DELETE FROM {} WHERE id = %s").format(table_name(row.record.table)),
@@ -129,7 +136,7 @@ class _Contest:
             for row in rows:
                 upsert(target, row.record.table, codec(type(row.record)), [row.head + row.tail], whoever=True)
             ledger.release(target, plan.profile, name, [loser_id])
-            ledger.set_aside(target, plan, name, [msgspec.structs.replace(reason, source_id=holder_id, raw=holder.raw)])
+            ledger.set_aside(target, plan, name, out)
         return 1
 
     def _read(self, source_id: str) -> Prepared | None:
@@ -144,14 +151,19 @@ class _Contest:
         resolver.learn(self._collection, [prepared])
         return render(self._collection, prepared, resolver.resolve(self._collection, prepared).rows)[0]
 
-    def _holder(self, loser: Prepared) -> str | None:
-        """Return the source id of the document that holds a key of this one's."""
+    def _holders(self, loser: Prepared) -> dict[str, SetAside | None]:
+        """Return the source ids of the other documents that hold its id or a key of this one's.
+
+        With each, why it will be set aside; none: for the reason that this one was.
+        """
         owner: Any = loser.rows[0]
         if "source" not in owner.__struct_fields__:
             row = self._sessions.target.execute(
                 sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s").format(table_name(owner.table)), (owner.id,)
             ).fetchone()
-            return None if row is None else str(row[0])
+            own = identity.source_id(loser.document["_id"])
+            return {} if row is None or str(row[0]) == own else {str(row[0]): None}
+        found: dict[str, SetAside | None] = {}
         for key in (("id",), *self._collection.unique):
             row = self._sessions.target.execute(
                 sql.SQL("SELECT source_id FROM {} WHERE {} AND source = %s").format(
@@ -161,8 +173,22 @@ class _Contest:
                 (*(getattr(owner, name) for name in key), owner.source),
             ).fetchone()
             if row is not None and row[0] != owner.source_id:
-                return str(row[0])
-        return None
+                found.setdefault(str(row[0]), self._why(owner.table, key))
+        return found if len(found) > 1 else dict.fromkeys(found)
+
+    def _why(self, table: str, key: tuple[str, ...]) -> SetAside | None:
+        """Return the entry of a document that holds a key no more, as the copy would have made it."""
+        if key == ("id",):
+            return SetAside(source_id="", reason=DUPLICATE_ID, path="", expected=ID_OF_ITS_OWN, raw=b"")
+        row = self._sessions.target.execute(
+            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s::regclass"
+            " AND indisunique AND %s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute"
+            " WHERE attrelid = indexrelid) ORDER BY indnatts, relname LIMIT 1",
+            (f"scheduler.{table}", list(key)),
+        ).fetchone()
+        if row is None:
+            return None
+        return SetAside(source_id="", reason=DUPLICATE_KEY, path="", expected=key_of_its_own(row[0]), raw=b"")
 
     def _first(self, one: str, other: str) -> bool:
         """Tell whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""

@@ -17,6 +17,7 @@ from migrator.values.rowbytes import codec
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
+ID_OF_ITS_OWN = "an id of its own"
 
 
 Link: TypeAlias = tuple[str, UUID, str, str, UUID, bytes]
@@ -48,7 +49,12 @@ class Loser(msgspec.Struct):
 
 def expected_of(loser: Loser) -> str:
     """Return what a loser lacks, in words for its quarantine entry."""
-    return "an id of its own" if loser.reason == DUPLICATE_ID else f"a key of its own ({loser.constraint})"
+    return ID_OF_ITS_OWN if loser.reason == DUPLICATE_ID else key_of_its_own(loser.constraint)
+
+
+def key_of_its_own(constraint: str) -> str:
+    """Return what a document lacks that violates a unique constraint."""
+    return f"a key of its own ({constraint})"
 
 
 class Appended:

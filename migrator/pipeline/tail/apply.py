@@ -185,15 +185,16 @@ class Applier:
 
     def _settle_contested(self, before: Named, changed: set[str]) -> None:
         """Let documents that lost a key try again where rows were changed, then give each key to its first claimant."""
-        waiting = {name: ids for name, ids in self._contested().items() if name in changed}
-        new = any(ids - before.get(name, set()) for name, ids in waiting.items())
+        contested = self._contested()
+        new = any(ids - before.get(name, set()) for name, ids in contested.items())
+        waiting = {name: ids for name, ids in contested.items() if name in changed}
         while waiting:
             self._settle({name: set(ids) for name, ids in waiting.items()})
             left = {name: ids for name, ids in self._contested().items() if name in changed}
             if left == waiting:
                 break
             waiting = left
-        if new and waiting:
+        if new:
             settle_duplicates(self._sessions, self._plan, self._context)
 
     def _contested(self) -> Named:

@@ -160,6 +160,24 @@ def test_a_contested_key_goes_to_the_first_and_on_when_it_is_gone(
     assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
 
 
+def test_a_document_that_comes_before_two_holders_takes_its_id_from_one_and_its_key_from_the_other(
+    source: Source, settings: Settings, scheduler_dsn: str, new_scheduler_dsn: NewDsn
+) -> None:
+    held = fresh("locks")
+    source["locks"].delete_many({})
+    by_id, by_key = Binary(bytes(range(16)), 4), "z"
+    source["locks"].insert_many([{**held, "_id": by_id, "resource": "another"}, {**held, "_id": by_key}])
+    caught_up(settings)
+    assert len(stored(scheduler_dsn, "locks")) == 2
+    first = f"lck_{bytes(range(16)).hex()}"
+    source["locks"].insert_one({**held, "_id": first})
+    caught_up(settings)
+    assert stored(scheduler_dsn, "locks") == [first]
+    assert len(quarantine(scheduler_dsn)) == 2
+    assert compared(settings) == []
+    assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
+
+
 def test_rows_that_do_not_say_their_document(
     source: Source, settings: Settings, scheduler_dsn: str, new_scheduler_dsn: NewDsn
 ) -> None:
