@@ -13,7 +13,7 @@ from migrator.store.postgres import queue_claim
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.dispatch import as_json, fetch
 from migrator.store.postgres.mapping import table
-from migrator.store.postgres.run_inserts import insert_runs
+from migrator.store.postgres.run_inserts import insert_runs, would_insert
 from migrator.store.work import FirePlan
 
 OPEN = frozenset({"queued", "running"})
@@ -23,13 +23,18 @@ _MOVE = "UPDATE scheduler.schedules SET status = $1, updated_at = $2, completed_
 
 
 class Firing:
-    """Asks the plan for one trigger after the other, then writes what it said, in few statements."""
+    """Asks the plan for one trigger after the other, then writes what it said, in few statements.
+
+    All runs are numbered in one statement, in the order of their schedules: numbering locks a schedule's counter until
+    the end, and those who lock in one order never wait for each other in a circle.
+    """
 
     def __init__(self, connection: Connection, now: datetime, plan: FirePlan) -> None:
         self._connection, self._now, self._plan = connection, now, plan
-        self._runs: list[Run] = []
-        self._waiting: dict[UUID, list[tuple[Run, str]]] = {}
-        """Runs to be inserted, by the schedule whose trigger made them."""
+        self._runs: list[tuple[Run, str]] = []
+        """Runs to be inserted, each with the tenant of its trigger."""
+        self._uncounted: dict[UUID, list[tuple[Run, str]]] = {}
+        """Those of them that are not among the live ones yet, by the schedule whose trigger made them."""
         self._live: dict[UUID, int] = {}
 
     def fire(self, ids: Sequence[UUID]) -> list[Run]:
@@ -43,8 +48,8 @@ class Firing:
             trigger, stored = triggers.read(row[1:width]), schedules.read(row[width:])
             before.setdefault(stored.id, stored)
             self._live.setdefault(stored.id, row[0])
-            if stored.id in self._waiting:
-                self._insert()  # this plan is to know how many of them there are
+            if stored.id in self._uncounted:
+                self._count()  # this plan is to know how many of them there are
             schedule = after.get(stored.id, stored)
             if schedule.status not in rules.MAY_RUN:
                 continue  # a trigger before this one ended it
@@ -54,20 +59,21 @@ class Firing:
             if fire.schedule_status is not None and lives.leads_to(schedule.status, fire.schedule_status):
                 schedule = lives.with_status(schedule, fire.schedule_status, self._now)
             after[stored.id] = schedule
-            self._waiting[stored.id] = [(run, trigger.tenant_id) for run in fire.runs]
+            self._uncounted[stored.id] = made = [(run, trigger.tenant_id) for run in fire.runs]
+            self._runs += made
             advanced.append(rules.precise(rules.served(fire.trigger, trigger.tenant_id), trigger))
-        self._insert()
+        inserted = insert_runs(self._connection, self._runs, self._now)
         self._advance(advanced)
         self._move((before[identity], schedule) for identity, schedule in after.items())
-        return self._runs
+        return inserted
 
-    def _insert(self) -> None:
-        made = insert_runs(self._connection, [run for runs in self._waiting.values() for run in runs], self._now)
-        inserted = {run.id for run in made}
-        for schedule_id, runs in self._waiting.items():
-            self._live[schedule_id] += sum(run.id in inserted and run.state in OPEN for run, _ in runs)
-        self._waiting.clear()
-        self._runs += made
+    def _count(self) -> None:
+        """Count the runs that will be inserted among the live ones of the schedules that were fired."""
+        given = [run for runs in self._uncounted.values() for run in runs]
+        coming = {run.id for run in would_insert(self._connection, given, self._now)}
+        for schedule_id, runs in self._uncounted.items():
+            self._live[schedule_id] += sum(run.id in coming and run.state in OPEN for run, _ in runs)
+        self._uncounted.clear()
 
     def _advance(self, triggers: Sequence[Trigger]) -> None:
         changes = ", ".join(f"{name} = n.{name}" for name in table(Trigger).written)

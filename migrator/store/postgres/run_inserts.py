@@ -54,6 +54,15 @@ def insert_runs(connection: Connection, given: Sequence[tuple[Run, str]], now: d
     return chosen
 
 
+def would_insert(connection: Connection, given: Sequence[tuple[Run, str]], now: datetime) -> list[Run]:
+    """Return the runs that `insert_runs` would insert, without numbering them, which locks their schedules' counters.
+
+    Raises as it does.
+    """
+    runs = [_complete(rules.served(run, tenant), now) for run, tenant in given]
+    return [run for run, _ in _free(connection, runs)] if runs else []
+
+
 def _complete(run: Run, now: datetime) -> Run:
     attempt = run.attempt
     if run.trigger_id is not None and run.scheduled_at is not None and attempt is None:
