@@ -8,7 +8,6 @@ another application's locks are seen and waited for. Free is one without ``owner
 from datetime import datetime, timedelta
 from typing import Any
 
-from migrator.errors import UsageError
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.store import rules
@@ -35,15 +34,6 @@ _NOBODYS = {"$eq": [{"$ifNull": ["$owner", None]}, None]}
 def clock(now: datetime | None) -> Any:  # noqa: ANN401 - a variable of the server, or a date
     """Return what stands for now in an update."""
     return "$$NOW" if now is None else to_bson(rules.moment(now))
-
-
-def key_of(tenant: str, resource: str) -> str:
-    """Return the key of a lock; raises ``UsageError`` for what is none."""
-    if not tenant or not resource or "/" in tenant:
-        raise UsageError("a lock needs a tenant, without a slash, and a resource")
-    if "\0" in tenant or "\0" in resource:
-        raise UsageError("the key of a lock holds the character NUL")
-    return f"{tenant}/{resource}"
 
 
 def of_key(tenant: str, resource: str) -> Document:

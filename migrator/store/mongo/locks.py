@@ -11,22 +11,17 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.write_concern import WriteConcern
 
-from migrator.errors import ConflictError, LostLockError, UsageError
+from migrator.errors import ConflictError, LostLockError
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
-from migrator.store import rules
+from migrator.store.locking import Patience, Trust, check_wait, key_of, whole
 from migrator.store.mongo import leases
 from migrator.store.mongo.atomic import Overtaken, atomically
 from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.mongo.transaction import WHAT, Transaction
 from migrator.store.ports import Session
 
-MARGIN = 0.75
-"""The share of a ttl in which its holder acts without asking."""
-
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 0.05
-
-_ONE_MILLISECOND = timedelta(milliseconds=1)
 
 
 def _wait(seconds: float) -> None:
@@ -52,26 +47,23 @@ class MongoLocks:
         now: datetime | None = None,
     ) -> "MongoLock | None":
         """Return the lock, or none when it was not had within ``timeout``; tries are some milliseconds apart."""
-        key, ttl = leases.key_of(tenant, resource), _whole(ttl)
-        if timeout is not None and timeout < timedelta(0):
-            raise UsageError("the timeout of a lock must not be negative")
-        if now is not None and timeout != timedelta(0):
-            raise UsageError("a time is passed to a single try only")
-        moment, began = leases.clock(now), monotonic()
+        key, ttl = key_of(tenant, resource), whole(ttl)
+        check_wait(timeout, now)
+        moment, patience = leases.clock(now), Patience(timeout)
         while True:
             tried = monotonic()
             found = self._take(tenant, resource, ttl, holder, moment)
             if found is not None:
                 return MongoLock(self._collection, key, found, ttl, tried)
-            left = None if timeout is None else timeout.total_seconds() - (monotonic() - began)
-            if left is not None and left <= 0:
+            left = patience.left()
+            if left == 0:
                 return None
             pause = uniform(_SHORTEST_WAIT, _LONGEST_WAIT)  # noqa: S311 - no secret
             self._wait(pause if left is None else min(pause, left))
 
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
         """Return who holds it now (text, fence); a lock of another application too."""
-        leases.key_of(tenant, resource)
+        key_of(tenant, resource)
         held = {"$nor": [leases.is_free(leases.clock(now))]}
         with speaking_of(WHAT):
             found = self._collection.find_one({"$and": [leases.of_key(tenant, resource), held]})
@@ -82,7 +74,7 @@ class MongoLocks:
 
         A guarded session rarely meets another one of the same lock; then it raises ``ConflictError``.
         """
-        key = leases.key_of(tenant, resource)
+        key = key_of(tenant, resource)
         transaction = cast("Transaction", session.transaction)  # type: ignore[attr-defined] # of this backend
         held = {"$and": [leases.of_key(tenant, resource), leases.is_held(fence, leases.clock(session.now))]}
         if next(transaction.project(names.LOCKS, held, ["_id"], limit=1), None) is None:
@@ -98,7 +90,7 @@ class MongoLocks:
 
     def _take(self, tenant: str, resource: str, ttl: timedelta, holder: str, moment: Any) -> Document | None:  # noqa: ANN401 - of ``leases.clock``
         """Return the document of a lock that was taken, else none; nothing is left behind then."""
-        key = leases.key_of(tenant, resource)
+        key = key_of(tenant, resource)
 
         def act(transaction: Transaction) -> Document | None:
             there = transaction.project(names.LOCKS, leases.of_key(tenant, resource), [], sort=[("_id", 1)], limit=1)
@@ -131,14 +123,14 @@ class MongoLock:
         self.key, self.fence = key, int(found["fence"])
         self._collection, self._key, self._ttl = collection, found["_id"], ttl
         self._lost = False
-        self._trusted_until = tried + ttl.total_seconds() * MARGIN
+        self._trust = Trust(tried, ttl)
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
         """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost."""
-        length, moment, tried = self._ttl if ttl is None else _whole(ttl), leases.clock(now), monotonic()
+        length, moment, tried = self._ttl if ttl is None else whole(ttl), leases.clock(now), monotonic()
         held = self._change(leases.extended(length, moment), moment)
         if held:
-            self._trusted_until = tried + length.total_seconds() * MARGIN
+            self._trust.extend(tried, length)
         return held
 
     def release(self, *, now: datetime | None = None) -> bool:
@@ -150,7 +142,7 @@ class MongoLock:
     @property
     def trusted(self) -> bool:
         """Whether the holder may act without asking: local time since the winning attempt is well inside the ttl."""
-        return not self._lost and monotonic() < self._trusted_until
+        return not self._lost and self._trust.lasts()
 
     def _change(self, update: Any, moment: Any) -> bool:  # noqa: ANN401 - an update; of ``leases.clock``
         if self._lost:
@@ -160,9 +152,3 @@ class MongoLock:
             found = self._collection.find_one_and_update(where, update, return_document=ReturnDocument.AFTER)
         self._lost = found is None
         return not self._lost
-
-
-def _whole(ttl: timedelta) -> timedelta:
-    """Return a ttl in whole milliseconds, at least one; raises ``UsageError`` for one that is not above zero."""
-    rules.above_zero("the ttl of a lock", ttl)
-    return max(ttl // _ONE_MILLISECOND, 1) * _ONE_MILLISECOND
