@@ -18,6 +18,7 @@ from bson.timestamp import Timestamp
 
 from migrator.config import Settings
 from migrator.cutover import backup, configfile, epoch, fence, gates, outbox, overdue, pgfence, reverse
+from migrator.cutover.gate import Gate
 from migrator.cutover.gates import Conditions
 from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.cutover.smoke import smoke
@@ -166,7 +167,7 @@ def _until_return(sessions: Sessions, conditions: Conditions) -> Journal:
     return journal
 
 
-def _before(sessions: Sessions, journal: Journal, found: list[gates.Gate], number: int) -> None:
+def _before(sessions: Sessions, journal: Journal, found: list[Gate], number: int) -> None:
     target, settings = sessions.target, sessions.settings
     limit = settings.cutover.max_pause_s
     pause = _Pause(limit)

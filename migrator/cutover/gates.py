@@ -11,6 +11,7 @@ import msgspec
 from pymongo.errors import PyMongoError
 
 from migrator.cutover import configfile, epoch, fence, journal, parallel
+from migrator.cutover.gate import Gate
 from migrator.errors import MigratorError
 from migrator.parity import recorded
 from migrator.pipeline import deferred, ledger
@@ -21,15 +22,6 @@ from migrator.pipeline.tail.turn import guard
 from migrator.store.mongo.client import committed_time, require_replica_set
 
 OPLOG: Final = "oplog.rs"
-
-
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition of the switch."""
-
-    name: str
-    passed: bool | None
-    """None: it cannot be told, which does not hold up the switch."""
-    words: str
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +46,7 @@ def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
         except (MigratorError, PyMongoError) as error:
             passed, words = False, str(error)
         found.append(Gate(name=name, passed=passed, words=words))
-    found += [Gate(name=one.name, passed=one.passed, words=one.words) for one in parallel.checklist(sessions)]
-    return found
+    return [*found, *parallel.checklist(sessions)]
 
 
 def unmet(found: list[Gate]) -> list[Gate]:

@@ -7,7 +7,8 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.cutover import forward, gates, journal, outbox, overdue
-from migrator.cutover.gates import Conditions, Gate
+from migrator.cutover.gate import Gate
+from migrator.cutover.gates import Conditions
 from migrator.errors import MigratorError
 from migrator.parity import recorded, since
 from migrator.pipeline.sessions import Sessions

@@ -15,6 +15,7 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from migrator import __version__
+from migrator.cutover.gate import Gate
 from migrator.pipeline.sessions import Sessions
 from migrator.store.postgres.connection import Connection
 
@@ -23,14 +24,6 @@ KIND: Final = "parallel operation"
 
 Slot = tuple[UUID, datetime]
 """A schedule, and when it was to fire."""
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the checklist of source 004."""
-
-    name: str
-    passed: bool | None
-    words: str
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +86,7 @@ def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
     )
 
 
-def checklist(sessions: Sessions, now: datetime | None = None) -> list[Check]:
+def checklist(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     """Return the checklist's five entries, computed; none where no parallel operation is on record."""
     target = sessions.target
     row = target.execute(
@@ -114,7 +107,7 @@ def checklist(sessions: Sessions, now: datetime | None = None) -> list[Check]:
     ]
 
 
-def _stable(target: Connection, began: datetime, now: datetime, window: timedelta) -> Check:
+def _stable(target: Connection, began: datetime, now: datetime, window: timedelta) -> Gate:
     """4-K1: no error for so long."""
     errors = target.execute(
         "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state IN ('error', 'timeout')"
@@ -123,10 +116,10 @@ def _stable(target: Connection, began: datetime, now: datetime, window: timedelt
     ).fetchall()
     lasted = now - stable_since(began, [at for (at,) in errors])
     words = f"{lasted.total_seconds() / 3600:,.1f} h of {window.total_seconds() / 3600:,.0f} h without an error"
-    return Check(name="stable", passed=lasted >= window, words=words)
+    return Gate(name="stable", passed=lasted >= window, words=words)
 
 
-def _all_succeeded(target: Connection, began: datetime) -> Check:
+def _all_succeeded(target: Connection, began: datetime) -> Gate:
     """4-K2: every schedule that may run has completed a run of the new side."""
     row = target.execute(
         "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM scheduler.runs WHERE"
@@ -137,20 +130,20 @@ def _all_succeeded(target: Connection, began: datetime) -> Check:
     ).fetchone()
     whole, without = row or (0, 0)
     words = f"{without:,} of {whole:,} schedules have no completed run of the new side"
-    return Check(name="all jobs succeeded", passed=without == 0, words=words)
+    return Gate(name="all jobs succeeded", passed=without == 0, words=words)
 
 
-def _recorded(target: Connection, began: datetime, now: datetime) -> Check:
+def _recorded(target: Connection, began: datetime, now: datetime) -> Gate:
     """4-K3: what the old side fired, the new side has on record, and nothing else."""
     found = fired(target, began, now)
     words = (
         f"{found.matched:,} slots matched, {len(found.missing):,} missing, {len(found.extra):,} extra,"
         f" {len(found.duplicate):,} duplicate"
     )
-    return Check(name="history recorded", passed=found.clean and found.matched > 0, words=words)
+    return Gate(name="history recorded", passed=found.clean and found.matched > 0, words=words)
 
 
-def _no_errors(target: Connection, since: datetime) -> Check:
+def _no_errors(target: Connection, since: datetime) -> Gate:
     """4-K4: by the runs, not by a search of logs."""
     row = target.execute(
         "SELECT count(*) FROM scheduler.runs WHERE state IN ('error', 'timeout') AND source IS NULL"
@@ -158,10 +151,10 @@ def _no_errors(target: Connection, since: datetime) -> Check:
         (since,),
     ).fetchone()
     count = 0 if row is None else row[0]
-    return Check(name="no errors", passed=count == 0, words=f"{count:,} runs of the new side failed in the window")
+    return Gate(name="no errors", passed=count == 0, words=f"{count:,} runs of the new side failed in the window")
 
 
-def _reads(target: Connection) -> Check:
+def _reads(target: Connection) -> Gate:
     """4-K5: what is shown is computed from the rows: summaries name no run that is not there."""
     row = target.execute(
         "SELECT count(*) FROM scheduler.run_summaries WHERE last_run IS NOT NULL AND NOT EXISTS (SELECT FROM"
@@ -169,4 +162,4 @@ def _reads(target: Connection) -> Check:
         " AND runs.tenant_id = run_summaries.tenant_id)"
     ).fetchone()
     count = 0 if row is None else row[0]
-    return Check(name="figures agree", passed=count == 0, words=f"{count:,} summaries tell of runs that are not there")
+    return Gate(name="figures agree", passed=count == 0, words=f"{count:,} summaries tell of runs that are not there")

@@ -18,7 +18,7 @@ import msgspec
 from migrator.config import Settings, postgres_dsn
 from migrator.cutover import backup, configfile, epoch, export, outbox, pgfence, reverse
 from migrator.cutover.forward import backup_folder, lift
-from migrator.cutover.gates import Gate
+from migrator.cutover.gate import Gate
 from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.errors import RefusedError, UnreachableError
 from migrator.pipeline.sessions import Sessions, close_kept
