@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from migrator.parity.causes import CAUSES
-from migrator.parity.model import KEYS_LISTED, CollectionComparison, Side
+from migrator.parity.model import KEYS_LISTED, AggregateResult, CollectionComparison, Side
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Outcome, Tally, not_applicable, unverified
 from migrator.verify.check import Found, judge
@@ -101,6 +101,20 @@ def squares(
         elif table not in fed:
             cells.append(Cell(table=table, outcome=not_applicable(NO_COLLECTION)))
     return tuple(cells)
+
+
+def figure_squares(context: Context, results: Iterable[AggregateResult]) -> tuple[tuple[Cell, ...], list[str]]:
+    """Return the squares of figures that both databases computed, and why some could not be compared."""
+    outcomes: dict[str, list[Outcome]] = {}
+    figures: dict[str, int] = {}
+    doubts = []
+    for one in results:
+        state = FAILED if one.differing_total else unverified(one.unverified) if one.unverified else PASSED
+        outcomes.setdefault(one.table, []).append(state)
+        figures[one.table] = figures.get(one.table, 0) + one.compared
+        if one.unverified:
+            doubts.append(f"{one.collection}: {one.unverified}")
+    return squares(context, outcomes, figures, "figures"), doubts
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Outcome:

@@ -2,9 +2,9 @@
 
 from migrator.parity.columns import column_of, states_columns
 from migrator.parity.model import KEYS_LISTED, AggregateResult
-from migrator.result import FAILED, PASSED, Exhibit, Finding, Outcome, Tally, not_applicable, unverified
+from migrator.result import Exhibit, Finding, Tally, not_applicable
 from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.comparison import compared, squares
+from migrator.verify.comparison import compared, figure_squares
 from migrator.verify.context import Context
 
 DERIVED = (
@@ -29,14 +29,8 @@ def columns_agree(context: Context) -> Found:
     """Compare, for every column that a field states directly, how many values and characters both sides hold."""
     results = context.comparison.columns
     wrong = [one for one in results if one.differing_total]
-    outcomes: dict[str, list[Outcome]] = {}
-    figures: dict[str, int] = {}
-    for one in results:
-        state = FAILED if one.differing_total else unverified(one.unverified) if one.unverified else PASSED
-        outcomes.setdefault(one.table, []).append(state)
-        figures[one.table] = figures.get(one.table, 0) + one.compared
     rows = _rows(context, results)
-    doubts = [f"{one.collection}: {one.unverified}" for one in results if one.unverified]
+    cells, doubts = figure_squares(context, results)
     profile = context.comparison.profile.partition("/")[0]
     outcome = judge(wrong=bool(wrong), unsure=doubts or ([] if results else ["no figures were computed"]))
     return Found(
@@ -46,7 +40,7 @@ def columns_agree(context: Context) -> Found:
             "figures": sum(one.compared for one in results),
             "differing": sum(one.differing_total for one in wrong),
         },
-        cells=squares(context, outcomes, figures, "figures"),
+        cells=cells,
         tallies=tuple(
             Tally(
                 severity="difference",

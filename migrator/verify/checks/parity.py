@@ -5,9 +5,9 @@ one failed.
 """
 
 from migrator.parity.model import KEYS_LISTED, CollectionComparison
-from migrator.result import FAILED, PASSED, Finding, Loss, Moved, Outcome, Quarantined, Tally, unverified
+from migrator.result import Finding, Loss, Moved, Quarantined, Tally
 from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.comparison import compared, has_side, sides_compared, squares, unsure
+from migrator.verify.comparison import compared, figure_squares, has_side, sides_compared, unsure
 from migrator.verify.context import Context
 from migrator.verify.rulings import ruling
 
@@ -159,19 +159,13 @@ def figures_agree(context: Context) -> Found:
         for one in results
         for line in one.differing
     ]
-    outcomes: dict[str, list[Outcome]] = {}
-    figures: dict[str, int] = {}
-    for one in results:
-        state = FAILED if one.differing_total else unverified(one.unverified) if one.unverified else PASSED
-        outcomes.setdefault(one.table, []).append(state)
-        figures[one.table] = figures.get(one.table, 0) + one.compared
-    doubts = [f"{one.collection}: {one.unverified}" for one in results if one.unverified]
+    cells, doubts = figure_squares(context, results)
     if not results:
         doubts.append("no figures were computed")
     return Found(
         outcome=judge(wrong=bool(tallies), unsure=doubts),
         counts={"figures": sum(one.compared for one in results), "differing": sum(tally.count for tally in tallies)},
-        cells=squares(context, outcomes, figures, "figures"),
+        cells=cells,
         tallies=tuple(tallies),
         findings=tuple(findings[: context.listed]),
         findings_total=sum(one.differing_total for one in results),
