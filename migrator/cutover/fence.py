@@ -4,12 +4,16 @@ Two ways, and which one is taken is decided before anything happens:
 
 - ``write-block``: ``setUserWriteBlockMode`` (MongoDB 6.0 and later, with authentication, for a user that may call it
   and pass it: role ``restore`` or ``root``). The server refuses every write of every database to users without the
-  privilege ``bypassWriteBlockingMode`` (error 371). It waits for open transactions to end, and holds up new writes
-  meanwhile, hence its limit. Tried on 6.0.27: a transaction that was open when the call came could still commit, and
-  the call returned after it.
+  privilege ``bypassWriteBlockingMode`` (error 371). It waits for open transactions to end, also for those that only
+  read, and holds up new writes meanwhile, hence its limit. Tried on 6.0.27: a transaction that was open when the call
+  came could still commit, and the call returned after it.
 - ``roles``: the roles of every user that may write into the source's database are taken away and read is given
   instead; what was taken is returned, to be kept, before it is taken. A transaction that is open may still commit
-  (tried on 6.0.27), so such transactions are waited for, and ended when the limit is over.
+  (tried on 6.0.27), so such transactions are waited for.
+
+A process that is killed inside a transaction leaves it open at the server for ``transactionLifetimeLimitSeconds`` (60).
+So both end what has been open for longer than `PATIENCE`, where the tool's user may (`ENDING`): whoever still works in
+such a transaction is told that it is gone when it commits, so that nothing is lost that was acknowledged.
 
 A collection validator is no fence: deletes pass it, and so does whoever bypasses document validation.
 """
@@ -23,7 +27,8 @@ import msgspec
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from migrator.errors import RefusedError, UnreachableError
-from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.mongo.client import UNAUTHORIZED, Source, speaking_of
+from migrator.telemetry import say
 
 Kind: TypeAlias = Literal["write-block", "roles"]
 
@@ -33,6 +38,10 @@ SET: Final = "setUserWriteBlockMode"
 BLOCKED: Final = 2
 """``serverStatus().repl.userWriteBlockMode`` while writes are blocked (1: they are not)."""
 WRITE_BLOCK_SINCE: Final = (6, 0)
+ENDING: Final = frozenset({"inprog", "killAnySession"})
+"""Actions that let the tool see, and end, transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
+PATIENCE: Final = timedelta(seconds=2)
+"""How long a transaction is waited for before it is ended; the scheduler's own take milliseconds."""
 POLL_S: Final = 0.05
 
 
@@ -66,6 +75,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """Users, besides the tool's own, whom this fence would not stop."""
     stopped: tuple[str, ...] = ()
     """Users who write now and whom it would stop."""
+    ends: bool = False
+    """The tool may end transactions that stay open."""
 
 
 def survey(source: Source, *, prefer: Kind | None = None) -> Survey:
@@ -86,17 +97,19 @@ def survey(source: Source, *, prefer: Kind | None = None) -> Survey:
                 kind="write-block",
                 unstopped=tuple(user.title for user in writers if user.passes),
                 stopped=tuple(user.title for user in writers if not user.passes),
+                ends=mine >= ENDING,
             )
-        if prefer != "write-block" and {"grantRole", "revokeRole"} <= mine:
+        if prefer != "write-block" and {"grantRole", "revokeRole", "inprog"} <= mine:
             return Survey(
                 kind="roles",
                 unstopped=tuple(user.title for user in writers if user.grants),
                 stopped=tuple(user.title for user in writers if not user.grants),
+                ends=mine >= ENDING,
             )
     return Survey(
         kind=None,
-        why_not=f"the tool's user needs {SET} and {BYPASS} (role restore, MongoDB 6.0 and later), or grantRole and "
-        "revokeRole",
+        why_not=f"the tool's user needs {SET} and {BYPASS} (role restore, MongoDB 6.0 and later), or grantRole, "
+        "revokeRole and inprog",
     )
 
 
@@ -147,24 +160,61 @@ def is_engaged(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -
 
 
 def _block(source: Source, limit: timedelta) -> None:
-    try:
-        source.client.admin.command({SET: 1, "global": True, "maxTimeMS": max(1, int(limit.total_seconds() * 1000))})
-    except ExecutionTimeout:
-        raise RefusedError(
-            f"the fence did not close within {limit.total_seconds():.0f} s: a transaction stays open"
-        ) from None
+    """Try for as long as `PATIENCE` at a time: what was open all that time is ended, and nothing that came later."""
+    until = time.monotonic() + limit.total_seconds()
+    allowed = True
+    while (left := until - time.monotonic()) > 0:
+        patience = min(PATIENCE.total_seconds(), left) if allowed else left
+        try:
+            source.client.admin.command({SET: 1, "global": True, "maxTimeMS": max(1, int(patience * 1000))})
+        except ExecutionTimeout:
+            allowed = allowed and _end(source, _older(source, patience))
+        else:
+            return
+    raise _not_closed(limit, allowed=allowed)
 
 
 def _outwait_transactions(source: Source, limit: timedelta) -> None:
     """Wait until no transaction is open that began before now; they may still commit though the roles are gone."""
-    until = time.monotonic() + limit.total_seconds()
-    open_now = {_session(one) for one in _transactions(source)}
-    while open_now & {_session(one) for one in _transactions(source)}:
-        if time.monotonic() > until:
-            raise RefusedError(
-                f"the fence did not close within {limit.total_seconds():.0f} s: an older transaction stays open"
-            )
+    began = time.monotonic()
+    open_now = {_session(one): one["lsid"] for one in _transactions(source)}
+    allowed = True
+    while still := open_now.keys() & {_session(one) for one in _transactions(source)}:
+        waited = time.monotonic() - began
+        if waited > limit.total_seconds():
+            raise _not_closed(limit, allowed=allowed)
+        if allowed and waited > PATIENCE.total_seconds():
+            allowed = _end(source, [open_now[one] for one in still])
         time.sleep(POLL_S)
+
+
+def _not_closed(limit: timedelta, *, allowed: bool) -> RefusedError:
+    why = "" if allowed else f", and the tool's user may not end it (privileges {' and '.join(sorted(ENDING))})"
+    return RefusedError(f"the fence did not close within {limit.total_seconds():g} s: a transaction stays open{why}")
+
+
+def _older(source: Source, seconds: float) -> list[Any] | None:
+    """Return the sessions whose transaction has been open for so long; none where the tool may not see them."""
+    try:
+        found = list(_transactions(source))
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return None
+    return [one["lsid"] for one in found if one["transaction"].get("timeOpenMicros", 0) >= seconds * 1_000_000]
+
+
+def _end(source: Source, sessions: Sequence[Any] | None) -> bool:
+    """End the transactions of these sessions; false where the tool may not."""
+    if sessions:
+        try:
+            source.client.admin.command("killAllSessionsByPattern", [{"lsid": one} for one in sessions])
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            return False
+        say(f"cutover: ended {len(sessions)} transactions that stayed open")
+    return sessions is not None
 
 
 def _transactions(source: Source) -> Iterator[dict[str, Any]]:

@@ -115,7 +115,9 @@ def _fence(sessions: Sessions, _: Conditions) -> Answer:
     if through:
         return False, f"{found.kind} does not stop {', '.join(through)}"
     stopped = ", ".join(found.stopped) or "nobody"
-    return True, f"{found.kind}; stops {stopped}"
+    lacking = " and ".join(sorted(fence.ENDING))
+    waits = "" if found.ends else f"; may not end a transaction that stays open, which needs {lacking}"
+    return True, f"{found.kind}; stops {stopped}{waits}"
 
 
 def _config(_: Sessions, conditions: Conditions) -> Answer:

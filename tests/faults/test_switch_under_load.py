@@ -57,8 +57,7 @@ stop_within_ms = 3000
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MongoServer]:
-    # a killed process leaves its transaction open at the server for so long, and the fence waits for it
-    with MongoServer.start(auth=True, fast=True, parameters={"transactionLifetimeLimitSeconds": "2"}) as started:
+    with MongoServer.start(auth=True, fast=True) as started:
         yield started
 
 

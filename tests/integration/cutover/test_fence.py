@@ -121,15 +121,47 @@ def test_an_older_transaction_is_waited_for(
     with client.client.start_session() as session, ThreadPoolExecutor() as pool:
         session.start_transaction()
         client.runs.insert_one({"_id": "inside"}, session=session)
-        with pytest.raises(RefusedError, match="the fence did not close within"):
-            fence.engage(source, kind, taken, SOON)
-        fence.lift(source, kind, taken)
         closing = pool.submit(fence.engage, source, kind, taken, LIMIT)
         session.commit_transaction()
         closing.result()
     assert source.runs.find_one({"_id": "inside"})
     assert outcomes(client) == dict.fromkeys(WRITES, False)
     fence.lift(source, kind, taken)
+
+
+@pytest.mark.proves("4-X4")
+@pytest.mark.parametrize("kind", ["write-block", "roles"])
+def test_a_transaction_that_stays_open_is_ended_and_its_owner_is_told(
+    kind: Kind, source: Database[Any], foreign: Callable[[str], Database[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "PATIENCE", SOON)
+    assert fence.survey(source, prefer=kind).ends
+    client = foreign("application")
+    taken = fence.taken_by_roles(source) if kind == "roles" else []
+    with client.client.start_session() as session:
+        session.start_transaction()
+        client.runs.insert_one({"_id": "inside"}, session=session)
+        fence.engage(source, kind, taken, LIMIT)
+        with pytest.raises(OperationFailure):
+            session.commit_transaction()
+    assert source.runs.find_one({"_id": "inside"}) is None
+    assert outcomes(client) == dict.fromkeys(WRITES, False)
+    fence.lift(source, kind, taken)
+
+
+def test_who_may_not_end_transactions_waits_and_is_told_what_is_missing(
+    source: Database[Any], foreign: Callable[[str], Database[Any]]
+) -> None:
+    client, tool = foreign("application"), foreign("restorer")
+    assert not fence.survey(tool).ends
+    with client.client.start_session() as session:
+        session.start_transaction()
+        client.runs.insert_one({"_id": "inside"}, session=session)
+        with pytest.raises(RefusedError, match=r"within 0\.3 s: a transaction stays open, and .* inprog and killAny"):
+            fence.engage(tool, "write-block", (), SOON)
+        fence.lift(tool, "write-block", ())
+        session.commit_transaction()
+    assert source.runs.find_one({"_id": "inside"})
 
 
 def test_the_roles_come_back_as_they_were(source: Database[Any]) -> None:
