@@ -1,12 +1,11 @@
 """The smoke after the switch: a new process opens the store as the configuration file says by now, and works once.
 
-In a scratch tenant, which no scheduler serves and which is removed afterwards: a schedule is written and read, fires,
-is claimed and finished. MongoDB's driver must not even be loaded.
+In a scratch tenant, which no scheduler serves and which is removed afterwards (after a kill by the next one): a
+schedule is written and read, fires, is claimed and finished. MongoDB's driver must not even be loaded.
 """
 
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,16 @@ from uuid import uuid4
 
 import msgspec
 
+from migrator import signals
 from migrator.config import load_settings
 from migrator.errors import MigratorError
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.scheduler.firing import plan
 from migrator.store import open_scheduler_store
-from migrator.store.work import SCRATCH, Finish
+from migrator.store.ports import SchedulerStore
+from migrator.store.scratch import PARTS, fresh, lent
+from migrator.store.work import Finish
 
 LIMIT_S = 120
 DRIVER = "pymongo"
@@ -47,52 +49,56 @@ def smoke(config: Path) -> dict[str, Any]:
 def work(config: str) -> dict[str, Any]:
     """Write, read, fire, claim and finish once; return the backend and the counts."""
     store = open_scheduler_store(load_settings(config))
-    tenant = f"{SCRATCH}cutover-{uuid4().hex[:12]}"
+    base = fresh()
     try:
-        now = store.now()
-        schedule = Schedule(id=uuid4(), tenant_id=tenant, name="smoke", status="scheduled", enabled=True)
-        trigger = Trigger(
-            id=uuid4(),
-            tenant_id=tenant,
-            schedule_id=schedule.id,
-            kind="one_time",
-            run_at=now,
-            enabled=True,
-            next_fire_at=now,
-        )
-        with store.session(tenant) as session:
-            session.schedules.upsert(schedule)
-            session.triggers.upsert(trigger)
-        with store.session(tenant) as session:
-            written = session.schedules.get(schedule.id)
-        fired = store.queue.fire_due(plan, 10, tenants=[tenant])
-        claims = store.queue.claim(str(uuid4()), 10, timedelta(minutes=1), tenants=[tenant])
-        ends = [
-            Finish(
-                run_id=one.run.id,
-                tenant_id=tenant,
-                worker_id=one.run.worker_id or "",
-                fence=one.fence,
-                state="completed",
-            )
-            for one in claims
-        ]
-        finished = store.queue.finish(ends) if ends else ()
-        done = {
-            "backend": store.backend,
-            "read": int(written is not None),
-            "fired": len(fired),
-            "claimed": len(claims),
-            "finished": len(finished),
-            "other_driver": int(DRIVER in sys.modules),
-        }
+        with lent(store, base, "migrator cutover"):
+            done = _tried(store, base + PARTS[0])
     finally:
-        with suppress(MigratorError):  # what failed before says more
-            store.purge(tenant)
         store.close()
     if done != {"backend": "postgres", "read": 1, "fired": 1, "claimed": 1, "finished": 1, "other_driver": 0}:
         raise SmokeError(f"something was left out: {done}")
     return done
+
+
+def _tried(store: SchedulerStore, tenant: str) -> dict[str, Any]:
+    now = store.now()
+    schedule = Schedule(id=uuid4(), tenant_id=tenant, name="smoke", status="scheduled", enabled=True)
+    trigger = Trigger(
+        id=uuid4(),
+        tenant_id=tenant,
+        schedule_id=schedule.id,
+        kind="one_time",
+        run_at=now,
+        enabled=True,
+        next_fire_at=now,
+    )
+    with store.session(tenant) as session:
+        session.schedules.upsert(schedule)
+        session.triggers.upsert(trigger)
+    signals.passed(f"{signals.CUTOVER}smoke.written")
+    with store.session(tenant) as session:
+        written = session.schedules.get(schedule.id)
+    fired = store.queue.fire_due(plan, 10, tenants=[tenant])
+    claims = store.queue.claim(str(uuid4()), 10, timedelta(minutes=1), tenants=[tenant])
+    ends = [
+        Finish(
+            run_id=one.run.id,
+            tenant_id=tenant,
+            worker_id=one.run.worker_id or "",
+            fence=one.fence,
+            state="completed",
+        )
+        for one in claims
+    ]
+    finished = store.queue.finish(ends) if ends else ()
+    return {
+        "backend": store.backend,
+        "read": int(written is not None),
+        "fired": len(fired),
+        "claimed": len(claims),
+        "finished": len(finished),
+        "other_driver": int(DRIVER in sys.modules),
+    }
 
 
 if __name__ == "__main__":

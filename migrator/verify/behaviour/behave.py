@@ -7,11 +7,12 @@ import msgspec
 
 from migrator.errors import MigratorError
 from migrator.result import FAILED, PASSED, Cell, Exhibit, Finding, Tally
+from migrator.store.scratch import fresh
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.ground import Ground
 from migrator.verify.behaviour.notes import Failure, Notes
 from migrator.verify.behaviour.plain import differences
-from migrator.verify.behaviour.scratch import fresh, scratch
+from migrator.verify.behaviour.scratch import scratch
 from migrator.verify.check import Found, Run, judge
 from migrator.verify.context import Context
 

@@ -14,9 +14,10 @@ import msgspec
 from migrator.config import Settings
 from migrator.errors import MigratorError, UnreachableError
 from migrator.store.ports import SchedulerStore
+from migrator.store.scratch import PARTS
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.fenced import Fence, FencedStore
-from migrator.verify.behaviour.scratch import PARTS, open_store
+from migrator.verify.behaviour.scratch import open_store
 
 COUNTER: Final = "counter"
 HOLD: Final = "hold"

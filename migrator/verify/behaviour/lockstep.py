@@ -17,10 +17,11 @@ from migrator.errors import MigratorError
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.ports import ScheduleQuery
+from migrator.store.scratch import fresh
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.ground import DONE, FAILED, HOUR, MINUTE, SECOND, Ground
 from migrator.verify.behaviour.plain import differences, plain
-from migrator.verify.behaviour.scratch import Scratch, fresh, scratch
+from migrator.verify.behaviour.scratch import Scratch, scratch
 from migrator.verify.context import Context
 
 BACKENDS: Final = ("postgres", "mongo")

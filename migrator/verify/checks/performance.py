@@ -15,9 +15,10 @@ import msgspec
 
 from migrator.result import Exhibit, Finding, Measurement, Tally
 from migrator.scheduler.service import SchedulerService
+from migrator.store.scratch import fresh
 from migrator.store.work import SCRATCH
 from migrator.verify.behaviour.craft import Craft
-from migrator.verify.behaviour.scratch import Scratch, fresh, scratch
+from migrator.verify.behaviour.scratch import Scratch, scratch
 from migrator.verify.check import CheckSpec, Found, judge
 from migrator.verify.context import Context
 from migrator.verify.timing import operations, rows

@@ -19,9 +19,10 @@ from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
 from migrator.records.worker import Worker
 from migrator.store.ports import SchedulerStore
+from migrator.store.scratch import HELD, fresh, left, remove_leftovers
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.ground import START, Ground
-from migrator.verify.behaviour.scratch import HELD, fresh, left, open_store, remove_leftovers, scratch
+from migrator.verify.behaviour.scratch import open_store, scratch
 from migrator.verify.context import Context
 from migrator.verify.runner import Request, verify
 from tests.integration.verify_behaviour.conftest import SPECS

@@ -1,0 +1,92 @@
+"""Scratch tenants, in which the tool tries a store out: ``~verify-<hex>`` has their lock, ``.a`` and ``.b`` the rows.
+
+The lock is the first thing written and the last one removed, and nobody but the living process that tries holds it:
+where it is free, or over, that process was killed, and the next one removes what it left. On PostgreSQL the lock ends
+with the process, on MongoDB an hour later.
+"""
+
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from migrator.errors import ConfigurationError
+from migrator.store.ports import SchedulerStore
+from migrator.store.work import SCRATCH
+from migrator.telemetry import logger
+
+RESOURCE: Final = "verification"
+HELD: Final = timedelta(hours=1)
+PARTS: Final = (".a", ".b")
+_KEY: Final = re.compile(rf"({SCRATCH}[0-9a-f]{{12}})(?:\.[ab])?/")
+
+
+def fresh() -> str:
+    """Return the name of a scratch tenant that nobody has used."""
+    return SCRATCH + secrets.token_hex(6)
+
+
+@contextmanager
+def lent(store: SchedulerStore, base: str, holder: str) -> Iterator[None]:
+    """Lend the tenants of ``base`` (``fresh``), emptied afterwards in every case; first remove what killed ones left.
+
+    Raises ``RefusedError`` before anything is written where it could not be removed again.
+    """
+    with ExitStack() as closing:
+        remove(store, base)  # nothing is there; but where it may not, this says so
+        remove_leftovers(store)
+        handle = store.locks.acquire(base, RESOURCE, ttl=HELD, holder=holder)
+        if handle is None:
+            raise ConfigurationError(f"the scratch tenant {base} is another's")  # pragma: no cover - 48 random bits
+        closing.callback(handle.release)
+        closing.callback(remove, store, base)
+        yield
+
+
+def remove_leftovers(store: SchedulerStore) -> list[str]:
+    """Remove what killed processes left; return their tenants."""
+    removed = []
+    for name in left(store):
+        handle = store.locks.acquire(name, RESOURCE, ttl=HELD, holder="migrator: removal")
+        if handle is None:
+            continue  # it is alive
+        try:
+            remove(store, name)
+        finally:
+            handle.release()
+        removed.append(name)
+        logger().warning("removed what a killed process left", tenant=name, backend=store.backend)
+    return removed
+
+
+def left(store: SchedulerStore) -> list[str]:
+    """Return the base tenants of which a lock row, or a worker, is there; their process alive or not."""
+    found = {match[1] for key in _lock_keys(store) if (match := _KEY.match(key))}
+    named = {one.hostname for one in store.workers.list() if one.hostname is not None}
+    return sorted(found | {name for name in named if _KEY.match(name + "/")})
+
+
+def remove(store: SchedulerStore, base: str, *, keep: bool = False) -> None:
+    """Remove everything of one base tenant; ``keep``: but its lock."""
+    for worker in store.workers.list():
+        if worker.hostname == base:
+            store.workers.stop(worker.id)
+            store.workers.remove(worker.id)
+    for part in PARTS:
+        store.purge(base + part)
+    if not keep:
+        store.purge(base)
+
+
+def _lock_keys(store: SchedulerStore) -> list[str]:
+    inner: Any = store
+    if store.backend == "mongo":
+        from migrator.sources.stellaops import names  # noqa: PLC0415 - only where asked for
+
+        found = inner.database[names.LOCKS].find({"_id": {"$regex": f"^{re.escape(SCRATCH)}"}}, {"_id": 1})
+        return [str(one["_id"]) for one in found]
+    with inner.pool.transaction(tenant=None) as (connection, _):
+        rows = connection.execute("SELECT key FROM scheduler.locks WHERE starts_with(key, %s)", (SCRATCH,)).fetchall()
+    return [row[0] for row in rows]
