@@ -57,7 +57,8 @@ class MongoServer(Server):
         if replica_set:
             self._options.append(f"--replSet={replica_set}")
         if oplog_mb is not None:
-            self._options.append(f"--oplogSize={oplog_mb}")
+            # what no checkpoint holds is not dropped from the history, and one comes once a minute
+            self._options += [f"--oplogSize={oplog_mb}", "--syncdelay=1"]
         # a primary without secondaries would wait 15 s for one before it stops
         settings = {"shutdownTimeoutMillisForSignaledShutdown": "0", "diagnosticDataCollectionEnabled": "false"}
         self._options += [f"--setParameter={key}={value}" for key, value in (settings | dict(parameters)).items()]
