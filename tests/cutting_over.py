@@ -26,8 +26,10 @@ APPLICATION = "application"
 class Scene:
     """A scheduler in MongoDB that was copied, followed and compared, and is ready to be switched."""
 
-    def __init__(self, server: MongoServer, database: Database[Any], dsn: str, folder: Path) -> None:
-        self.server, self.database, self.dsn, self.folder = server, database, dsn, folder
+    def __init__(
+        self, server: MongoServer, database: Database[Any], dsn: str, folder: Path, user: str = APPLICATION
+    ) -> None:
+        self.server, self.database, self.dsn, self.folder, self.user = server, database, dsn, folder, user
         base = settings_for(database, dsn)
         self.settings = Settings(
             source=base.source,
@@ -59,24 +61,27 @@ class Scene:
         return f"mongodb://{user}:secret@127.0.0.1:{self.server.port}/?authSource=admin&replicaSet=rs0"
 
     @contextmanager
-    def foreign(self, user: str = APPLICATION) -> Iterator[Database[Any]]:
+    def foreign(self, user: str | None = None) -> Iterator[Database[Any]]:
         """Yield the database as another program's client sees it."""
-        with MongoClient[dict[str, Any]](self.uri_of(user)) as client:
+        with MongoClient[dict[str, Any]](self.uri_of(user or self.user)) as client:
             yield client[self.database.name]
 
 
 @contextmanager
-def scene(server: MongoServer, name: str, dsn: str, folder: Path) -> Iterator[Scene]:
-    """Yield a scene over a handful of documents; everything of it is removed afterwards."""
+def scene(server: MongoServer, name: str, dsn: str, folder: Path, user: str = APPLICATION) -> Iterator[Scene]:
+    """Yield a scene over a handful of documents; everything of it is removed afterwards.
+
+    ``user``: of the other programs; two scenes on one server need two.
+    """
     with MongoClient[dict[str, Any]](server.uri) as client:
         database = client[name]
         for collection in CANONICAL:
             database[collection].insert_one(fresh(collection))
-        client.admin.command("createUser", APPLICATION, pwd="secret", roles=[{"role": "readWrite", "db": name}])
+        client.admin.command("createUser", user, pwd="secret", roles=[{"role": "readWrite", "db": name}])
         try:
-            yield Scene(server, database, dsn, folder)
+            yield Scene(server, database, dsn, folder, user)
         finally:
             close_kept()
             fence.lift(database, "write-block", ())
-            client.admin.command("dropUser", APPLICATION)
+            client.admin.command("dropUser", user)
             client.drop_database(name)

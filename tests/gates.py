@@ -69,13 +69,16 @@ class Held:
 
 @contextmanager
 def held(config: Path, point: str, folder: Path, *arguments: str, command: str = "backfill") -> Iterator[Held]:
-    """Start a command and hold it at the first passing of ``point``; whatever is left of it ends with the block."""
+    """Start a command and hold it at the first passing of ``point``; whatever is left of it ends with the block.
+
+    A command of a group is named by both words: ``cutover run``.
+    """
     folder = folder / "gate"
     folder.mkdir()
     for name in ("reached", "go"):
         os.mkfifo(folder / name)
     process = start(
-        command,
+        *command.split(),
         "--config",
         str(config),
         *arguments,

@@ -4,31 +4,45 @@ The file is replaced whole (written beside it, flushed, renamed over it): a proc
 the new one, and a kill in the middle leaves the old one.
 """
 
-import contextlib
 import os
+import re
 import shutil
 import tempfile
 import tomllib
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from typing import Final, Literal
 
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import String
 
 from migrator.config import PREFIX
-from migrator.errors import ConfigurationError, RefusedError
+from migrator.errors import ConfigurationError, MigratorError, RefusedError
 from migrator.store.ports import Backend
 
 SECTION, KEY = "persistence", "scheduler"
 VARIABLE = f"{PREFIX}{SECTION.upper()}__{KEY.upper()}"
+MOUNTS: Final = Path("/proc/self/mountinfo")
+MOUNT_POINT: Final = 4
+"""Its place in a line of `MOUNTS` (proc(5)); blanks in it are written in octal."""
 
 
-def require_switchable(path: Path, environment: Mapping[str, str]) -> None:
-    """Refuse a file that could not be switched, before anything happens.
+class ConfigFileError(MigratorError):
+    """The configuration file could not be replaced, though it could when it was looked at."""
+
+
+def kept_as(path: Path, event: Literal["cutover", "rollback"], number: int) -> Path:
+    """Return where the text before a switch, or a way back, is kept."""
+    return path.with_name(f"{path.name}.before-{event}-{number}")
+
+
+def require_switchable(path: Path, environment: Mapping[str, str], backup: Path | None = None) -> None:
+    """Refuse a file that could not be switched, before anything happens; all but the renaming is tried.
 
     Raises ``RefusedError`` where an environment variable would override it, where the file or its folder cannot be
-    written, and where the key stands in a form that cannot be changed in place; ``ConfigurationError`` without a file.
+    written, where its owner could not be kept, where the key stands in a form that cannot be changed in place, and
+    where something else stands at ``backup``; ``ConfigurationError`` without a file.
     """
     if VARIABLE in environment:
         raise RefusedError(
@@ -41,8 +55,21 @@ def require_switchable(path: Path, environment: Mapping[str, str]) -> None:
         raise RefusedError(
             f"the folder of {path} cannot be written, so the file cannot be replaced whole: make it writable"
         )
+    if str(file) in _mount_points():
+        raise RefusedError(f"{path} is mounted by itself, so it cannot be replaced whole: mount its folder instead")
+    text = file.read_text(encoding="utf-8")
     for backend in ("mongo", "postgres"):
-        switched(file.read_text(encoding="utf-8"), backend, str(path))
+        switched(text, backend, str(path))
+    if backup is not None and backup.exists() and (not backup.is_file() or backup.read_text(encoding="utf-8") != text):
+        raise RefusedError(f"{backup} is in the way: it is not the text of {path.name}; move it elsewhere")
+    try:
+        _beside(file, text, like=file).unlink()
+    except PermissionError:
+        raise RefusedError(
+            f"{path} belongs to another user, and would not after it is replaced: call as its owner"
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"nothing can be written beside {path}: {error.strerror}; mend it first") from None
 
 
 def backend_in(path: Path) -> str:
@@ -54,16 +81,22 @@ def backend_in(path: Path) -> str:
 def switch(path: Path, backend: Backend, backup: Path) -> None:
     """Make ``path`` name ``backend``; the text before is kept in ``backup`` unless that exists already.
 
-    Called again, it changes nothing. A link stays a link: the file behind it is replaced. Owner and mode stay.
+    Called again, it changes nothing. A link stays a link: the file behind it is replaced. Owner and mode stay. Raises
+    ``ConfigFileError`` where that fails; the old file is there then.
     """
     file = _real(path)
     text = file.read_text(encoding="utf-8")
     if backend_in(file) == backend:
         return
     changed = switched(text, backend, str(path))
-    if not backup.exists():
-        _replace(backup, text, like=file)
-    _replace(file, changed, like=file)
+    try:
+        if not backup.is_file():
+            _replace(backup, text, like=file)
+        _replace(file, changed, like=file)
+    except OSError as error:
+        raise ConfigFileError(
+            f"{path} cannot be replaced to name {backend}: {error.strerror}; mend it, then call again"
+        ) from error
 
 
 def switched(text: str, backend: str, name: str) -> str:
@@ -97,22 +130,38 @@ def _real(path: Path) -> Path:
         raise ConfigurationError(f"no configuration file {path}: the switch needs one to write into") from None
 
 
+def _mount_points() -> set[str]:
+    lines = MOUNTS.read_text(encoding="utf-8").splitlines()
+    return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[MOUNT_POINT]) for line in lines}
+
+
 def _replace(file: Path, text: str, *, like: Path) -> None:
+    new = _beside(file, text, like=like)
+    try:
+        new.replace(file)
+        _flush_folder(file.parent)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _beside(file: Path, text: str, *, like: Path) -> Path:
+    """Write a new file into the folder of ``file``, with the mode and the owner of ``like``; return where."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    new = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        shutil.copymode(like, name)
+        shutil.copymode(like, new)
         owner = like.stat()
-        with contextlib.suppress(PermissionError):  # an ordinary user's new file is the user's: nothing to keep
-            os.chown(name, owner.st_uid, owner.st_gid)
-        Path(name).replace(file)
-        _flush_folder(file.parent)
+        if (owner.st_uid, owner.st_gid) != (new.stat().st_uid, new.stat().st_gid):
+            os.chown(new, owner.st_uid, owner.st_gid)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         raise
+    return new
 
 
 def _flush_folder(folder: Path) -> None:

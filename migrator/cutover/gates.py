@@ -3,25 +3,28 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+import psycopg
 from pymongo.errors import PyMongoError
 
-from migrator.cutover import configfile, epoch, fence, journal, parallel
+from migrator.cutover import clocks, configfile, epoch, fence, journal, parallel
 from migrator.cutover.gate import Gate
 from migrator.errors import MigratorError
 from migrator.parity import recorded
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
+from migrator.pipeline.history import history
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions, touched
 from migrator.pipeline.tail.turn import guard
-from migrator.store.mongo.client import committed_time, require_replica_set
+from migrator.store.mongo.client import committed_time, replica_set
+from migrator.store.postgres.connection import translate
 
-OPLOG: Final = "oplog.rs"
+ROOM_MB: Final = 8
+"""The target must take so much more: the notes of the outbox, what is fired for what is overdue, the journal."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +48,10 @@ def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
             passed, words = look(sessions, conditions)
         except (MigratorError, PyMongoError) as error:
             passed, words = False, str(error)
+        except psycopg.Error as error:
+            if sessions.target.closed:
+                raise
+            passed, words = False, str(translate("the target", error))
         found.append(Gate(name=name, passed=passed, words=words))
     return [*found, *parallel.checklist(sessions)]
 
@@ -70,7 +77,10 @@ def _copy(sessions: Sessions, _: Conditions) -> Answer:
 
 
 def _replica_set(sessions: Sessions, _: Conditions) -> Answer:
-    return True, f"replica set {require_replica_set(sessions.source)}"
+    name = replica_set(sessions.source)
+    if name is None:
+        return False, "the source is no replica set, so nobody can follow it: make it one (a single member is enough)"
+    return True, f"replica set {name}"
 
 
 def _tail(sessions: Sessions, _: Conditions) -> Answer:
@@ -120,12 +130,14 @@ def _fence(sessions: Sessions, _: Conditions) -> Answer:
     return True, f"{found.kind}; stops {stopped}{waits}"
 
 
-def _config(_: Sessions, conditions: Conditions) -> Answer:
-    configfile.require_switchable(conditions.config, os.environ)
-    named = configfile.backend_in(conditions.config)
+def _config(sessions: Sessions, conditions: Conditions) -> Answer:
+    path = conditions.config
+    backup = configfile.kept_as(path.absolute(), "cutover", epoch.following(sessions))
+    configfile.require_switchable(path, os.environ, backup)
+    named = configfile.backend_in(path)
     if named != "mongo":
-        return False, f"{conditions.config} names {named} already"
-    return True, f"{conditions.config} can be switched"
+        return False, f"{path} names {named} already"
+    return True, f"{path} can be switched; the text before is kept as {backup.name}"
 
 
 def _epoch(sessions: Sessions, _: Conditions) -> Answer:
@@ -137,28 +149,34 @@ def _epoch(sessions: Sessions, _: Conditions) -> Answer:
 
 
 def _clocks(sessions: Sessions, conditions: Conditions) -> Answer:
-    began = conditions.clock()
-    source = sessions.source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
-    row = sessions.target.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
-    ended = conditions.clock()
-    readings = [began, source, row[0] if row else 0.0, ended]
-    apart = max(0.0, max(readings) - min(readings) - (ended - began)) * 1000
+    found = clocks.compared(sessions.source, sessions.target, conditions.clock)
     limit = sessions.settings.cutover.max_clock_skew_ms
-    return apart <= limit, f"{apart:,.0f} ms apart (at most {limit:,})"
+    return found.apart * 1000 <= limit, f"{found.words} (at most {limit / 1000:g} s apart)"
 
 
-def _oplog(sessions: Sessions, _: Conditions) -> Answer:
+def _history(sessions: Sessions, _: Conditions) -> Answer:
+    kept = history(sessions.source)
+    if kept is None:
+        return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"
+    words = f"the source keeps {_length(kept.seconds)} of its history (oplog)"
     standing = positions.standing(sessions.target, sessions.profile.name)
-    try:
-        oldest: Any = sessions.source.client.local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", 1)])
-    except PyMongoError:
-        return None, "the tool's user may not read local.oplog.rs"
-    if oldest is None or standing is None:
-        return None, "nothing to measure"
-    kept = committed_time(sessions.source).time - oldest["ts"].time
-    if oldest["ts"] > standing.position.time:
-        return None, f"the source keeps {kept / 3600:,.1f} h of its history, less than the tail is behind"
-    return True, f"the source keeps {kept / 3600:,.1f} h of its history"
+    if standing is not None and kept.oldest > standing.position.time:
+        return False, f"{words}, and the tail stands before that: call migrator parity --repair apply, then tail"
+    limits = sessions.settings.cutover
+    needed = limits.max_lag_s + limits.max_pause_s
+    if kept.full and kept.seconds < needed:
+        return False, f"{words}, and a switch may need {needed} s: enlarge the oplog"
+    last = recorded.last(sessions.target)
+    if last is None or kept.oldest <= last.position:
+        return True, words if kept.full else f"{words}, and has dropped nothing yet"
+    words += ", less than since the last comparison, so that everything is compared behind the fence"
+    if last.seconds > limits.max_pause_s:
+        return False, f"{words}, which took {last.seconds:,.0f} s: call migrator cutover compare, then switch at once"
+    return True, words
+
+
+def _length(seconds: int) -> str:
+    return f"{seconds:,} s" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} h"
 
 
 def _target(sessions: Sessions, _: Conditions) -> Answer:
@@ -168,19 +186,33 @@ def _target(sessions: Sessions, _: Conditions) -> Answer:
         " FROM pg_roles WHERE rolname = session_user"
     ).fetchone()
     assert row is not None  # noqa: S101 - the session's user exists
-    if row[1] or row[2]:
-        return False, "the target takes no writes: it is a standby, or read only"
+    if row[1]:
+        return False, "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
+    if row[2]:
+        return False, "the target takes no writes: default_transaction_read_only is on"
     if not row[0]:
         return False, "the way back needs to see other sessions: grant pg_read_all_stats to the tool's user"
-    probe = "CREATE TABLE migration.cutover_probe (n int); DROP TABLE migration.cutover_probe"
-    sessions.target.execute(probe)  # also where the disk is full
+    _require_room(sessions)
     return True, f"takes writes; the database holds {row[3]}"
+
+
+def _require_room(sessions: Sessions) -> None:
+    """Write as much as a switch may, and take it back: raises ``DiskFull`` where there is no room for it."""
+    with sessions.target.transaction(force_rollback=True):
+        sessions.target.execute("CREATE TABLE migration.cutover_probe (filler bytea STORAGE EXTERNAL)")
+        sessions.target.execute(
+            "INSERT INTO migration.cutover_probe SELECT decode(repeat('00', 1048576), 'hex')"
+            " FROM generate_series(1, %s)",
+            (ROOM_MB,),
+        )
 
 
 def _alone(sessions: Sessions, _: Conditions) -> Answer:
     found = journal.newest(sessions.target)
     if found is not None and found.state == "switched":
         return False, "the switch was made already: finish it, or take it back"
+    if found is not None and found.state == "running":
+        return None, "a switch is under way, or was interrupted: migrator cutover status tells"
     return True, "no other switch is open"
 
 
@@ -194,7 +226,7 @@ _GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
     "configuration": _config,
     "epoch": _epoch,
     "clocks": _clocks,
-    "history": _oplog,
+    "history": _history,
     "target": _target,
     "alone": _alone,
 }

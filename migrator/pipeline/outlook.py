@@ -7,6 +7,7 @@ from migrator.errors import MigratorError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import workers
+from migrator.pipeline.history import history
 from migrator.pipeline.model import PlannedChunk
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions
@@ -19,8 +20,6 @@ DOCUMENTS_PER_SECOND = 15_000
 BYTES_PER_SECOND = 20_000_000
 """Of one worker, on large documents; as above."""
 OPLOG_MARGIN = 3
-FULL = 0.8
-"""Of an oplog: the server drops from it in steps."""
 LARGE_DOCUMENT = 1_000_000
 
 
@@ -101,11 +100,11 @@ def _risks(sessions: Sessions, chosen: list[Found], unknown: tuple[str, ...], se
     )
     try:
         require_replica_set(sessions.source)
-        window = _oplog_seconds(sessions)
-        if window is not None and window < OPLOG_MARGIN * seconds:
+        kept = history(sessions.source)
+        if kept is not None and kept.full and kept.seconds < OPLOG_MARGIN * seconds:
             risks.append(
-                f"the oplog reaches back {window} s and the copy may take {seconds} s: changes made meanwhile could be "
-                "lost to a change stream; enlarge the oplog, or let migrator tail run beside the copy"
+                f"the oplog reaches back {kept.seconds} s and the copy may take {seconds} s: changes made meanwhile"
+                " could be lost to a change stream; enlarge the oplog, or let migrator tail run beside the copy"
             )
     except MigratorError as error:
         risks.append(str(error))
@@ -114,17 +113,3 @@ def _risks(sessions: Sessions, chosen: list[Found], unknown: tuple[str, ...], se
     except MigratorError as error:
         risks.append(str(error))
     return risks
-
-
-def _oplog_seconds(sessions: Sessions) -> int | None:
-    """Return how far back the oplog reaches; none where the user may not read it, or where it is not full yet."""
-    oplog = sessions.source.client.local["oplog.rs"]
-    try:
-        first = oplog.find_one({}, {"ts": 1}, sort=[("$natural", 1)])
-        last = oplog.find_one({}, {"ts": 1}, sort=[("$natural", -1)])
-        stats = sessions.source.client.local.command("collStats", "oplog.rs")
-    except Exception:  # noqa: BLE001 - no right to read it: then it is simply unknown
-        return None
-    if stats["size"] < FULL * stats["maxSize"]:
-        return None  # nothing was dropped from it yet; the time it has lived so far says nothing
-    return None if first is None or last is None else int(last["ts"].time - first["ts"].time)

@@ -50,13 +50,12 @@ def _postgres(context: Context) -> str:
 
 
 def _mongo(context: Context) -> str:
-    from migrator.store.mongo.client import open_source, speaking_of  # noqa: PLC0415 - a driver, only where asked for
+    from migrator.store.mongo.client import open_source, version  # noqa: PLC0415 - a driver, only where asked for
 
     try:
-        with speaking_of("the source"):
-            source = open_source(context.settings)
-            with source.client:
-                return str(source.client.server_info()["version"])
+        source = open_source(context.settings)
+        with source.client:
+            return version(source)
     except ConfigurationError:
         return NOT_CONFIGURED
     except MigratorError:

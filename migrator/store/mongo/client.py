@@ -106,21 +106,35 @@ def committed_time(source: Source) -> Timestamp:
         hello = source.client.admin.command("hello")
     if "lastWrite" in hello:
         time: Timestamp = hello["lastWrite"]["majorityOpTime"]["ts"]
-    else:  # a router, which speaks of what it has seen of its shards
+    elif "operationTime" in hello:  # a router, which speaks of what it has seen of its shards
         time = hello["operationTime"]
+    else:
+        raise RefusedError("the source is not a replica set, and has no time that its changes could be followed from")
     return time
+
+
+def replica_set(source: Source) -> str | None:
+    """Return the replica set's name; None for a standalone server."""
+    with speaking_of("the source"):
+        name = source.client.admin.command("hello").get("setName")
+    return str(name) if name else None
 
 
 def require_replica_set(source: Source) -> str:
     """Return the replica set's name; raise ``RefusedError`` for a standalone server."""
-    with speaking_of("the source"):
-        name = source.client.admin.command("hello").get("setName")
-    if not name:
+    name = replica_set(source)
+    if name is None:
         raise RefusedError(
             "the source is not a replica set, so changes made during the copy could not be followed; "
             "make it one (a single member is enough), or call backfill with --no-position while nothing writes"
         )
-    return str(name)
+    return name
+
+
+def version(source: Source) -> str:
+    """Return the server's version, as it says it."""
+    with speaking_of("the source"):
+        return str(source.client.server_info()["version"])
 
 
 def first_line(error: BaseException) -> str:

@@ -1,13 +1,17 @@
 """The configuration file is switched in place: comments stay, a backup is kept, what cannot be switched is refused."""
 
+import errno
 import os
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from migrator.cutover import configfile
+from migrator.embedded.account import unprivileged
 from migrator.errors import ConfigurationError, RefusedError
+from tests.ordinary_user import ordinary_folder, ordinary_user
 
 TEXT = """\
 # whose it is
@@ -100,20 +104,94 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         configfile.require_switchable(tmp_path / "no.toml", {})
 
 
-@pytest.mark.parametrize(("target", "words"), [("file", "cannot be written"), ("folder", "the folder of")])
-def test_a_file_or_folder_that_cannot_be_written_is_refused(
-    target: str, words: str, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = file if target == "file" else file.parent
-    allowed = os.access
+@pytest.fixture
+def owned() -> Iterator[Path]:
+    """A file in a folder of the ordinary user."""
+    with ordinary_folder() as folder, ordinary_user():
+        path = folder / "config.toml"
+        path.write_text(TEXT)
+        yield path
 
-    def access(path: Path, mode: int) -> bool:
-        # root may write anywhere, so the answer is planted
-        return False if path == place and mode & os.W_OK else allowed(path, mode)
 
-    monkeypatch.setattr(os, "access", access)
+@pytest.mark.parametrize(
+    ("target", "mode", "words"),
+    [("file", 0o400, r"config\.toml cannot be written"), ("folder", 0o500, "the folder of .* cannot be written")],
+)
+def test_a_file_or_folder_that_cannot_be_written_is_refused(target: str, mode: int, words: str, owned: Path) -> None:
+    configfile.require_switchable(owned, {})
+    place = owned if target == "file" else owned.parent
+    place.chmod(mode)
     with pytest.raises(RefusedError, match=words):
+        configfile.require_switchable(owned, {})
+    place.chmod(0o700)
+    assert [one.name for one in owned.parent.iterdir()] == ["config.toml"]
+
+
+def test_a_folder_that_takes_no_new_file_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RefusedError, match=r"nothing can be written beside .*: No space left on device; mend it first"):
         configfile.require_switchable(file, {})
+    assert [one.name for one in file.parent.iterdir()] == ["config.toml"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file that belongs to somebody else")
+def test_a_file_that_would_change_its_owner_is_refused(owned: Path) -> None:
+    os.setresuid(0, 0, 0)
+    os.chown(owned, 0, -1)
+    owned.chmod(0o666)
+    account = unprivileged()
+    assert account is not None
+    os.setresuid(account.uid, account.uid, 0)
+    with pytest.raises(RefusedError, match="belongs to another user, and would not after it is replaced"):
+        configfile.require_switchable(owned, {})
+
+
+def test_a_file_that_is_mounted_by_itself_is_refused(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As containers do it; renaming over it would fail (tried with a bind mount)."""
+    spaced = tmp_path / "a b"
+    spaced.mkdir()
+    moved = file.rename(spaced / file.name)
+    mounts = tmp_path / "mountinfo"
+    monkeypatch.setattr(configfile, "MOUNTS", mounts)
+    mounts.write_text(f"28 1 8:1 / {tmp_path} rw - ext4 /dev/sda1 rw\n")
+    configfile.require_switchable(moved, {})
+    escaped = str(moved).replace(" ", r"\040")
+    mounts.write_text(f"28 1 8:1 / / rw - ext4 /dev/sda1 rw\n29 28 8:1 /x {escaped} rw - ext4 /dev/sda1 rw\n")
+    with pytest.raises(RefusedError, match="is mounted by itself"):
+        configfile.require_switchable(moved, {})
+
+
+def test_what_stands_in_the_place_of_the_backup_is_refused(file: Path) -> None:
+    backup = configfile.kept_as(file, "cutover", 7)
+    assert backup.name == "config.toml.before-cutover-7"
+    configfile.require_switchable(file, {}, backup)
+    backup.write_text(TEXT)
+    configfile.require_switchable(file, {}, backup)
+    backup.write_text("of another installation")
+    with pytest.raises(RefusedError, match="before-cutover-7 is in the way"):
+        configfile.require_switchable(file, {}, backup)
+    backup.unlink()
+    backup.mkdir()
+    with pytest.raises(RefusedError, match="before-cutover-7 is in the way"):
+        configfile.require_switchable(file, {}, backup)
+    with pytest.raises(configfile.ConfigFileError, match=r"cannot be replaced to name postgres: .*irectory"):
+        configfile.switch(file, "postgres", backup)
+    assert file.read_text() == TEXT
+
+
+def test_a_folder_that_became_read_only_leaves_the_old_file(owned: Path) -> None:
+    owned.parent.chmod(0o500)
+    with pytest.raises(configfile.ConfigFileError, match="to name postgres: Permission denied; mend it"):
+        configfile.switch(owned, "postgres", owned.with_name("backup"))
+    assert owned.read_text() == TEXT
+    owned.parent.chmod(0o700)
+    configfile.switch(owned, "postgres", owned.with_name("backup"))
+    assert configfile.backend_in(owned) == "postgres"
 
 
 def test_a_kill_before_the_renaming_leaves_the_old_file(

@@ -1,0 +1,68 @@
+"""How far the clocks of the source, the target and this machine are apart.
+
+Leases, due times and ages are judged by the clock of the server that is asked: two that differ would fire a trigger
+early, or a second time, when the data moves from one to the other.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC
+
+import msgspec
+
+from migrator.store.mongo.client import Source
+from migrator.store.postgres.connection import Connection
+
+
+class Ahead(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that each server is ahead of this machine; negative: behind it; 0: nothing could be told."""
+
+    source: float = 0.0
+    target: float = 0.0
+
+    @property
+    def apart(self) -> float:
+        """How far the three clocks are apart, in seconds."""
+        found = (0.0, self.source, self.target)
+        return max(found) - min(found)
+
+    @property
+    def words(self) -> str:
+        """Say of each server how it stands."""
+        sides = {"the source": self.source, "the target": self.target}
+        off = [
+            f"{side} is {abs(by):,.1f} s {'ahead of' if by > 0 else 'behind'} this machine"
+            for side, by in sides.items()
+            if round(abs(by), 1)
+        ]
+        return ", ".join(off) or "source, target and this machine show the same time"
+
+
+def ahead(server: float, began: float, ended: float) -> float:
+    """Return how far a clock is ahead that was asked between two moments of this machine's. Pure."""
+    return max(0.0, server - ended) + min(0.0, server - began)
+
+
+def compared(source: Source | None, target: Connection | None, clock: Callable[[], float] = time.time) -> Ahead:
+    """Ask both servers; ``clock`` is this machine's, in seconds."""
+    return Ahead(
+        source=0.0 if source is None else _asked(lambda: _source(source), clock),
+        target=0.0 if target is None else _asked(lambda: _target(target), clock),
+    )
+
+
+def _asked(ask: Callable[[], float], clock: Callable[[], float]) -> float:
+    began = clock()
+    found = ask()
+    return ahead(found, began, clock())
+
+
+def _source(source: Source) -> float:
+    at: float = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
+    return at
+
+
+def _target(target: Connection) -> float:
+    row = target.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return float(row[0])
