@@ -11,8 +11,9 @@ from datetime import datetime
 import msgspec
 
 from migrator.parity.causes import ABSENT, CauseCode, classify
+from migrator.parity.equal import stored_rows
 from migrator.parity.explain import explain
-from migrator.parity.live import Recheck, stored_rows
+from migrator.parity.live import MOVING, Recheck
 from migrator.parity.model import (
     KEYS_LISTED,
     CauseCount,
@@ -68,6 +69,9 @@ class _Tally(msgspec.Struct):
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     quarantine_keys: dict[tuple[str, str, str], list[str]] = msgspec.field(default_factory=dict)
 
+    moving: int = 0
+    """Documents that were touched whenever they were looked at."""
+
     def differ(self, difference: Difference) -> None:
         """Count a difference; keep it while the list is short."""
         self.causes[difference.table, difference.path, difference.side, difference.cause] += 1
@@ -97,7 +101,8 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
         found = [one for piece in outcomes(collection, job.context, sessions.resolver, batch) for one in piece]
         stored = stored_rows(sessions.target, found)
         if lock.held(sessions.target):
-            found = _rechecked(sessions, collection, job, found, stored, aside)
+            found, moving = _rechecked(sessions, collection, job, found, stored, aside)
+            tally.moving += moving
         for outcome, loadable in _sort_out(found, tally, aside):
             _judge(collection, outcome, loadable, stored, tally)
     return _comparison(collection, tally)
@@ -110,10 +115,10 @@ def _rechecked(
     found: list[Outcome],
     stored: dict[type, dict[bytes, bytes]],
     aside: set[str],
-) -> list[Outcome]:
+) -> tuple[list[Outcome], int]:
     recheck = Recheck(sessions, collection, job.context)
     try:
-        return recheck.outlived(found, stored, aside)
+        return recheck.outlived(found, stored, aside), recheck.moving
     finally:
         recheck.close()
 
@@ -275,6 +280,7 @@ def _comparison(collection: Collection, tally: _Tally) -> CollectionComparison:
         quarantined=tally.quarantined,
         skipped=dict(tally.skipped),
         excluded=tuple(tally.excluded),
+        unverified=MOVING.format(tally.moving) if tally.moving else "",
         rows=sum(tally.rows.values()),
         clean=tally.clean,
         residue=tally.residue,

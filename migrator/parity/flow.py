@@ -13,7 +13,7 @@ from migrator.parity.columns import split, with_columns
 from migrator.parity.compare import compare_chunk
 from migrator.parity.derived import compare_derived
 from migrator.parity.extra import Extra, extra_rows
-from migrator.parity.live import derived_told_apart, figures_told_apart, outlived_extra
+from migrator.parity.live import MOVING, derived_told_apart, figures_told_apart, outlived_extra
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
@@ -152,14 +152,18 @@ def _with_extra(
     }
     result = dict(comparisons)
     context = plans.plan_context(plan)
-    extras = extra_rows(sessions, context, chosen, compared, listed=listed)
-    if lock.held(sessions.target):
+    beside = lock.held(sessions.target)  # then the counts are of two moments, and may agree by chance
+    extras = extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed)
+    moving: dict[str, int] = {}
+    if beside:
 
         def again(names: set[str]) -> dict[str, Extra]:
             some = [one for one in chosen if one.collection.name in names]
             return extra_rows(sessions, context, some, {}, listed=listed)
 
-        extras = outlived_extra(sessions, extras, again)
+        extras, moving = outlived_extra(sessions, extras, again)
+    for name, rows in moving.items():
+        result[name] = msgspec.structs.replace(result[name], unverified=MOVING.format(rows))
     for name, extra in extras.items():
         before = result[name]
         result[name] = msgspec.structs.replace(

@@ -1,37 +1,42 @@
 """A comparison while the tail follows: a difference counts only when it outlives a recheck without a newer event.
 
 A document that looks different is read; the tail is waited for until it has passed that reading; then the rows are
-fetched, and the references resolved, in one snapshot of the target; then the document is read once more. If it is still
-the same document, the snapshot lies between two equal readings and the tail has seen all there was, so that the
-difference is real. If it has changed, all of that is done again.
+fetched, and the references resolved, in one snapshot of the target. Then the source's history says which of these
+documents were touched since a time before the reading: a document that was not has been the same all the while, the
+tail has seen all there was of it, and the difference is real. The others are looked at again. To read them once more
+and find them equal would not do: a document may be removed and come back in between.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from bson.timestamp import Timestamp
 
+from migrator.parity.equal import Stored, is_equal, stored_rows
 from migrator.parity.extra import Extra
-from migrator.parity.model import AggregateResult, CollectionComparison
+from migrator.parity.model import AggregateResult, CollectionComparison, Difference
+from migrator.parity.since import changed_since
 from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail import lock
+from migrator.pipeline.tail import lock, touched
+from migrator.pipeline.tail.lookups import documents_of, says_its_source
 from migrator.pipeline.tail.positions import standing
 from migrator.pipeline.tail.reading import Reader
+from migrator.pipeline.tail.turn import followed
 from migrator.sources.profile import Collection, Context
 from migrator.store.mongo.client import committed_time
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.rows import fetch, row_id
+from migrator.store.postgres.rows import row_id
 from migrator.telemetry import waiting
 from migrator.values import document as documents
-from migrator.values.rowbytes import codec
 
 POLL_S = 0.02
+LOOKS = 10
+"""How often a document is looked at that was touched each time."""
 TWO_MOMENTS = "the source is written to: figures of two moments; compare again when the tail has ended"
-
-Stored = dict[type, dict[bytes, bytes]]
-"""Rows by the bytes of their id, by table."""
+MOVING = "{} documents changed whenever they were looked at; compare again when the tail has ended"
 
 
 def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
@@ -45,7 +50,12 @@ def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
     said = False
     while True:
         found = standing(sessions.target, sessions.profile.name)
-        if found is not None and found.position.time >= goal and not (derived and found.derived_owed):
+        if (
+            found is not None
+            and found.position.time >= goal
+            and not (derived and found.derived_owed)
+            and not touched.any_left(sessions.target, followed(sessions))
+        ):
             return True
         if time.monotonic() > until or not lock.held(sessions.target):
             return False
@@ -53,30 +63,6 @@ def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
             said = True
             waiting("for the tail to catch up with what was compared")
         time.sleep(POLL_S)
-
-
-def stored_rows(target: Connection, found: Iterable[Outcome]) -> Stored:
-    """Return the stored rows with the ids that these documents' rows have."""
-    ids: dict[type, list[object]] = {}
-    for outcome in found:
-        for row in outcome.loadable.rows if outcome.loadable is not None else ():
-            ids.setdefault(type(row.record), []).append(row.record.id)  # type: ignore[attr-defined] # every loaded record has an id
-    return {record: fetch(target, record.table, codec(record), keys) for record, keys in ids.items()}  # type: ignore[attr-defined,arg-type] # records
-
-
-def is_equal(outcome: Outcome, stored: Stored, aside: set[str]) -> bool:
-    """Tell whether a document is as it should be: all of its rows equal, or set aside, or skipped."""
-    if outcome.skipped:
-        return True
-    if outcome.loadable is None:
-        return source_id_of(outcome.raw) in aside
-    if aside and source_id_of(outcome.raw) in aside:
-        return False  # loadable, and set aside: a contested key, or an entry that is out of date
-    return all(
-        (found := stored[type(row.record)].get(row_id(row.head))) is not None
-        and codec(type(row.record)).equal((row.head, row.tail), found)
-        for row in outcome.loadable.rows
-    )
 
 
 class Recheck:
@@ -87,6 +73,8 @@ class Recheck:
         self._collection = collection
         self._context = context
         self._reader = Reader(sessions)
+        self.moving = 0
+        """Documents that were touched whenever they were looked at; they are left out."""
 
     def close(self) -> None:
         """End the session with the source."""
@@ -100,16 +88,23 @@ class Recheck:
         settled = {id(one): one for one in found if is_equal(one, stored, aside)}
         seeming = {source_id_of(one.raw): one for one in found if id(one) not in settled}
         result = list(settled.values())
+        look = 0
+        since = committed_time(self._sessions.source)
         current = self._read(seeming)
         while current:
+            look += 1
             reached = wait_for_tail(self._sessions)
             judged = list(self._judge(current, stored, aside))
-            different = {source_id_of(one.raw): one for one, equal in judged if not equal}
             result += [one for one, equal in judged if equal]
-            again = self._read(different)
-            last = {key: one for key, one in different.items() if not reached or again.get(key) == current[key]}
-            result += last.values()
-            current = {key: raw for key, raw in again.items() if key not in last}
+            different = {source_id_of(one.raw): one for one, equal in judged if not equal}
+            moved = _touched(self._sessions, since, {self._collection.name: different}) if reached else {}
+            moving = moved.get(self._collection.name, set())
+            result += [one for key, one in different.items() if key not in moving]
+            if look == LOOKS:
+                self.moving += len(moving)
+                break
+            since = committed_time(self._sessions.source)
+            current = self._read(moving)
         return result
 
     def _read(self, keys: Iterable[str]) -> dict[str, bytes]:
@@ -129,8 +124,11 @@ class Recheck:
             found = [
                 one for piece in outcomes(self._collection, self._context, sessions.resolver, batch) for one in piece
             ]
+            for one in found:
+                for row in one.loadable.rows if one.loadable is not None else ():
+                    stored.setdefault(type(row.record), {}).pop(row_id(row.head), None)
             for record, rows in stored_rows(sessions.target, found).items():
-                stored.setdefault(record, {}).update(rows)
+                stored[record].update(rows)
             aside -= set(current)
             aside |= ledger.quarantined_ids(sessions.target, sessions.profile.name, name) & set(current)
         for one in found:
@@ -162,23 +160,65 @@ def derived_told_apart(sessions: Sessions, compare: Callable[[], CollectionCompa
 
 def outlived_extra(
     sessions: Sessions, found: dict[str, Extra], again: Callable[[set[str]], dict[str, Extra]]
-) -> dict[str, Extra]:
-    """Return the rows too many that are still there, and still without a document, after the tail has caught up."""
-    if not found:
-        return found
-    wait_for_tail(sessions)
-    now = again(set(found))
+) -> tuple[dict[str, Extra], dict[str, int]]:
+    """Return the rows too many that are there although the tail has passed all that the source says of them.
+
+    Beside them, by collection, how many there are whose documents were touched whenever they were looked at.
+    """
     outlived: dict[str, Extra] = {}
-    for name, before in found.items():
-        listed = {(one.table, one.source_id) for one in before.differences}
-        kept = Extra()
-        for one in now.get(name, Extra()).differences:
-            if (one.table, one.source_id) in listed:
+    for _ in range(LOOKS):
+        if not found:
+            break
+        since = committed_time(sessions.source)
+        reached = wait_for_tail(sessions)
+        now = _still(found, again(set(found)))
+        named = {name: _documents(sessions, name, extra) for name, extra in now.items()}
+        moved = _touched(sessions, since, {name: set(ids.values()) for name, ids in named.items()}) if reached else {}
+        found = {}
+        for name, extra in now.items():
+            moving = moved.get(name, set())
+            for one in extra.differences:
+                known = named[name].get(one)
+                place = outlived if known is not None and known not in moving else found
+                kept = place.setdefault(name, Extra())
                 kept.differences.append(one)
                 kept.tables[one.table] += 1
-        for table, count in now.get(name, Extra()).tables.items():
-            if kept.tables[table] and count > len(listed):
-                kept.tables[table] = min(count, before.tables[table])  # the list was cut
+            if name in outlived and name not in found:
+                outlived[name].tables |= extra.tables  # the list may have been cut
+    return outlived, {name: len(extra.differences) for name, extra in found.items()}
+
+
+def _still(before: Mapping[str, Extra], now: Mapping[str, Extra]) -> dict[str, Extra]:
+    """Return the rows too many that were so before, too."""
+    still: dict[str, Extra] = {}
+    for name, extra in now.items():
+        listed = {(one.table, one.source_id) for one in before[name].differences}
+        kept = Extra(differences=[one for one in extra.differences if (one.table, one.source_id) in listed])
+        for one in kept.differences:
+            kept.tables[one.table] = min(extra.tables[one.table], before[name].tables[one.table])
         if kept.differences:
-            outlived[name] = kept
-    return outlived
+            still[name] = kept
+    return still
+
+
+def _documents(sessions: Sessions, name: str, extra: Extra) -> dict[Difference, str]:
+    """Return the documents that rows too many came from; a row that is not there any more is left out."""
+    collection = sessions.profile.by_name()[name]
+    found: dict[Difference, str] = {}
+    for record in collection.tables:
+        here = [one for one in extra.differences if one.table == record.table]
+        if says_its_source(record):
+            found |= {one: one.source_id for one in here}
+        elif here:
+            origins = documents_of(sessions.target, collection, record, [one.source_id for one in here])
+            found |= {one: origins[one.source_id] for one in here if one.source_id in origins}
+    return found
+
+
+def _touched(sessions: Sessions, since: Timestamp, named: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+    """Return which of these documents the source says were touched since then; all, where it cannot say."""
+    asked = {name: set(ids) for name, ids in named.items() if ids}
+    if not asked:
+        return {}
+    changed = changed_since(sessions, since, committed_time(sessions.source))
+    return asked if changed is None else {name: ids & set(changed.get(name, ())) for name, ids in asked.items()}

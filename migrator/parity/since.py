@@ -11,7 +11,7 @@ import msgspec
 from bson.timestamp import Timestamp
 
 from migrator.parity.derived import compare_derived
-from migrator.parity.live import is_equal, stored_rows
+from migrator.parity.equal import is_equal, stored_rows
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.decoding import outcomes, source_id_of
@@ -23,8 +23,9 @@ from migrator.pipeline.tail.lookups import Lookups
 from migrator.pipeline.tail.reading import Reader
 from migrator.sources.profile import Collection, Context
 
-EVENTS = 100_000
-"""Taken at a time."""
+EVENTS = 10_000
+TAKEN_S = 0.5
+"""Taken at a time: so many, or those of so long; a source that is written to never has no more."""
 ASKED = 1_000
 
 
@@ -46,12 +47,12 @@ def changed_since(sessions: Sessions, start: Timestamp, end: Timestamp) -> dict[
         return None
     try:
         while True:
-            batch = stream.take(EVENTS, 60.0)
+            batch = stream.take(EVENTS, TAKEN_S)
             if batch.whole or batch.ended:
                 return None
             for name, ids in batch.touched.items():
                 touched.setdefault(name, {}).update(ids)
-            if batch.exhausted and batch.position.time >= end:
+            if batch.position.time > end or (batch.exhausted and batch.position.time == end):
                 return {name: list(ids) for name, ids in touched.items()}
     except AlarmError:
         return None

@@ -16,7 +16,7 @@ from migrator.pipeline.transform import rebuild
 from migrator.records.base import Record
 from migrator.sources.profile import Collection, Profile, Reference
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.rows import columns, table_name
+from migrator.store.postgres.rows import columns, fetch, table_name
 from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
 from migrator.values.identity import source_id
 from migrator.values.rowbytes import HEADER, TRAILER, codec
@@ -188,6 +188,17 @@ class Lookups:
             )
             self._read.add(record.table)
         return place
+
+
+def documents_of(
+    target: Connection, collection: Collection, record: type[Record], keys: Iterable[str]
+) -> dict[str, str]:
+    """Return the documents that rows encode to, in a table that does not say it; both ids as text."""
+    kind: Any = codec(record)
+    parse = UUID if kind.types["id"] == "uuid" else int
+    made: Any = record
+    rows = [made(**kind.read(row)) for row in fetch(target, record.table, kind, list(map(parse, keys))).values()]
+    return {str(row.id): source_id(rebuild(collection, (row,))["_id"]) for row in rows}
 
 
 def _origin_table(record: type[Record]) -> sql.Identifier:

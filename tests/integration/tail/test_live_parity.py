@@ -1,7 +1,9 @@
 """Comparing and repairing, beside a tail that follows and without one."""
 
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,15 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings
+from migrator.parity.equal import is_equal
+from migrator.parity.extra import Extra
 from migrator.parity.flow import compare
-from migrator.parity.live import Recheck
+from migrator.parity.live import MOVING, TWO_MOMENTS, Recheck, outlived_extra, wait_for_tail
+from migrator.parity.model import Difference
 from migrator.parity.repair import apply_repair
+from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.pipeline.tail.follow import Tail
 from tests.copying import number, quarantine, run, run_of, write_config
 from tests.stellaops_documents import fresh
@@ -133,6 +140,95 @@ def test_without_a_recheck_writes_would_be_differences(
     caught_up(settings)
     source["runs"].update_many({}, {"$set": {"note": 2}})
     assert kinds(compared(settings)) != set()
+
+
+def too_many(settings: Settings, touch: Callable[[], object]) -> tuple[list[str], int]:
+    """Let a schedule's row be too many at the first looks, and let something happen meanwhile."""
+    seen = Difference(collection="schedules", source_id="s18", side="extra", table="schedules", cause="extra-row")
+    found = {"schedules": Extra(tables=Counter(schedules=1), differences=[seen])}
+    looks = iter([found, found, {}])
+
+    def again(_names: set[str]) -> dict[str, Extra]:
+        touch()
+        return next(looks)
+
+    sessions = Sessions(settings)
+    try:
+        outlived, moving = outlived_extra(sessions, found, again)
+    finally:
+        sessions.close()
+    return [one.source_id for extra in outlived.values() for one in extra.differences], len(moving)
+
+
+def test_a_row_whose_document_came_back_while_it_was_looked_for_is_not_too_many(
+    source: Source, settings: Settings
+) -> None:
+    """A document that is removed and restored again and again: its row was too many at two looks, and rightly there."""
+    with following(settings):
+        assert too_many(settings, lambda: source["schedules"].update_one({"_id": "s18"}, {"$inc": {"n": 1}})) == ([], 0)
+        assert too_many(settings, lambda: source["schedules"].update_one({"_id": "s17"}, {"$inc": {"n": 1}})) == (
+            ["s18"],
+            0,
+        )
+
+
+def compared_here(settings: Settings) -> list[tuple[str, str, str, str]]:
+    """Compare in this process, where a test can interfere."""
+    with ThreadPoolExecutor(1) as pool:
+        found = differences(compare(settings, Scope(), pool=pool))
+        pool.submit(close_kept).result()
+    return [one for one in found if TWO_MOMENTS not in one and one[2] != "figure"]
+
+
+def test_a_document_that_was_gone_in_between_is_no_difference(
+    source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the same whenever it is read, and the rows are those of a moment in which it was not there."""
+    judge, turns = Recheck._judge, iter([1])
+
+    def meanwhile(self: Recheck, current: dict[str, bytes], stored: Any, aside: set[str]) -> Any:  # noqa: ANN401 - its parts
+        if "r7" not in current or not next(turns, None):
+            return judge(self, current, stored, aside)
+        kept = source["runs"].find_one_and_delete({"_id": "r7"})
+        assert kept is not None
+        assert wait_for_tail(self._sessions)
+        judged = list(judge(self, current, stored, aside))
+        source["runs"].insert_one(kept)
+        return judged
+
+    monkeypatch.setattr(Recheck, "_judge", meanwhile)
+    monkeypatch.setattr("migrator.parity.live.is_equal", at_first_different("r7"))
+    with following(settings):
+        assert compared_here(settings) == []
+    assert next(turns, None) is None  # it was looked at
+
+
+def test_a_document_that_changes_at_every_look_is_left_out_and_said(
+    source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = Recheck._judge
+
+    def meanwhile(self: Recheck, current: dict[str, bytes], stored: Any, aside: set[str]) -> Any:  # noqa: ANN401 - its parts
+        judged = list(judge(self, current, stored, aside))
+        source["runs"].update_one({"_id": "r7"}, {"$inc": {"n": 1}})
+        return [(one, source_id_of(one.raw) != "r7") for one, _ in judged]
+
+    monkeypatch.setattr(Recheck, "_judge", meanwhile)
+    monkeypatch.setattr("migrator.parity.live.is_equal", at_first_different("r7"))
+    with following(settings):
+        assert compared_here(settings) == [("runs", "", "unverified", MOVING.format(1))]
+
+
+def at_first_different(source_id: str) -> Callable[..., bool]:
+    """Return a comparison that takes one document for different the first time."""
+    turns = iter([1])
+
+    def compare_one(outcome: Any, stored: Any, aside: set[str]) -> bool:  # noqa: ANN401 - its parts
+        if source_id_of(outcome.raw) == source_id and next(turns, None):
+            return False
+        return is_equal(outcome, stored, aside)
+
+    return compare_one
 
 
 def test_a_repair_is_planned_then_applied(
