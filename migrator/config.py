@@ -126,6 +126,8 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_clock_skew_ms: Annotated[int, Meta(ge=0)] = 5_000
     stability_hours: Annotated[int, Meta(ge=0, le=8_760)] = 24
     """How long both sides must have run beside each other without an error, where a parallel operation is on record."""
+    window_hours: Annotated[int, Meta(ge=0, le=8_760)] = 48
+    """How long the way back stays open, unless somebody decides to close it earlier."""
     tolerated_writers: list[str] = field(default_factory=list)
     """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
     backup_directory: str = "backups"

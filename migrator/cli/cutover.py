@@ -57,19 +57,28 @@ def compare(config: str | None, *, as_json: bool) -> None:
 @command.command(short_help="Put on record that both schedulers run beside each other from now on.")
 @click.option("--who", required=True, help="Who decided it.")
 @click.option("--reason", required=True, help="Why.")
+@click.option("--end", "ended", is_flag=True, help="They do not any more: every handler runs here.")
 @common
-def parallel(config: str | None, who: str, reason: str, *, as_json: bool) -> None:
-    """Put on record that both schedulers run: from now on five more gates, computed from the runs, must hold."""
-    from migrator.cutover.parallel import begin  # noqa: PLC0415 - imported when called, as above
-    from migrator.store.postgres.connection import open_target  # noqa: PLC0415 - as above
+def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
+    """Put on record that both schedulers run: five more gates, computed from the runs, must hold before the switch.
+
+    Processes on PostgreSQL see it before their next claim: from then on they call only handlers that are marked
+    idempotent, and record the runs of the others without doing anything. The switch ends it too.
+    """
+    from migrator.cutover.parallel import begin, end  # noqa: PLC0415 - imported when called, as above
+    from migrator.store.postgres.connection import open_target, speaking_of  # noqa: PLC0415 - as above
 
     settings = settings_of(config)
-    with open_target(settings, autocommit=True) as target:
-        begin(target, who, reason)
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        (end if ended else begin)(target, who, reason)
+    hours = settings.cutover.stability_hours
     if as_json:
-        print_json({"who": who, "reason": reason, "hours": settings.cutover.stability_hours})
+        print_json({"who": who, "reason": reason, "hours": 0 if ended else hours})
+    elif ended:
+        click.echo("on record: every handler runs on PostgreSQL")
     else:
-        click.echo(f"on record: {settings.cutover.stability_hours} h without an error are asked for before the switch")
+        click.echo("on record: on PostgreSQL only handlers marked idempotent run; the others are recorded in shadow")
+        click.echo(f"{hours} h without an error are asked for before the switch")
 
 
 @command.command(short_help="Make the switch, or finish an interrupted one.")
@@ -77,10 +86,11 @@ def parallel(config: str | None, who: str, reason: str, *, as_json: bool) -> Non
 @common
 def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Make the switch; one that was interrupted behind the point of no return is finished, else it is undone first."""
-    from migrator.cutover import forward  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover import forward, processes  # noqa: PLC0415 - imported when called, as above
     from migrator.cutover.gates import Conditions  # noqa: PLC0415 - as above
 
-    done = forward.run(settings_of(config), Conditions(config=_file(config), quarantined=quarantined))
+    settings = settings_of(config)
+    done = forward.run(settings, Conditions(config=_file(config), quarantined=quarantined))
     if as_json:
         print_json(done)
         return
@@ -89,6 +99,11 @@ def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
     click.echo(f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared behind the fence")
     click.echo(f"overdue triggers: {done.overdue:,}")
     click.echo(f"the old configuration is kept in {done.cutover.backup_path}")
+    found = processes.arrivals(settings)
+    if found is not None:
+        click.echo("\n".join(processes.lines(found)))
+        if not found.complete:
+            click.echo("migrator cutover status --wait 300 waits for them")
     click.echo("keep migrator tail running: it carries what is written to MongoDB, until migrator cutover finish")
 
 
@@ -106,29 +121,47 @@ def abort(config: str | None, *, as_json: bool) -> None:
 
 
 @command.command(short_help="Show where the last switch stands.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(min=0),
+    default=None,
+    metavar="SECONDS",
+    help="Wait until every process of the old side has come over; exit 4 where one has not.",
+)
 @common
-def status(config: str | None, *, as_json: bool) -> None:
-    """Show where the last switch stands, and how far the reverse stream is."""
+def status(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
+    """Show where the last switch stands, how far the reverse stream is, who has come over, and the key figures."""
     from migrator.cutover.outlook import standing  # noqa: PLC0415 - imported when called, as above
 
-    found = standing(settings_of(config))
+    found = standing(settings_of(config), wait_s=wait_s or 0)
     if as_json:
         print_json(found)
     else:
         click.echo("\n".join(_status_lines(found)))
+    finish(mask(unverified=wait_s is not None and not (found.arrivals and found.arrivals.complete)))
 
 
 @command.command("finish", short_help="Close the window of the way back for good.")
+@click.option("--now", "early", is_flag=True, help="Before the window's hours are over; needs --who and --reason.")
+@click.option("--who", default="", help="Who decided it.")
+@click.option("--reason", default="", help="Why.")
 @common
-def finish_(config: str | None, *, as_json: bool) -> None:
-    """Close the window: no reverse stream, no fence, no outbox any more. Rollback level 1 is refused afterwards."""
-    from migrator.cutover import forward  # noqa: PLC0415 - imported when called, as above
+def finish_(config: str | None, who: str, reason: str, *, early: bool, as_json: bool) -> None:
+    """Close the window: no reverse stream, no fence, no outbox any more. Rollback level 1 is refused afterwards.
 
-    done = forward.finish(settings_of(config))
+    Refused until the window's hours (window_hours) are over, unless --now. Prints what is left to be cleaned up.
+    """
+    from migrator.cutover import window  # noqa: PLC0415 - imported when called, as above
+
+    done = window.finish(settings_of(config), early=window.Early(who=who, reason=reason) if early else None)
     if as_json:
         print_json(done)
-    else:
-        click.echo("finished: MongoDB is no longer kept current, and its fence is lifted")
+        return
+    click.echo("finished: MongoDB is no longer kept current, and its fence is lifted")
+    click.echo("to be cleaned up by people:")
+    for one in done.cleanup:
+        click.echo(f"  [ ] {one}")
 
 
 def _file(config: str | None) -> Path:
@@ -151,7 +184,11 @@ def _plan_lines(found: "Outlook") -> Iterator[str]:
 
 
 def _status_lines(found: "Standing") -> Iterator[str]:
+    from migrator.cutover import figures, processes  # noqa: PLC0415 - imported when called, as above
+
     one = found.cutover
+    if found.beside_since is not None:
+        yield f"both schedulers run since {found.beside_since:%Y-%m-%d %H:%M:%S} UTC: the others' handlers are shadowed"
     if one is None:
         yield "there was no switch"
         return
@@ -165,5 +202,10 @@ def _status_lines(found: "Standing") -> Iterator[str]:
         yield f"to be carried to MongoDB: {found.waiting:,} notes, the oldest {found.oldest_s:,.0f} s old"
         for place, count in one.detail.get("lost", {}).items():
             yield f"no place in a document: {place}, {count:,} times"
+    if found.open_until is not None:
+        yield f"the way back stays open until {found.open_until:%Y-%m-%d %H:%M:%S} UTC, and then until cutover finish"
+    if found.arrivals is not None:
+        yield from processes.lines(found.arrivals)
+    yield from figures.lines(found.figures)
     if one.state == "running":
         yield "under way, or interrupted: migrator cutover run goes on, migrator cutover abort undoes"

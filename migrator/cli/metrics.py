@@ -14,9 +14,14 @@ from migrator.exit_status import mask
 def command(
     config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Print the scheduler's figures, and the tail's, as Prometheus text; exit 1 where one is beyond a threshold."""
-    from migrator.pipeline.tail import figures  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.scheduler import exposition  # noqa: PLC0415 - imported when called, so that --help stays quick
+    """Print the scheduler's figures, and the tail's, as Prometheus text; exit 1 where one is beyond a threshold.
+
+    The key figures (overall_*, database_connections) are of all tenants; those of before and at the switch, where one
+    is on record, have the same names behind switch_.
+    """
+    from migrator.cutover import figures as moved  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.pipeline.tail import figures  # noqa: PLC0415 - as above
+    from migrator.scheduler import exposition, key_figures  # noqa: PLC0415 - as above
     from migrator.scheduler.samples import SOMETIMES, collect, served  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
     from migrator.telemetry import say  # noqa: PLC0415 - as above
@@ -26,10 +31,12 @@ def command(
     store = open_scheduler_store(settings)
     try:
         samples = collect(store, tenant or served(store))
+        samples += key_figures.samples(key_figures.take(store))
     finally:
         store.close()
+    samples += moved.samples(moved.kept(settings))
     tail = figures.stored(settings)
-    beyond = list(exposition.crossed(samples, thresholds, SOMETIMES))
+    beyond = list(exposition.crossed(samples, thresholds, SOMETIMES | key_figures.SOMETIMES))
     if as_json:
         print_json({"samples": samples, "crossed": beyond, **({} if tail is None else {"tail": tail})})
     else:

@@ -51,6 +51,20 @@ def set_target(sessions: Sessions, number: int, backend: Backend) -> None:
     postgres.write(sessions.target, Epoch(number, backend))
 
 
+def undo_target(sessions: Sessions, number: int) -> None:
+    """Take back that MongoDB holds the data, where no switch was ever made before this one.
+
+    A scheduler may have been running on PostgreSQL beside the other one: it goes on.
+    """
+    if number == 1:
+        postgres.forget(sessions.target, Epoch(number, "mongo"))
+
+
+def reads_source(settings: Settings) -> bool:
+    """Tell whether our store reads the source's documents as they are, so that its application may be ours."""
+    return settings.source.profile == PROFILE.name
+
+
 def _in_source(sessions: Sessions, epoch: Epoch) -> None:
-    if sessions.profile.name == PROFILE.name:
+    if reads_source(sessions.settings):
         mongo.write(sessions.source, epoch)

@@ -17,7 +17,19 @@ import psycopg
 from bson.timestamp import Timestamp
 
 from migrator.config import Settings
-from migrator.cutover import backup, configfile, epoch, fence, gates, outbox, overdue, pgfence, reverse
+from migrator.cutover import (
+    backup,
+    configfile,
+    epoch,
+    fence,
+    figures,
+    gates,
+    outbox,
+    overdue,
+    pgfence,
+    processes,
+    reverse,
+)
 from migrator.cutover.gate import Gate
 from migrator.cutover.gates import Conditions
 from migrator.cutover.journal import Cutover, Journal, alone, newest
@@ -31,6 +43,7 @@ from migrator.pipeline.tail import lock, positions, touched
 from migrator.pipeline.tail.follow import Tail
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres import beside
 from migrator.store.postgres.connection import speaking_of
 from migrator.telemetry import say
 
@@ -101,28 +114,6 @@ def abort(settings: Settings) -> Cutover:
         sessions.close()
 
 
-def finish(settings: Settings) -> Cutover:
-    """Close the window of the way back: no reverse stream, no fence, no outbox. Called again, it changes nothing.
-
-    MongoDB's epoch stays, so that our own processes with an old configuration stay shut out of it.
-    """
-    sessions = Sessions(settings)
-    try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
-            found = newest(sessions.target)
-            if found is None or found.state not in ("switched", "finished"):
-                raise RefusedError("there is no switch to be finished")
-            journal = Journal(sessions.target, found)
-            with journal.step("finish"):
-                journal.end("finished")  # first: what follows cannot be gone back on
-                outbox.close_outbox(sessions.target)
-                reverse.forget(sessions)
-                lift(sessions, found)
-            return journal.cutover
-    finally:
-        sessions.close()
-
-
 def _stands(sessions: Sessions, cutover: Cutover) -> bool:
     """Tell whether nobody can have written since the point of no return: PostgreSQL is open, or the fence stands.
 
@@ -153,7 +144,7 @@ def _until_return(sessions: Sessions, conditions: Conditions) -> Journal:
         sessions.target,
         environment=settings.environment,
         config_path=str(config),
-        backup_path=str(config.with_name(f"{config.name}.before-cutover-{number}")),
+        backup_path=str(configfile.kept_as(config, "cutover", number)),
     )
     try:
         _before(sessions, journal, found, number)
@@ -173,7 +164,12 @@ def _before(sessions: Sessions, journal: Journal, found: list[Gate], number: int
     pause = _Pause(limit)
     with journal.step("preflight") as detail:
         detail["gates"] = {one.name: one.words for one in found}
-        journal.note(epoch=number, overdue=overdue.late(target))
+        journal.note(
+            epoch=number,
+            overdue=overdue.late(target),
+            figures_before=figures.noted(settings, switched=False),
+            **{processes.KEPT: processes.alive_before(settings)},
+        )
     patient = msgspec.structs.replace(settings.copy, patience_s=limit)
     with Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
         with journal.step("catch-up") as detail:
@@ -228,6 +224,7 @@ def _switch(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> Non
     if stands is None or stands.backend != "postgres":
         detail["overdue"] = overdue.settle(sessions.settings, sessions.target, sessions.settings.cutover.overdue)
     configfile.switch(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
+    beside.end(sessions.target)  # from now on every handler runs here, and nowhere else
     epoch.set_target(sessions, number, "postgres")
     row = sessions.target.execute(
         "SELECT extract(epoch FROM clock_timestamp() - began_at)::float8 FROM migration.cutover_steps"
@@ -243,8 +240,9 @@ def _switch(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> Non
     )
 
 
-def _smoke(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:  # noqa: ARG001 - one form for all steps
+def _smoke(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
     detail |= smoke(Path(journal.cutover.config_path))
+    journal.note(figures_switch=figures.noted(sessions.settings, switched=True))
 
 
 def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
@@ -266,7 +264,7 @@ def backup_folder(settings: Settings, cutover: Cutover) -> Path:
     return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
 
 
-def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:  # noqa: ARG001 - as above
+def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:  # noqa: ARG001 - one form for all steps
     try:
         carried = reverse.run(sessions.settings, until_empty=True)
         detail["documents"] = carried.documents
@@ -340,6 +338,7 @@ def _undo(sessions: Sessions, journal: Journal) -> None:
             sessions.open_target()
             journal = Journal(sessions.target, journal.cutover)
         outbox.close_outbox(sessions.target)
+        epoch.undo_target(sessions, journal.cutover.detail.get(_NUMBER, 0))
         journal.undo()
         journal.end("aborted")
 

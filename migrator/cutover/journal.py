@@ -71,6 +71,31 @@ def steps(connection: Connection, cutover: UUID) -> list[Step]:
     return [Step(**dict(zip(Step.__struct_fields__, row, strict=True))) for row in rows]
 
 
+def opened_at(connection: Connection, cutover: UUID) -> datetime | None:
+    """Return when PostgreSQL was opened to everybody by a cutover; none: it was not."""
+    return next((one.ended_at for one in steps(connection, cutover) if one.step == "switch"), None)
+
+
+def database_time(connection: Connection) -> datetime:
+    """Return the target's clock."""
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    now: datetime = row[0]
+    return now
+
+
+def decide(connection: Connection, kind: str, who: str, reason: str, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
+    """Put a person's decision on record (``migration.decisions``), and return when."""
+    row = connection.execute(
+        "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
+        " VALUES (%s, %s, %s, clock_timestamp(), %s, %s) RETURNING at",
+        (kind, who, reason, __version__, Jsonb(detail)),
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an INSERT that returns
+    at: datetime = row[0]
+    return at
+
+
 @contextmanager
 def alone(connection: Connection) -> Iterator[None]:
     """Hold the lock of all cutovers of this target; raise ``RefusedError`` where another process does."""

@@ -1,20 +1,24 @@
 """What a switch would do, as things stand: steps, gates, the expected write pause, what becomes of late triggers."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from migrator.config import Settings
-from migrator.cutover import forward, gates, journal, outbox, overdue
+from migrator.cutover import figures, forward, gates, journal, outbox, overdue, processes, window
+from migrator.cutover.figures import Moments
 from migrator.cutover.gate import Gate
 from migrator.cutover.gates import Conditions
+from migrator.cutover.processes import Arrivals
 from migrator.errors import MigratorError
 from migrator.parity import recorded, since
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres import beside
 from migrator.store.postgres.connection import open_target, speaking_of
 
 WORDS: Final = {
@@ -60,6 +64,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     """Notes that the reverse stream has not carried yet."""
     oldest_s: float = 0.0
+    open_until: datetime | None = None
+    """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
+    beside_since: datetime | None = None
+    """Since when both schedulers run; none: they do not."""
+    figures: Moments = Moments()
+    arrivals: Arrivals | None = None
+    """None: PostgreSQL is not open."""
 
 
 def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
@@ -86,15 +97,24 @@ def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
         sessions.close()
 
 
-def standing(settings: Settings) -> Standing:
-    """Return where the last switch stands."""
+def standing(settings: Settings, *, wait_s: float = 0.0) -> Standing:
+    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most."""
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        since = beside.since(target)
         found = journal.newest(target)
         if found is None:
-            return Standing(cutover=None)
+            return Standing(cutover=None, beside_since=since)
+        arrived = processes.awaited(settings, wait_s)
         count, age = outbox.waiting(target)
         return Standing(
-            cutover=found, steps=tuple(journal.steps(target, found.id)), waiting=count, oldest_s=round(age, 1)
+            cutover=found,
+            steps=tuple(journal.steps(target, found.id)),
+            waiting=count,
+            oldest_s=round(age, 1),
+            open_until=window.open_until(target, found, settings) if found.state == "switched" else None,
+            beside_since=since,
+            figures=figures.moments(settings),
+            arrivals=arrived,
         )
 
 

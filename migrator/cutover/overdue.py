@@ -10,8 +10,8 @@ from migrator.config import Settings
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.scheduler import firing
+from migrator.store import open_side
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.store import PostgresStore
 from migrator.store.work import SCRATCH, Fire, FirePlan
 
 BATCH: Final = 10_000
@@ -48,8 +48,7 @@ def settle(settings: Settings, target: Connection, policy: str) -> int:
     count = late(target)
     if policy == "keep" or not count:
         return count
-    tools = msgspec.structs.replace(settings.persistence, scheduler="mongo", shadow="off")  # the epoch is still closed
-    store = PostgresStore(msgspec.structs.replace(settings, persistence=tools))
+    store = open_side(settings, "postgres")  # the epoch is still closed
     try:
         while (before := late(target)) > 0:
             store.queue.fire_due(by(policy), BATCH)

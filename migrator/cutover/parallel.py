@@ -1,8 +1,9 @@
 """Both schedulers beside each other (source 004): what each fired, slot by slot, and whether that was stable.
 
 The old side's runs came with the copy and the tail (``source`` names a document); the new side's were born here. While
-both run, handlers that are marked idempotent may run twice; the others run in shadow on the new side: their slots are
-compared, and nothing is done. The checklist is computed from the rows; nobody ticks it.
+both run, handlers that are marked idempotent may run twice; the others run in shadow on the new side
+(``scheduler.shadow``): their slots are compared, and nothing is done. The checklist is computed from the rows; nobody
+ticks it.
 """
 
 from collections import Counter
@@ -12,15 +13,18 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from psycopg.types.json import Jsonb
 
-from migrator import __version__
 from migrator.cutover.gate import Gate
+from migrator.cutover.journal import database_time, decide
+from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
+from migrator.store.postgres import beside, epoch
 from migrator.store.postgres.connection import Connection
 
 KIND: Final = "parallel operation"
-"""The kind of the decision (``migration.decisions``) that says that both sides run, and since when."""
+"""The kind of the decision (``migration.decisions``) that both sides run; that they do is a row (``store.beside``)."""
+ENDED: Final = "parallel operation ended"
+"""The kind of the decision that they no longer do."""
 
 Slot = tuple[UUID, datetime]
 """A schedule, and when it was to fire."""
@@ -54,23 +58,32 @@ def compare(old: Iterable[Slot], new: Iterable[Slot]) -> Comparison:
     )
 
 
-def runs_here(*, idempotent: bool | None) -> bool:
-    """Tell whether the new side runs a handler while the old one does too; else it only notes the slot (4-P2)."""
-    return idempotent is True
-
-
 def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
     """Return since when nothing went wrong: an error begins the window anew (4-P3). Pure."""
     return max([began, *(at for at in errors if at >= began)])
 
 
-def begin(target: Connection, who: str, reason: str) -> None:
-    """Put on record that both sides run from now on."""
-    target.execute(
-        "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
-        " VALUES (%s, %s, %s, clock_timestamp(), %s, %s)",
-        (KIND, who, reason, __version__, Jsonb({})),
-    )
+def begin(target: Connection, who: str, reason: str) -> datetime:
+    """Put on record that both sides run from now on, and return since when; ``RefusedError`` where one of them cannot.
+
+    Scheduler processes on PostgreSQL see it before their next claim.
+    """
+    stands = epoch.read(target)
+    if stands is not None:
+        why = "holds the data alone" if stands.backend == "postgres" else "is closed since the last switch was undone"
+        raise RefusedError(f"PostgreSQL {why}: nothing can run beside")
+    with target.transaction():
+        since = decide(target, KIND, who, reason)
+        beside.begin(target, since)
+    return since
+
+
+def end(target: Connection, who: str, reason: str) -> None:
+    """Put on record that they do not any more: every handler runs here, and the gates of the checklist are gone."""
+    with target.transaction():
+        if not beside.end(target):
+            raise RefusedError("no parallel operation is on record")
+        decide(target, ENDED, who, reason)
 
 
 def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
@@ -89,14 +102,10 @@ def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
 def checklist(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     """Return the checklist's five entries, computed; none where no parallel operation is on record."""
     target = sessions.target
-    row = target.execute(
-        "SELECT at, coalesce(%s::timestamptz, clock_timestamp()) FROM migration.decisions WHERE kind = %s"
-        " ORDER BY at DESC LIMIT 1",
-        (now, KIND),
-    ).fetchone()
-    if row is None:
+    began = beside.since(target)
+    if began is None:
         return []
-    began, moment = row
+    moment = now or database_time(target)
     window = timedelta(hours=sessions.settings.cutover.stability_hours)
     return [
         _stable(target, began, moment, window),

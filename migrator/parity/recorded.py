@@ -10,6 +10,7 @@ from bson.timestamp import Timestamp
 from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
+from migrator.errors import MigratorError
 from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import ledger
@@ -18,6 +19,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
+from migrator.telemetry import logger
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +36,11 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int
 
 
-def compared(settings: Settings) -> ParityOutcome:
-    """Compare everything, and put the outcome on record; raises as ``flow.compare`` does."""
+def compared(settings: Settings, *, must: bool = True) -> ParityOutcome:
+    """Compare everything, and put the outcome on record; raises as ``flow.compare`` does.
+
+    Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log.
+    """
     sessions = Sessions(settings)
     try:
         with speaking_of("the target"), speaking_of_source("the source"):
@@ -43,7 +48,14 @@ def compared(settings: Settings) -> ParityOutcome:
             row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
             began = time.monotonic()
             outcome = compare(settings, Scope())
-            record(sessions.target, outcome, row[0] if row else None, position, time.monotonic() - began)
+            took = time.monotonic() - began
+            try:
+                with speaking_of("the target"):
+                    record(sessions.target, outcome, row[0] if row else None, position, took)
+            except MigratorError as error:
+                if must:
+                    raise
+                logger().warning("the comparison is not on record: the switch will ask for another", why=str(error))
     finally:
         sessions.close()
     return outcome

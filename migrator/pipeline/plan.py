@@ -15,7 +15,7 @@ from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
 from migrator.records.lock import Lock
 from migrator.sources.profile import Collection, Context, Profile
-from migrator.store.epoch import KEY
+from migrator.store import beside, epoch
 from migrator.store.mongo.client import Source, committed_time, require_replica_set, speaking_of
 from migrator.store.postgres.connection import Connection
 
@@ -203,7 +203,7 @@ def guard_foreign(target: Connection, profile: Profile) -> None:
     for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
         if "source" in record.__struct_fields__:
             foreign = "(source IS NULL OR NOT starts_with(source, %(prefix)s))"
-            foreign += f" AND key <> '{KEY}'" if record is Lock else ""  # the tool's own, on each side
+            foreign += f" AND key NOT IN ('{epoch.KEY}', '{beside.KEY}')" if record is Lock else ""  # the tool's own
         else:  # such a table cannot tell whose its rows are, but the ledger can tell that they are not ours
             foreign = "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
         feeding = [one.name for one in profile.collections if record in one.tables]

@@ -55,6 +55,7 @@ class SchedulerProcess:
         sink: EventSink = lifecycle.ignore,
         retention: Callable[[SchedulerStore], object] | None = None,
         successor: Callable[[SchedulerStore], SchedulerStore | None] | None = None,
+        look: Callable[[SchedulerStore], object] = lambda _: None,
         clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
@@ -62,7 +63,7 @@ class SchedulerProcess:
         """``clock``, ``monotonic`` and ``wait`` are for tests; ``retention`` is called by the leader now and then.
 
         ``successor`` returns the store to go on with where a switch has moved the data away from the one given, and
-        none where it has not, or not yet.
+        none where it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from.
 
         Raises ``ConfigurationError`` for settings that contradict each other.
         """
@@ -70,7 +71,7 @@ class SchedulerProcess:
         """One per start: two processes are never taken for one."""
         self._store, self._settings, self._dispatcher = store, settings, dispatcher
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
-        self._successor = successor
+        self._successor, self._look = successor, look
         self._timing = timing = timing_of(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
@@ -199,6 +200,7 @@ class SchedulerProcess:
 
     def _poll(self) -> int:
         fired = self.desk.fire()
+        self._look(self._store)
         claimed = self.desk.claim()
         # Whoever filled all there was room for has to look again as soon as there is room.
         self._hungry = (

@@ -16,6 +16,7 @@ from migrator.scheduler.handing import InProcessDispatcher
 from migrator.scheduler.handlers import Registry, load
 from migrator.scheduler.process import NOT_ENABLED, SchedulerProcess, Until
 from migrator.scheduler.retention import Rule, apply_all
+from migrator.scheduler.shadow import ShadowDispatcher
 from migrator.store import open_scheduler_store
 from migrator.store.ports import SchedulerStore
 
@@ -51,13 +52,14 @@ def run(
     """Run a scheduler process on the configured backend until it is told to stop (SIGTERM, SIGINT); return its counts.
 
     Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
-    ``SchedulerProcess.run`` raise. ``reload`` reads the configuration again, so that the process follows a cutover, or
+    ``SchedulerProcess.run`` raise. Beside another scheduler (``store.beside``) only handlers marked idempotent are
+    called. ``reload`` reads the configuration again, so that the process follows a cutover, or
     a rollback, by itself; without it it stops working where it is.
     """
     own = settings.scheduler
     if not own.enabled:
         raise RefusedError(NOT_ENABLED)
-    dispatcher = InProcessDispatcher(registry_of(settings, handlers))
+    dispatcher = ShadowDispatcher(InProcessDispatcher(registry_of(settings, handlers)))
     with ExitStack() as stores:
         store = open_scheduler_store(settings)
         stores.callback(store.close)
@@ -70,7 +72,12 @@ def run(
             return found
 
         process = SchedulerProcess(
-            store, own, dispatcher, retention=lambda now_used: apply_all(now_used, rule), successor=successor
+            store,
+            own,
+            dispatcher,
+            retention=lambda now_used: apply_all(now_used, rule),
+            successor=successor,
+            look=dispatcher.look,
         )
         with _stopped_by_signals(process):
             return process.run(until)

@@ -5,28 +5,49 @@ new side only if its handler is marked idempotent; any other is claimed, found t
 slot, its claim and its end are on record and can be compared with what the other side fired.
 """
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from migrator.scheduler.handing import Dispatcher, Reports
-from migrator.scheduler.handlers import Outcome
+from migrator.scheduler.handlers import Outcome, name_of
+from migrator.store.ports import SchedulerStore
 from migrator.store.work import Claim
+from migrator.telemetry import logger
 
 SHADOWED: Final = b'{"shadowed":true}'
 """The result of a run that was not handed over."""
 
 
-class ShadowDispatcher:
-    """``Dispatcher``: hands over what may run twice, and ends the rest as done without doing it."""
+@runtime_checkable
+class NewSide(Protocol):
+    """A store beside which another scheduler may run; the old side's runs everything, and is none."""
 
-    def __init__(self, inner: Dispatcher, may_run_twice: Callable[[Claim], bool]) -> None:
-        """Stand before ``inner``; ``may_run_twice`` tells whether a run's handler is marked idempotent."""
-        self._inner, self._may_run_twice = inner, may_run_twice
+    def runs_beside(self) -> bool:
+        """Tell whether another scheduler runs the same jobs now."""
+
+
+class ShadowDispatcher:
+    """``Dispatcher``: hands over what may run twice, and ends the rest as done without doing it.
+
+    That holds while another scheduler runs, which it is told by ``look``; else everything is handed over.
+    """
+
+    def __init__(self, inner: Dispatcher) -> None:
+        self._inner = inner
+        self._beside: SchedulerStore | None = None
+        """Where the handlers' marks are; none: nobody runs beside."""
+
+    def look(self, store: SchedulerStore) -> None:
+        """Ask whether another scheduler runs; what is handed over from now on goes by the answer."""
+        beside = isinstance(store, NewSide) and store.runs_beside()
+        if beside != (self._beside is not None):
+            said = "only handlers marked idempotent run" if beside else "every handler runs"
+            logger().info(f"another scheduler {'runs' if beside else 'no longer runs'} beside this one: {said}")
+        self._beside = store if beside else None
 
     def submit(self, claim: Claim, reports: Reports) -> str | None:
         """Hand the run over, or end it; see ``Dispatcher``."""
-        if self._may_run_twice(claim):
+        if self._beside is None or _may_run_twice(self._beside, claim):
             return self._inner.submit(claim, reports)
         reports.said(claim, "info", "shadowed: the other scheduler runs it")
         reports.ended(claim, Outcome(state="completed", result=SHADOWED))
@@ -39,3 +60,13 @@ class ShadowDispatcher:
     def close(self) -> None:
         """Tell all of them to stop."""
         self._inner.close()
+
+
+def _may_run_twice(store: SchedulerStore, claim: Claim) -> bool:
+    """Tell whether the run's handler is marked idempotent; one that nobody has put on record is not."""
+    name = name_of(claim.schedule)
+    if name is None:
+        return False
+    with store.session(claim.run.tenant_id) as session:
+        found = session.handlers.get(name)
+    return found is not None and found.idempotent

@@ -1,6 +1,8 @@
 """What an application uses to reach its scheduler's data, on either backend."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from migrator.config import Settings
 from migrator.errors import ConfigurationError
@@ -33,6 +35,16 @@ def open_scheduler_store(settings: Settings) -> "SchedulerStore":
     Raises as ``open_store`` does.
     """
     return _open(settings, settings.persistence.scheduler)
+
+
+def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> "SchedulerStore":
+    """Open one backend's store as a tool does, whichever holds the data: the epoch does not concern it.
+
+    Nothing is written by opening it, indexes included. Raises as ``open_store`` does.
+    """
+    other: Literal["mongo", "postgres"] = "mongo" if backend == "postgres" else "postgres"
+    tools = msgspec.structs.replace(settings.persistence, scheduler=other, shadow="off")
+    return _open(msgspec.structs.replace(settings, persistence=tools), backend)
 
 
 def _open(settings: Settings, backend: str) -> "SchedulerStore":

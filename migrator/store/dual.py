@@ -213,6 +213,10 @@ class ShadowedStore:
         """Return how long the chosen backend takes to answer."""
         return self._store.ping()
 
+    def connections(self) -> int | None:
+        """Return how many connections are open to the chosen backend."""
+        return self._store.connections()
+
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove a tenant's rows of the chosen backend."""
         return self._store.purge(tenant)

@@ -349,6 +349,9 @@ class Store(Protocol):
     def ping(self) -> timedelta:
         """Return how long the backend takes to answer; raises ``UnreachableError``."""
 
+    def connections(self) -> int | None:
+        """Return how many connections are open to the database (MongoDB: to the server); none: the user may not ask."""
+
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove every row of a tenant, its locks and its audit trail included; return table to rows removed.
 

@@ -42,6 +42,8 @@ class Context:
         """How many random calls are made on both backends, and what they follow from."""
         self.craft: Craft | None = None
         """What is driven instead of the tool's own store, facade and process: how a fault is planted."""
+        self.on_record = False
+        """Whether the comparison is put on record, so that the switch may rest on it."""
         self.steps: dict[str, int] = {}
         """Milliseconds of the steps that several checks share."""
 
@@ -76,10 +78,13 @@ class Context:
 
     def _compare(self) -> ParityOutcome:
         from migrator.parity.flow import compare  # noqa: PLC0415 - see the class
+        from migrator.parity.recorded import compared  # noqa: PLC0415 - see the class
         from migrator.pipeline.plan import Scope  # noqa: PLC0415 - see the class
 
         with self.timed("comparison of every document"):
             try:
+                if self.on_record:
+                    return compared(self.settings, must=False)
                 return compare(self.settings, Scope())
             except MigratorError as error:
                 self._comparison = error

@@ -51,6 +51,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The file that the settings come from: the switch is rehearsed on a copy of it."""
     fresh: Decision | None = None
     """There is no source: the decision (``fresh.decide``) that makes what needs one not applicable."""
+    on_record: bool = False
+    """Put the comparison on record, as ``parity`` does, so that the switch may rest on it."""
     run_name: str = ""
     """Name of the run; empty: the time at which it starts."""
 
@@ -69,7 +71,7 @@ def verify(
     """
     began = datetime.now(UTC)
     context = Context(settings, values_shown=request.values_shown, fresh=request.fresh)
-    context.config = request.config
+    context.config, context.on_record = request.config, request.on_record
     request = _settled(request)
     _require_known(request)
     _drive(context, request)
@@ -250,7 +252,7 @@ def verify_into(
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = make_folder(Path(directory or settings.report.directory), name)
-    result = verify(settings, msgspec.structs.replace(request, run_name=folder.name), say=say)
+    result = verify(settings, msgspec.structs.replace(request, run_name=folder.name, on_record=True), say=say)
     if key is not None:
         result = signing.sign(result, key)
     render.write(result, folder)

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Literal
 
 from pymongo import ReadPreference
+from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -14,7 +15,7 @@ from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
-from migrator.store.mongo.client import open_source, require_replica_set, speaking_of
+from migrator.store.mongo.client import UNAUTHORIZED, open_source, require_replica_set, speaking_of
 from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.execution_logs import MongoExecutionLogs
 from migrator.store.mongo.figures import MongoFigures
@@ -125,6 +126,17 @@ class MongoStore:
             begun = monotonic()
             self.database.client.admin.command("ping")
             return timedelta(seconds=monotonic() - begun)
+
+    def connections(self) -> int | None:
+        """Return how many connections are open to the server; none: the user may not ask for its status."""
+        with speaking_of(WHAT):
+            try:
+                found = self.database.client.admin.command("serverStatus", repl=0, metrics=0, locks=0, wiredTiger=0)
+            except OperationFailure as error:
+                if error.code == UNAUTHORIZED:
+                    return None
+                raise
+        return int(found["connections"]["current"])
 
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove every document of a tenant; return table to documents removed."""

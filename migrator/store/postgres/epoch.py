@@ -35,6 +35,14 @@ def require_forward(connection: Connection) -> None:
         raise SwitchedError("the data is in PostgreSQL since the switch: what MongoDB says counts no more")
 
 
+def forget(connection: Connection, epoch: Epoch) -> None:
+    """Take the row away if it says just this: there was never a switch."""
+    connection.execute(
+        f"DELETE FROM scheduler.locks WHERE key = '{KEY}' AND fence = %s AND metadata ->> '{BACKEND}' = %s",  # noqa: S608 - our own text
+        (epoch.number, epoch.backend),
+    )
+
+
 def write(connection: Connection, epoch: Epoch) -> None:
     """Write the row, as the owner of the tables; called again, it changes nothing. The number never goes back."""
     connection.execute(

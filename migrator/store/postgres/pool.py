@@ -33,6 +33,7 @@ _BEGIN = (
 ).encode()
 """Two statements in one message: the second is planned in the role, and for the tenant, that the first one sets."""
 _POWERS = "SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+_CONNECTIONS = "SELECT numbackends FROM pg_stat_database WHERE datname = current_database()"
 _UNGUARDED = (
     "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relname = ANY(%s)"
     " AND relkind = 'r' AND NOT row_security_active(oid) ORDER BY relname"
@@ -123,6 +124,12 @@ class Pool:
                 return timedelta(seconds=monotonic() - begun)
             finally:
                 self._pool.putconn(connection)
+
+    def connections(self) -> int:
+        """Return how many connections are open to the database, those of others too."""
+        with self.transaction(tenant=None) as (connection, _):
+            row = connection.execute(_CONNECTIONS).fetchone()
+        return 0 if row is None else int(row[0])
 
     def close(self) -> None:
         """Close every connection; sessions that are open end with an error."""

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import Literal
 
 from migrator.config import Settings
+from migrator.store.postgres import beside
 from migrator.store.postgres.audit import PostgresAudit
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.dispatch import Dispatch
@@ -92,9 +93,17 @@ class PostgresStore:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
         return self.pool.switched_to()
 
+    def runs_beside(self) -> bool:
+        """Tell whether another scheduler runs the same jobs beside this one (``store.beside``)."""
+        return bool(self._dispatcher().rows(beside.ASKED, ()))
+
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
         return self.pool.ping()
+
+    def connections(self) -> int:
+        """Return how many connections are open to the database."""
+        return self.pool.connections()
 
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove every row of a tenant; return table to rows removed."""

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Final
 
-from migrator.cutover import gates, overdue, smoke
+from migrator.cutover import figures, gates, overdue, smoke
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.result import Exhibit, Finding, Measurement, Tally, unverified
+from migrator.scheduler.key_figures import FIGURES
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres import epoch
 from migrator.store.postgres.connection import speaking_of
@@ -14,6 +15,7 @@ from migrator.verify.context import Context
 from migrator.verify.rehearsal import back, down, files
 
 READINESS: Final = "Cutover readiness"
+MOMENTS: Final = "Key figures before the switch, at it, and now"
 Rows = tuple[tuple[str | int | None, ...], ...]
 MARKS: Final = {True: "met", False: "not met", None: "cannot be told"}
 
@@ -75,6 +77,18 @@ def gates_listed(context: Context) -> Found:
     )
 
 
+def figures_compared(context: Context) -> Found:
+    """Put the key figures before the switch, at it and now side by side; how they moved is for people to judge."""
+    found = figures.moments(context.settings, fresh=context.fresh is not None)
+    doubts = () if found.now else ("the scheduler's store cannot be asked for them now",)
+    rows = figures.rows(found)
+    return Found(
+        outcome=judge(wrong=False, unsure=doubts),
+        counts={"key figures": len(FIGURES)},
+        varying=(Exhibit(kind="table", title=MOMENTS, columns=figures.COLUMNS, rows=rows, rows_total=len(rows)),),
+    )
+
+
 def down_and_up(context: Context) -> Found:
     """Undo every revision with rows inside, in a scratch database, and apply them again."""
     done = down.down_and_up(context.settings)
@@ -130,6 +144,15 @@ CHECKS = (
         requirements=("0-T2.12.5",),
         limits=("They are looked at again when the switch is made; here none of them has to be met.",),
         run=gates_listed,
+    ),
+    CheckSpec(
+        id="cutover.figures",
+        title="The key figures before the switch, at it, and now stand side by side",
+        requirements=("4-P4",),
+        limits=(
+            "They are taken at three moments, and not judged: a schedule that fires seldom shows in none of them.",
+        ),
+        run=figures_compared,
     ),
     CheckSpec(
         id="cutover.down-and-up",

@@ -122,6 +122,9 @@ class MemoryStore:
     def ping(self) -> timedelta:
         return timedelta(0)
 
+    def connections(self) -> int | None:
+        return None  # there is nothing to connect to
+
     def purge(self, tenant: str) -> dict[str, int]:
         rules.purgeable(tenant)
         removed: dict[str, int] = {}

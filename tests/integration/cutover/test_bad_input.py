@@ -16,7 +16,7 @@ from pymongo.errors import OperationFailure
 
 from migrator import signals
 from migrator.config import Settings, load_settings
-from migrator.cutover import clocks, configfile, epoch, fence, forward, journal, outbox, rollback
+from migrator.cutover import clocks, configfile, epoch, fence, forward, journal, outbox, rollback, window
 from migrator.cutover.gates import Conditions, gates
 from migrator.cutover.outlook import outlook
 from migrator.embedded.mongo import MongoServer
@@ -262,7 +262,7 @@ def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
             assert said == "migrator: another cutover, or rollback, of this target is running\n"
             for other in (
                 lambda: forward.abort(ready.settings),
-                lambda: forward.finish(ready.settings),
+                lambda: window.finish(ready.settings),
                 lambda: rollback.run(ready.settings, ready.config, 1),
             ):
                 with pytest.raises(RefusedError, match="another cutover, or rollback, of this target is running"):

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -9,12 +10,12 @@ import psycopg
 import pytest
 
 from migrator.config import Settings, load_settings
-from migrator.cutover import backup, configfile, epoch, fence, forward, outbox, rollback
+from migrator.cutover import backup, configfile, epoch, fence, forward, outbox, rollback, window
 from migrator.cutover.forward import backup_folder
 from migrator.cutover.gates import gates
-from migrator.cutover.outlook import outlook
+from migrator.cutover.outlook import outlook, standing
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import MigratorError, RefusedError, SwitchedError
+from migrator.errors import MigratorError, RefusedError, SwitchedError, UsageError
 from migrator.parity.recorded import compared, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -144,13 +145,24 @@ def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, m
     assert done.cutover.state == "switched"
 
 
-def test_finish_closes_the_window(ready: Scene) -> None:
+@pytest.mark.proves("4-Y1")
+def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     with pytest.raises(RefusedError, match="there is no switch to be finished"):
-        forward.finish(ready.settings)
+        window.finish(ready.settings)
     ready.switch()
     assert rollback.plan(ready.settings, ready.config, 1)[0].passed
-    forward.finish(ready.settings)
-    forward.finish(ready.settings)
+    until = standing(ready.settings).open_until
+    assert until is not None
+    for early in (None, until - timedelta(seconds=1)):
+        with pytest.raises(RefusedError, match=r"the way back stays open until .* UTC \(48 h\): call again then, or"):
+            window.finish(ready.settings, now=early)
+    with pytest.raises(UsageError, match="say who and why"):
+        window.finish(ready.settings, early=window.Early(who="op", reason=" "))
+    assert fence.is_engaged(ready.database, "write-block", ())
+    done = window.finish(ready.settings, now=until)
+    assert window.finish(ready.settings).cleanup == done.cleanup
+    said = "\n".join(done.cleanup)
+    assert all(what in said for what in ("file", "imports", "dependency", done.cutover.backup_path))
     assert not fence.is_engaged(ready.database, "write-block", ())
     with pytest.raises(RefusedError, match="the window was closed by cutover finish"):
         rollback.run(ready.settings, ready.config, 1)

@@ -2,18 +2,31 @@
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 from pymongo.errors import OperationFailure
 
-from migrator.config import load_settings
-from migrator.cutover import outbox, reverse, rollback
+from migrator.cli import cli
+from migrator.config import Settings, load_settings
+from migrator.cutover import figures, journal, outbox, parallel, processes, reverse, rollback, window
 from migrator.cutover.outlook import outlook, standing
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError, SwitchedError
+from migrator.records.run import Run
+from migrator.records.worker import Worker
+from migrator.report import render
+from migrator.scheduler.rates import percent
 from migrator.store import open_scheduler_store, open_store
+from migrator.store.ports import SchedulerStore
+from migrator.store.postgres import beside
 from migrator.store.postgres.connection import open_target
+from migrator.verify.checks.cutover import CHECKS
+from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
 from tests.cutting_over import Scene, scene
 from tests.store_postgres import schedule
@@ -32,7 +45,7 @@ def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[S
         yield made
 
 
-@pytest.mark.proves("0-T2.12.1", "0-T2.12.3", "3-O1", "4-X1", "4-X2", "4-B1", "1-B1", "1-D1/2")
+@pytest.mark.proves("0-T2.12.1", "0-T2.12.2/4", "0-T2.12.3", "3-O1", "4-X1", "4-X2", "4-B1", "1-B1", "1-D1/2")
 def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     found = outlook(ready.settings, ready.config, quarantined=ready.quarantined)
     assert [one.name for one in found.gates if one.passed is False] == []
@@ -83,4 +96,135 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
         rollback.run(ready.settings, ready.config, 1)
     stands = standing(ready.settings).cutover
     assert stands is not None
-    assert stands.state == "rolled-back"
+    assert (stands.environment, stands.state) == ("production", "rolled-back")
+
+
+BOTH_RAN = (
+    "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, schedule_id, state, scheduled_at, created_at,"
+    " finished_at) SELECT gen_random_uuid(), tenant_id, side, side || schedules.id, schedules.id, 'completed', now(),"
+    " made, made FROM scheduler.schedules, (VALUES (NULL, now()), ('stellaops/runs', '2020-01-01')) AS both_sides"
+    " (side, made)"
+)
+"""A slot of every schedule that both sides have fired; the old side's run is none of the last hour."""
+SECOND = timedelta(seconds=1)
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout
+
+
+def scheduler(store: SchedulerStore, host: str) -> Worker:
+    """Register a scheduler process."""
+    worker = Worker(id=uuid4(), tenant_id="*", kind="scheduler", hostname=host, pid=7, version="1", status="active")
+    return store.workers.register(worker)
+
+
+def worked(store: SchedulerStore, count: int, state: str) -> None:
+    """Make runs, each of which took a second."""
+    now = store.now()
+    with store.session("a") as session:
+        for _ in range(count):
+            session.runs.create(
+                Run(
+                    id=uuid4(),
+                    tenant_id="a",
+                    state=state,
+                    created_at=now - SECOND,
+                    started_at=now - SECOND,
+                    finished_at=now,
+                )
+            )
+
+
+@pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.2/4")
+def test_the_day_of_another_environment_is_watched_to_its_end(
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as staging:
+        staging.config.write_text(
+            f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability_hours = 0\n"
+        )
+        staging.settings, where = load_settings(str(staging.config)), ("--config", str(staging.config))
+        with closing(open_scheduler_store(staging.settings)) as old:
+            stays, restarted, lost = (scheduler(old, host) for host in ("one", "two", "three"))
+            worked(old, 3, "completed")
+            worked(old, 1, "error")
+        staging.ready()
+        assert "there was no switch" in called("cutover", "status", *where)[1]
+        assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+        with open_target(staging.settings, autocommit=True) as target:
+            parallel.begin(target, "op", "both run")
+            born = target.execute(BOTH_RAN).rowcount // 2
+        assert "both schedulers run since" in called("cutover", "status", *where)[1]
+
+        status, said = called("cutover", "run", "--quarantined", str(staging.quarantined), *where)
+
+        assert status == 0
+        assert "of the old side 3 have not come back" in said
+        moved = load_settings(str(staging.config))
+        with open_target(moved, autocommit=True) as target:
+            assert beside.since(target) is None  # the switch ends it: every handler runs
+        with closing(open_scheduler_store(moved)) as new:
+            new.workers.register(stays)
+            scheduler(new, "two")
+            arrived = standing(moved).arrivals
+            assert arrived is not None
+            assert (len(arrived.here), [one.host for one in arrived.missing or ()]) == (2, ["three"])
+            assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+            worked(new, 2, "completed")
+            waited = processes.awaited(moved, 60, wait=lambda _: void(scheduler(new, "three")))
+        assert waited is not None
+        assert waited.complete
+        assert {stays.id} < {one.id for one in waited.here}
+        assert {restarted.id, lost.id}.isdisjoint(one.id for one in waited.here)
+        _figures_stand_side_by_side(moved, born, where)
+        status, said = called("cutover", "finish", "--now", "--who", "op", "--reason", "a rehearsal", *where)
+        assert (status, said.count("  [ ] ")) == (0, 6)
+        with open_target(moved, autocommit=True) as target:
+            ended = journal.newest(target)
+            kinds = target.execute("SELECT kind, reason FROM migration.decisions ORDER BY id").fetchall()
+        assert ended is not None
+        assert (ended.environment, ended.state) == ("staging", "finished")
+        assert kinds[-1] == (window.EARLY, "a rehearsal")
+
+
+def void(_: object) -> None:
+    """Return nothing."""
+
+
+def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, str]) -> None:
+    found = figures.moments(moved)
+    taken = [one for one in (found.before, found.switch, found.now) if one is not None]
+    assert [one.asked for one in taken] == ["MongoDB", "PostgreSQL", "PostgreSQL"]
+    three = [one.figures for one in taken]
+    assert [one.runs for one in three] == [4, 4 + born, 6 + born]
+    assert {one.duration_ms for one in three} == {1000.0}
+    assert [one.failure_percent for one in three] == [25.0, percent(1, 4 + born), percent(1, 6 + born)]
+    assert len({one.ready for one in three}) == 1
+    assert all(one.connections for one in three)
+    with open_target(moved, autocommit=True) as target:
+        last = journal.newest(target)
+        assert last is not None
+        steps = {one.step: one for one in journal.steps(target, last.id)}
+    opened = steps["switch"].ended_at
+    assert opened is not None
+    assert three[0].taken_at < steps["fence"].began_at < opened < three[1].taken_at  # the pause lies in between
+
+    status, said = called("cutover", "status", "--wait", "0", *where)
+    assert status == 0
+    assert "of staging" in said
+    assert "everybody of the old side has come back" in said
+    assert f"runs in the last hour 4 {4 + born} {6 + born} about the same" in " ".join(said.split())
+    status, text = called("metrics", "--max", f"overall_runs_1h={6 + born}", *where)
+    assert (status, text.count("migrator_switch_overall_runs_1h{")) == (0, 2)
+    assert 'migrator_switch_overall_runs_1h{when="before"} 4\n' in text
+    assert f"migrator_overall_runs_1h {6 + born}\n" in text
+    assert called("metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
+
+    request = Request(run_name="r", config=Path(where[1]))
+    result = verify(moved, request, checks=[one for one in CHECKS if one.id == "cutover.figures"])
+    row = f"| runs in the last hour | 4 | {4 + born} | {6 + born} | about the same |"
+    assert row in render.markdown(result).decode()
+    assert '<th scope="row">runs in the last hour</th><td>4</td>' in render.html(result).decode()

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from migrator.cutover.parallel import compare, runs_here, stable_since
+from migrator.cutover.parallel import compare, stable_since
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -23,11 +23,6 @@ def test_slots_are_matched_missing_extra_or_duplicate() -> None:
     assert found.duplicate == ((OTHER, NOON),)
     assert not found.clean
     assert compare([(ONE, NOON)], [(ONE, NOON)]).clean
-
-
-@pytest.mark.proves("4-P2")
-def test_only_what_is_marked_may_run_twice() -> None:
-    assert [runs_here(idempotent=marked) for marked in (True, False, None)] == [True, False, False]
 
 
 @pytest.mark.proves("4-P3")

@@ -1,19 +1,19 @@
 """What may not run twice is recorded, not run, while another scheduler runs beside this one."""
 
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
+from migrator.records.handler import Handler
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.scheduler.handing import Reports
 from migrator.scheduler.handlers import Outcome
-from migrator.scheduler.shadow import SHADOWED, ShadowDispatcher
+from migrator.scheduler.shadow import SHADOWED, NewSide, ShadowDispatcher
 from migrator.store.work import Claim
-
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
+from tests.contract.memory.store import MemoryStore
+from tests.contract.rows import NOW
 
 
 class Inner:
@@ -47,23 +47,56 @@ class Told:
         self.lines.append(message)
 
 
-def claim(handler: str) -> Claim:
-    schedule = Schedule(id=uuid4(), tenant_id="a", name=handler, status="scheduled", handler_name=handler)
+class Shared(MemoryStore):
+    """A store beside which another scheduler may run."""
+
+    beside = True
+
+    def runs_beside(self) -> bool:
+        return self.beside
+
+
+def claim(handler: str | None) -> Claim:
+    schedule = Schedule(id=uuid4(), tenant_id="a", name="n", status="scheduled", handler_name=handler)
     return Claim(
         run=Run(id=uuid4(), tenant_id="a", state="running", schedule_id=schedule.id, created_at=NOW), schedule=schedule
     )
 
 
 @pytest.mark.proves("4-P2")
-def test_only_handlers_that_may_run_twice_are_called() -> None:
-    inner, told = Inner(), Told()
-    shadow = ShadowDispatcher(inner, lambda one: one.schedule is not None and one.schedule.handler_name == "cleanup")
-    twice, once = claim("cleanup"), claim("sync")
+def test_only_handlers_that_may_run_twice_are_called_while_another_scheduler_runs() -> None:
+    store, inner, told = Shared(), Inner(), Told()
+    with store.session("a") as session:
+        for name, may in (("cleanup", True), ("sync", False)):
+            session.handlers.upsert(
+                Handler(id=uuid4(), tenant_id="a", name=name, handler_type="function", idempotent=may)
+            )
+    shadow = ShadowDispatcher(inner)
+    twice, once, unknown, none = (claim(name) for name in ("cleanup", "sync", "nobody knows it", None))
+    shadow.look(store)
     assert shadow.submit(twice, told) == "elsewhere-1"
-    assert shadow.submit(once, told) is None
+    assert [shadow.submit(one, told) for one in (once, unknown, none)] == [None] * 3
     assert inner.calls == [twice.run.id]
-    assert told.outcomes == [Outcome(state="completed", result=SHADOWED)]
-    assert told.lines == ["shadowed: the other scheduler runs it"]
+    assert told.outcomes == [Outcome(state="completed", result=SHADOWED)] * 3
+    assert told.lines == ["shadowed: the other scheduler runs it"] * 3
     shadow.cancel(twice.run.id)
     shadow.close()
     assert inner.calls[1:] == [("cancel", twice.run.id), "close"]
+
+
+@pytest.mark.proves("4-P2")
+def test_everything_is_called_before_after_and_on_the_old_side() -> None:
+    store, inner, told = Shared(), Inner(), Told()
+    shadow, one = ShadowDispatcher(inner), claim("sync")
+    shadow.submit(one, told)
+    shadow.look(store)
+    shadow.submit(one, told)
+    store.beside = False
+    shadow.look(store)
+    shadow.submit(one, told)
+    store.beside = True
+    assert not isinstance(MemoryStore(), NewSide)
+    shadow.look(store)
+    shadow.look(MemoryStore())  # the data was moved back to the other side
+    shadow.submit(one, told)
+    assert (len(inner.calls), len(told.outcomes)) == (3, 1)

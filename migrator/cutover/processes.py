@@ -1,0 +1,129 @@
+"""Which processes of the scheduler work on PostgreSQL since the switch, and which of the old side have not come back.
+
+Starting them anew is the operator's; that they are there is read from their heartbeats. A process that follows the
+switch by itself keeps its id. One that was started anew has another: then it stands for one of the same host.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.cutover import epoch, journal
+from migrator.errors import MigratorError
+from migrator.scheduler import health
+from migrator.store import open_side
+from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.telemetry import logger
+
+KEPT: Final = "processes_before"
+"""The member of the journal's detail."""
+POLL_S: Final = 0.5
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the scheduler."""
+
+    id: UUID
+    host: str | None
+    pid: int | None
+
+    def __str__(self) -> str:
+        """Return it as it is shown."""
+        return f"{self.host or '?'}:{self.pid or '?'} ({self.id})"
+
+
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has come over."""
+
+    since: datetime
+    """When PostgreSQL was opened."""
+    here: tuple[Process, ...]
+    """With a heartbeat on PostgreSQL since then."""
+    missing: tuple[Process, ...] | None
+    """Of those alive on the old side before the switch; none: it was not known who they are."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether somebody is there, and nobody is missing."""
+        return bool(self.here) and not self.missing
+
+
+def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
+    """Return who is alive on the old side now, as the journal keeps it; none: the old side does not say."""
+    if not epoch.reads_source(settings):
+        return None
+    try:
+        with closing(open_side(settings, "mongo")) as store:
+            silent_for = timedelta(milliseconds=settings.scheduler.dead_after_ms)
+            living = health.alive(list(store.workers.list()), store.now(), silent_for)
+    except MigratorError as error:
+        logger().warning("the processes of the old side cannot be asked for", why=str(error))
+        return None
+    return [msgspec.to_builtins(Process(id=one.id, host=one.hostname, pid=one.pid)) for one in living]
+
+
+def arrived(before: Sequence[Process] | None, here: Sequence[Process], since: datetime) -> Arrivals:
+    """Tell who of the old side has come over, by who is here. Pure."""
+    if before is None:
+        return Arrivals(since=since, here=tuple(here), missing=None)
+    ids, known = {one.id for one in here}, {one.id for one in before}
+    left = [one for one in before if one.id not in ids]
+    anew = [one.host for one in here if one.id not in known]
+    missing = []
+    for one in left:
+        if one.host in anew:
+            anew.remove(one.host)
+        else:
+            missing.append(one)
+    return Arrivals(since=since, here=tuple(here), missing=tuple(missing))
+
+
+def arrivals(settings: Settings) -> Arrivals | None:
+    """Return who has come over since the last switch; none: PostgreSQL is not open by one."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        last = journal.newest(target)
+        since = None if last is None else journal.opened_at(target, last.id)
+        if last is None or since is None or last.state not in ("running", "switched", "finished"):
+            return None
+        rows = target.execute(
+            "SELECT id, hostname, pid FROM scheduler.workers WHERE last_heartbeat_at > %s ORDER BY registered_at, id",
+            (since,),
+        ).fetchall()
+    kept = last.detail.get(KEPT)
+    before = None if kept is None else msgspec.convert(kept, list[Process])
+    return arrived(before, [Process(id=row[0], host=row[1], pid=row[2]) for row in rows], since)
+
+
+def awaited(
+    settings: Settings,
+    seconds: float,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> Arrivals | None:
+    """Wait until everybody has come over, for so long at most; return who has. The clocks are for tests."""
+    end = monotonic() + seconds
+    while True:
+        found = arrivals(settings)
+        if found is None or found.complete or monotonic() >= end:
+            return found
+        wait(POLL_S)
+
+
+def lines(found: Arrivals) -> Iterator[str]:
+    """Yield it for people."""
+    yield f"processes with a heartbeat on PostgreSQL since the switch: {len(found.here):,}"
+    yield from (f"  {one}" for one in found.here)
+    if found.missing is None:
+        yield "who worked on the old side before is not known: look there whether everybody came over"
+    elif found.missing:
+        yield f"of the old side {len(found.missing):,} have not come back: start them anew"
+        yield from (f"  {one}" for one in found.missing)
+    elif found.here:
+        yield "everybody of the old side has come back"
