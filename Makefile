@@ -7,6 +7,9 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Each has its own servers. The tests of a file share what is dear to make, hence a file is given to one.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
+PYTEST = $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
 
 .PHONY: help demo sample test test-deep lint format types imports check lock clean
 
@@ -24,11 +27,11 @@ demo: $(STAMP) ## move a whole scheduler between two real servers and leave a re
 sample: $(STAMP) ## run the demo and keep its report as reports/sample
 	$(BIN)/python .ci/sample
 
-test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some
-	$(BIN)/pytest $(ARGS)
+test: $(STAMP) ## run all tests, on real servers; ARGS="tests/unit -x" for some, JOBS=1 one by one
+	$(PYTEST) $(ARGS)
 
 test-deep: $(STAMP) ## the same with more versions, cases and moments: hours
-	MIGRATOR_TESTS=deep $(BIN)/pytest $(ARGS)
+	MIGRATOR_TESTS=deep $(PYTEST) $(ARGS)
 
 lint: $(STAMP) ## look for faults of style
 	$(BIN)/ruff check .

@@ -34,8 +34,8 @@ NEWEST = 18
 OTHERS = [version for version in binaries.postgres_versions() if version != NEWEST]
 
 MEMORY = Path("/dev/shm")
-ROOM = 6 * 1024**3
-"""Bytes; some processes of this suite with three servers each take less than half of it."""
+ROOM = 4 * 1024**3
+"""Bytes for each process of pytest: its servers, and those that its tests start, take less than half of it."""
 
 _numbers = itertools.count(1)
 
@@ -44,7 +44,8 @@ def _use_memory() -> None:
     """Put the servers' files into memory, also those that commands under test start; TMPDIR has precedence."""
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK | os.X_OK):
         return
-    if shutil.disk_usage(MEMORY).free < ROOM or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if shutil.disk_usage(MEMORY).free < ROOM * processes or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
         return
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # what tests write themselves stays on disk
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
