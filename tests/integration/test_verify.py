@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import msgspec
 import psycopg
@@ -21,9 +22,12 @@ from migrator.embedded.demo.planted import planted
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
+from migrator.parity import recorded
+from migrator.parity.recorded import Recorded
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.result import Result
+from migrator.store.postgres.connection import open_target
 from migrator.store.postgres.migrate import downgrade, upgrade
 from migrator.verify.areas import every_check
 from migrator.verify.checks import parity, schema
@@ -314,3 +318,25 @@ def test_the_command_says_what_was_left_out(
     assert " were left out on request." in answer.stdout
     assert "report: elsewhere/" in answer.stdout
     assert " schema.catalogue: passed" in answer.stderr
+
+
+def test_a_verification_s_comparison_is_one_that_the_switch_may_rest_on(
+    dsn: str, mongo_server: MongoServer, tmp_path: Path
+) -> None:
+    settings = settings_for(mongo_server, dsn)
+
+    def last(only: str, status: int) -> Recorded | None:
+        result, _ = verify_into(settings, Request(only=(only,)), directory=str(tmp_path))
+        assert result.exit_status() & 17 == status
+        with open_target(settings, autocommit=True) as target:
+            return recorded.last(target)
+
+    assert last("schema", 0) is None  # nothing was compared
+    sound = last("parity", 0)
+    assert sound is not None
+    assert sound.clean
+    assert sound.documents > 0
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("UPDATE scheduler.runs SET error = 'another' WHERE source IS NOT NULL")
+        connection.execute("ALTER TABLE migration.comparisons ADD CONSTRAINT none_more CHECK (clean)")
+    assert last("parity", 1) == msgspec.structs.replace(sound, age_s=ANY)  # told, though it cannot be put on record

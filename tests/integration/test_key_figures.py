@@ -1,0 +1,62 @@
+"""The key figures are the same on both backends, over all tenants, at a time that the test says."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from migrator.scheduler import key_figures
+from migrator.scheduler.key_figures import WINDOW
+from migrator.store.ports import SchedulerStore
+from migrator.store.scratch import fresh
+from tests import store_mongo, store_postgres
+from tests.contract.rows import NOW, run, schedule
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture(params=["postgres", "mongo"])
+def store(request: pytest.FixtureRequest) -> Iterator[SchedulerStore]:
+    if request.param == "mongo":
+        with store_mongo.opened(request.getfixturevalue("mongo_database")) as opened:
+            yield opened
+    else:
+        with store_postgres.opened(request.getfixturevalue("scheduler_dsn")) as opened:
+            yield opened
+
+
+def fill(store: SchedulerStore, tenant: str, lasted: list[int], states: list[str], queued: int) -> None:
+    """Make completed runs that lasted so many seconds, runs in other states, and runs that wait; and some too old."""
+    began = NOW - WINDOW / 2
+    with store.session(tenant, now=NOW) as session:
+        of = session.schedules.upsert(schedule(tenant)).id
+        for seconds in lasted:
+            for created in (began, NOW - WINDOW - SECOND):
+                session.runs.create(
+                    run(
+                        tenant,
+                        schedule_id=of,
+                        state="completed",
+                        created_at=created,
+                        started_at=began,
+                        finished_at=began + seconds * SECOND,
+                    )
+                )
+        for state in states:
+            session.runs.create(run(tenant, schedule_id=of, state=state, created_at=began, finished_at=began))
+        for _ in range(queued):
+            session.runs.create(run(tenant, schedule_id=of, state="queued", created_at=NOW - 2 * WINDOW))
+
+
+@pytest.mark.proves("4-P4")
+def test_the_key_figures_are_of_all_tenants_and_of_the_last_hour(store: SchedulerStore) -> None:
+    nothing = key_figures.take(store, now=NOW)
+    assert (nothing.runs, nothing.duration_ms, nothing.failure_percent, nothing.ready) == (0, None, None, 0)
+    fill(store, "a", [1, 2], ["error"], 1)
+    fill(store, "b", [6], ["timeout", "cancelled"], 2)
+    fill(store, f"{fresh()}.a", [100], ["error"], 7)  # a verification's
+    found = key_figures.take(store, now=NOW)
+    assert (found.taken_at, found.runs, found.ready) == (NOW, 6, 3)
+    assert (found.duration_ms, found.failure_percent) == (3000.0, 40.0)
+    assert found.connections is not None
+    assert found.connections >= 1
