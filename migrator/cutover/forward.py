@@ -38,7 +38,7 @@ from migrator.errors import MigratorError, RefusedError
 from migrator.parity import recorded, since
 from migrator.parity.flow import compare
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.pipeline.tail import lock, positions, touched
 from migrator.pipeline.tail.follow import Tail
 from migrator.store.mongo.client import committed_time
@@ -152,8 +152,8 @@ def _until_return(sessions: Sessions, conditions: Conditions) -> Journal:
             detail["documents"] = journal.cutover.detail.get("compared")
     except BaseException:
         if not _passed(journal):
-            say("cutover: undone: the fence is lifted, and everything is as it was before")
             _undo(sessions, journal)
+            say("cutover: undone: the fence is lifted, and everything is as it was before")
         raise
     return journal
 
@@ -327,12 +327,11 @@ def _compare(sessions: Sessions, position: Timestamp, pause: "_Pause") -> int:
 
 
 def _undo(sessions: Sessions, journal: Journal) -> None:
-    """Make everything as it was before: the fence first, so that writers go on though the target be gone."""
-    found = epoch.on_source(sessions)
-    if found is not None and found.backend == "postgres" and found.number == journal.cutover.detail.get(_NUMBER):
-        epoch.open_source(sessions, found.number)
-        configfile.switch(Path(journal.cutover.config_path), "mongo", Path(f"{journal.cutover.config_path}.undone"))
-    lift(sessions, journal.cutover)
+    """Make everything as it was before: the fence first, so that writers go on though the target be gone.
+
+    A source that has gone away is waited for: else its writers would find the fence when it comes back.
+    """
+    waited_out(sessions.settings, lambda: _open_source(sessions, journal.cutover))
     with suppress(psycopg.Error, MigratorError):
         if sessions.target.closed:
             sessions.open_target()
@@ -341,6 +340,14 @@ def _undo(sessions: Sessions, journal: Journal) -> None:
         epoch.undo_target(sessions, journal.cutover.detail.get(_NUMBER, 0))
         journal.undo()
         journal.end("aborted")
+
+
+def _open_source(sessions: Sessions, cutover: Cutover) -> None:
+    found = epoch.on_source(sessions)
+    if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_NUMBER):
+        epoch.open_source(sessions, found.number)
+        configfile.switch(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
+    lift(sessions, cutover)
 
 
 def _passed(journal: Journal) -> bool:

@@ -1,8 +1,9 @@
 """The reverse stream: what is written to PostgreSQL after the switch, carried to MongoDB, until the window closes.
 
 One at a time: a session lock on the target, which a dead process cannot keep, and a fence in MongoDB, which a process
-that was asleep meets with every transaction it writes. Notes are removed when MongoDB has acknowledged their documents
-to a majority: killed at any point, the next call carries the same rows again, as they are by then.
+that was asleep meets with every transaction it writes. A transaction that a killed stream left open is ended by the
+next one, which would wait for it else, for as long as MongoDB keeps it. Notes are removed when MongoDB has acknowledged
+their documents to a majority: killed at any point, the next call carries the same rows again, as they are by then.
 """
 
 import threading
@@ -17,6 +18,8 @@ import psycopg
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from psycopg import sql
 from pymongo import DeleteOne, ReplaceOne
+from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -31,6 +34,7 @@ from migrator.pipeline.sessions import Sessions, retrying
 from migrator.records.base import Record, SourcedRecord
 from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import TRIGGERS
+from migrator.store.mongo.client import Source
 from migrator.store.mongo.indexes import adopt_triggers
 from migrator.store.mongo.places import PLACES
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
@@ -47,6 +51,8 @@ MARKERS: Final = OWN
 """The tool's own collection in the source; it exists while the window is open."""
 MARKER: Final = "fence"
 """The ``_id`` of its document."""
+SESSION: Final = "session"
+"""The field in which the stream that writes names the session of its transactions."""
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +105,8 @@ class _Stream:
     def __init__(self) -> None:
         self._fence = 0
         self._connection: Connection | None = None
+        self._source: Source | None = None
+        self._session: ClientSession | None = None
         self._context: Context | None = None
 
     def carry(self, sessions: Sessions) -> Carried:
@@ -126,6 +134,11 @@ class _Stream:
 
     def end(self) -> None:
         """Let another stream begin; a connection that is gone has let it already."""
+        if self._session is not None and self._source is not None:
+            with suppress(PyMongoError):
+                own = {"_id": MARKER, "fence": self._fence}
+                self._source[MARKERS].update_one(own, {"$unset": {SESSION: ""}})
+                self._session.end_session()
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.execute("SELECT pg_advisory_unlock(%s)", (stable_hash64(LOCK),))
@@ -142,8 +155,13 @@ class _Stream:
         self._context = plan_context(plan)
         if not self._context.has_triggers and TRIGGERS in sessions.profile.by_name():
             adopt_triggers(sessions.source)  # all of them at once: a source with some of them would hide the others
+        _end_former(sessions)
+        self._source, self._session = sessions.source, sessions.source.client.start_session()
         marker: Any = sessions.source[MARKERS].find_one_and_update(
-            {"_id": MARKER}, {"$inc": {"fence": 1}}, upsert=True, return_document=True
+            {"_id": MARKER},
+            {"$inc": {"fence": 1}, "$set": {SESSION: self._session.session_id["id"]}},
+            upsert=True,
+            return_document=True,
         )
         self._fence = marker["fence"]
         self._connection = sessions.target
@@ -156,10 +174,9 @@ class _Stream:
             operations.setdefault(write.collection, []).append(
                 DeleteOne(where) if write.document is None else ReplaceOne(where, write.document, upsert=True)
             )
-        with (
-            sessions.source.client.start_session() as session,
-            session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority")),
-        ):
+        session = self._session
+        assert session is not None  # noqa: S101 - set when it began
+        with session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority")):
             held = sessions.source[MARKERS].update_one(
                 {"_id": MARKER, "fence": self._fence}, {"$currentDate": {"at": True}}, session=session
             )
@@ -253,7 +270,15 @@ def adopt(sessions: Sessions) -> None:
 
 def forget(sessions: Sessions) -> None:
     """Remove what the stream keeps in the source: the window is closed."""
+    _end_former(sessions)
     sessions.source.drop_collection(MARKERS)
+
+
+def _end_former(sessions: Sessions) -> None:
+    """End the transaction of a stream that was killed; it is this user's own session, which needs no right."""
+    marker: Any = sessions.source[MARKERS].find_one({"_id": MARKER}, {SESSION: 1})
+    if marker is not None and SESSION in marker:
+        sessions.source.client.admin.command("killSessions", [{"id": marker[SESSION]}])
 
 
 def _parts(writes: Iterable[Write]) -> Iterator[list[Write]]:

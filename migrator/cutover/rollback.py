@@ -9,19 +9,21 @@ Each step is journaled (level 2 takes the journal with it, last), idempotent, an
 """
 
 import os
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+import psycopg
 
 from migrator.config import Settings, postgres_dsn
 from migrator.cutover import backup, configfile, epoch, export, outbox, pgfence, reverse
 from migrator.cutover.forward import backup_folder, lift
 from migrator.cutover.gate import Gate
 from migrator.cutover.journal import Cutover, Journal, alone, newest
-from migrator.errors import RefusedError, UnreachableError
-from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.telemetry import say
@@ -72,7 +74,7 @@ def run(settings: Settings, config: Path, level: Level) -> RolledBack:
     try:
         with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
-            why_not = _why_not(found, level)
+            why_not = "" if _is_unsaid(sessions, found) else _why_not(found, level)
             if found is None or why_not:
                 raise RefusedError(why_not)
             configfile.require_switchable(config, os.environ)
@@ -96,9 +98,8 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
             try:
                 carried, lost = _before(sessions, journal, level, folder)
             except BaseException:
-                if not journal.begun("back-restore"):  # MongoDB is as it was: PostgreSQL goes on
-                    pgfence.lift(sessions.target, settings.postgres)
-                    say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
+                with suppress(psycopg.Error, MigratorError):  # what failed says more; called again, it goes on
+                    waited_out(settings, lambda: _undo(sessions, journal.cutover))
                 raise
         with journal.step(TURN):
             number = journal.cutover.detail["epoch"] + 1
@@ -114,12 +115,24 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
                 if level != 3:  # noqa: PLR2004 - a level; after a restore they have no documents
                     reverse.adopt(sessions)
                 journal.end("rolled-back")
+    elif not journal.done("back-close"):
+        with journal.step("back-close"):
+            pass  # an earlier call did it, and was killed before it could say so
     if level == 2:  # noqa: PLR2004 - a level
         with journal.step("back-export") as detail:
             lost = export.everything(sessions.target, folder)
             detail["rows"] = lost
         _downgrade(sessions)
     return RolledBack(level=level, documents=carried.documents, lost=lost, folder=str(folder) if lost else "")
+
+
+def _undo(sessions: Sessions, cutover: Cutover) -> None:
+    """Let PostgreSQL go on, where MongoDB is as it was; the target may have gone away, and come back."""
+    if sessions.target.closed:
+        sessions.open_target()
+    if not Journal(sessions.target, cutover).begun("back-restore"):
+        pgfence.lift(sessions.target, sessions.settings.postgres)
+        say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
 
 
 def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) -> tuple[reverse.Carried, dict[str, int]]:
@@ -162,6 +175,12 @@ def _why_not(found: Cutover | None, level: Level) -> str:
     if found.state == "running":
         return "a switch is under way: call cutover run again, or cutover abort"
     return f"the last switch is {found.state}: the data is in MongoDB already"
+
+
+def _is_unsaid(sessions: Sessions, found: Cutover | None) -> bool:
+    """Tell whether an earlier call came to the end, and was killed before it could say so."""
+    rolled_back = found is not None and found.state == "rolled-back"
+    return found is not None and rolled_back and not Journal(sessions.target, found).done("back-close")
 
 
 def _drain(sessions: Sessions) -> reverse.Carried:

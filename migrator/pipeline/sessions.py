@@ -26,6 +26,8 @@ TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03
 TRANSIENT_CODES = (43, 175, 237)
 """MongoDB's cursor not found, query plan killed, cursor killed: a new cursor may pass."""
 
+TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError")
+
 
 class SourceSessions:
     """The profile and the source."""
@@ -152,7 +154,7 @@ def is_transient(error: Exception) -> bool:
     if isinstance(error, OperationFailure) and error.code in TRANSIENT_CODES:
         return True
     if isinstance(error, PyMongoError):
-        return isinstance(error, AutoReconnect) or error.has_error_label("RetryableWriteError")
+        return isinstance(error, AutoReconnect) or any(map(error.has_error_label, TRANSIENT_LABELS))
     return isinstance(error, UnreachableError) and is_transient_cause(error.__cause__)
 
 

@@ -169,7 +169,7 @@ class SchedulerProcess:
         self._heard = now
         while not self._stopping:
             now = self._monotonic()
-            moved = 0
+            moved, least = 0, 0.0
             try:
                 if heartbeat.due(now):
                     self._beat()
@@ -183,6 +183,7 @@ class SchedulerProcess:
                     heartbeat, poll = Beat(timing.heartbeat, now, at_once=False), Beat(timing.poll, now)
                     continue
                 self._away(error)
+                least = timing.poll.total_seconds()  # what it could not do is overdue, and would not let it wait
             if metrics.due(now):
                 self._report()
             if until == "idle" and not moved and not self.desk.active and not self._hungry:
@@ -190,7 +191,7 @@ class SchedulerProcess:
             if until == "once":
                 return
             beats = [poll, heartbeat, sweep, metrics]
-            self._pause(min(beat.next_at for beat in beats) - self._monotonic())
+            self._pause(max(min(beat.next_at for beat in beats) - self._monotonic(), least))
 
     def _pause(self, seconds: float) -> None:
         """Wait for the next beat, for a run that ends, or to be told to stop."""

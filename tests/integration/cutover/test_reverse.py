@@ -13,7 +13,9 @@ from typing import Any
 import bson
 import psycopg
 import pytest
+from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from migrator.config import Settings
 from migrator.cutover import outbox, reverse
@@ -22,7 +24,7 @@ from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import close_kept, retrying
+from migrator.pipeline.sessions import Sessions, close_kept, retrying
 from migrator.records import ALL
 from migrator.records.lock import Lock
 from migrator.records.worker import Worker
@@ -91,6 +93,15 @@ def copied(source: Database[Any], dsn: str) -> Iterator[Settings]:
         yield settings
     finally:
         close_kept()
+
+
+@pytest.fixture
+def long_transactions(mongo_client: MongoClient[Any]) -> Iterator[None]:
+    """Let the server keep open transactions for longer than any test lasts."""
+    name = "transactionLifetimeLimitSeconds"
+    before = mongo_client.admin.command({"setParameter": 1, name: 3_600})["was"]
+    yield
+    mongo_client.admin.command({"setParameter": 1, name: before})
 
 
 @pytest.fixture
@@ -259,6 +270,34 @@ def test_one_stream_at_a_time_and_an_older_one_cannot_write(
         retrying(switched, asleep.carry)
     with psycopg.connect(scheduler_dsn) as connection:
         assert outbox.waiting(connection)[0] > 0
+
+
+@pytest.mark.usefixtures("long_transactions")
+def test_what_a_killed_stream_left_open_does_not_hold_up_the_next(
+    switched: Settings, source: Database[Any], scheduler_dsn: str
+) -> None:
+    change_everything(scheduler_dsn)
+    killed, sessions = reverse._Stream(), Sessions(switched)
+    try:
+        killed._begin(sessions)
+        assert killed._session is not None
+        killed._session.start_transaction()
+        sessions.source[reverse.MARKERS].update_one(
+            {"_id": reverse.MARKER}, {"$currentDate": {"at": True}}, session=killed._session
+        )
+        sessions.target.close()  # the kernel does so for a process that is killed; MongoDB keeps its transaction
+        with ThreadPoolExecutor() as pool:
+            carrying = pool.submit(reverse.run, switched, until_empty=True)
+            try:
+                assert carrying.result(timeout=30).documents
+            except TimeoutError:
+                killed._session.abort_transaction()
+                raise
+        with pytest.raises(OperationFailure):
+            killed._session.commit_transaction()
+        assert reverse.SESSION not in (source[reverse.MARKERS].find_one() or {})
+    finally:
+        sessions.close()
 
 
 def test_without_an_outbox_there_is_nothing_to_carry(switched: Settings) -> None:

@@ -201,6 +201,25 @@ def test_while_the_store_is_away_it_waits_and_stops_work_whose_lease_is_over() -
     assert world.process.desk.active == ()
 
 
+def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
+    world = World(poll_ms=1_000)
+    world.put()
+
+    def away(*_: object, **__: object) -> Any:  # noqa: ANN401 - never returns
+        raise UnreachableError("permission denied")
+
+    def deny() -> None:
+        if world.puppet.handed and world.process.desk.active:
+            world.store.queue.finish = away  # type: ignore[method-assign] # the fence of a rollback
+            world.puppet.end()
+        if world.clock.now > NOW + 30 * SECOND:
+            world.process.stop()
+
+    world.on_wait = deny
+    world.process.run()
+    assert len(world.waits) <= 60, "what it could not do was overdue, and it span"
+
+
 @pytest.mark.proves("3-C8")
 def test_settings_have_the_sources_defaults_and_contradictions_are_named() -> None:
     timing = timing_of(SchedulerSettings())
