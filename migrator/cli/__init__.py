@@ -11,6 +11,7 @@ COMMANDS = {
     "backfill": "Copy the source into PostgreSQL; resumes by itself.",
     "cutover": "Switch the scheduler to PostgreSQL behind a fence; shows first what would be done.",
     "demo": "Move a whole scheduler between two servers of its own, and leave a report.",
+    "doctor": "Reach both servers and say what stands in the way of a move.",
     "inspect": "Take a census of the source: counts, field paths, types, what would be set aside.",
     "metrics": "Print the scheduler's figures as Prometheus text; fails past a threshold.",
     "parity": "Compare every document with its rows, and the rows with the document.",

@@ -15,27 +15,28 @@ from migrator.store.postgres.connection import Connection
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that each server is ahead of this machine; negative: behind it; 0: nothing could be told."""
+    """Seconds that each server is ahead of this machine; negative: behind it; None: it was not asked."""
 
-    source: float = 0.0
-    target: float = 0.0
+    source: float | None = None
+    target: float | None = None
 
     @property
     def apart(self) -> float:
-        """How far the three clocks are apart, in seconds."""
-        found = (0.0, self.source, self.target)
+        """How far the clocks are apart, in seconds."""
+        found = (0.0, self.source or 0.0, self.target or 0.0)
         return max(found) - min(found)
 
     @property
     def words(self) -> str:
         """Say of each server how it stands."""
-        sides = {"the source": self.source, "the target": self.target}
+        asked = {"the source": self.source, "the target": self.target}
+        sides = {side: by for side, by in asked.items() if by is not None}
         off = [
             f"{side} is {abs(by):,.1f} s {'ahead of' if by > 0 else 'behind'} this machine"
             for side, by in sides.items()
             if round(abs(by), 1)
         ]
-        return ", ".join(off) or "source, target and this machine show the same time"
+        return ", ".join(off) or f"{', '.join(sides)} and this machine show the same time"
 
 
 def ahead(server: float, began: float, ended: float) -> float:
@@ -46,8 +47,8 @@ def ahead(server: float, began: float, ended: float) -> float:
 def compared(source: Source | None, target: Connection | None, clock: Callable[[], float] = time.time) -> Ahead:
     """Ask both servers; ``clock`` is this machine's, in seconds."""
     return Ahead(
-        source=0.0 if source is None else _asked(lambda: _source(source), clock),
-        target=0.0 if target is None else _asked(lambda: _target(target), clock),
+        source=None if source is None else _asked(lambda: _source(source), clock),
+        target=None if target is None else _asked(lambda: _target(target), clock),
     )
 
 

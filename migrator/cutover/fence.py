@@ -26,8 +26,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
-from migrator.errors import RefusedError, UnreachableError
-from migrator.store.mongo.client import UNAUTHORIZED, Source, speaking_of
+from migrator.errors import RefusedError
+from migrator.store.mongo.client import UNAUTHORIZED, Source, first_line, speaking_of, version
 from migrator.telemetry import say
 
 Kind: TypeAlias = Literal["write-block", "roles"]
@@ -38,6 +38,11 @@ SET: Final = "setUserWriteBlockMode"
 BLOCKED: Final = 2
 """``serverStatus().repl.userWriteBlockMode`` while writes are blocked (1: they are not)."""
 WRITE_BLOCK_SINCE: Final = (6, 0)
+BLOCKING: Final = frozenset({SET, BYPASS, "serverStatus"})
+"""Actions of the fence ``write-block``; the last one tells whether it stands, after a kill."""
+REVOKING: Final = frozenset({"grantRole", "revokeRole", "inprog"})
+"""Actions of the fence ``roles``; the last one sees the transactions that are open."""
+NO_SUCH_USER: Final = 11
 ENDING: Final = frozenset({"inprog", "killAnySession"})
 """Actions that let the tool see, and end, transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
 PATIENCE: Final = timedelta(seconds=2)
@@ -92,24 +97,35 @@ def survey(source: Source, *, prefer: Kind | None = None) -> Survey:
         mine = {privilege for name in me for privilege in _actions(source, name)}
         others = [user for user in users if (user.name, user.database) not in me]
         writers = [user for user in others if user.writes]
-        if prefer != "roles" and _version(source) >= WRITE_BLOCK_SINCE and {BYPASS, SET} <= mine:
+        if prefer != "roles" and _version(source) >= WRITE_BLOCK_SINCE and mine >= BLOCKING:
             return Survey(
                 kind="write-block",
                 unstopped=tuple(user.title for user in writers if user.passes),
                 stopped=tuple(user.title for user in writers if not user.passes),
                 ends=mine >= ENDING,
             )
-        if prefer != "write-block" and {"grantRole", "revokeRole", "inprog"} <= mine:
-            return Survey(
-                kind="roles",
-                unstopped=tuple(user.title for user in writers if user.grants),
-                stopped=tuple(user.title for user in writers if not user.grants),
-                ends=mine >= ENDING,
-            )
+        if prefer != "write-block" and mine >= REVOKING:
+            return _by_roles(source, me, writers, ends=mine >= ENDING)
     return Survey(
         kind=None,
-        why_not=f"the tool's user needs {SET} and {BYPASS} (role restore, MongoDB 6.0 and later), or grantRole, "
-        "revokeRole and inprog",
+        why_not=f"the tool's user needs {SET} and {BYPASS} (role restore, MongoDB 6.0 and later) and serverStatus"
+        " (role clusterMonitor), or grantRole, revokeRole and inprog",
+    )
+
+
+def _by_roles(source: Source, me: set[tuple[str, str]], writers: Sequence[User], *, ends: bool) -> Survey:
+    """Look whether what is taken can be given back: a role is granted in the database that defines it."""
+    stopped = [user for user in writers if not user.grants]
+    granted = {database for name in me for database in _grants(source, name)}
+    needed = {role["db"] for user in stopped for role in user.roles}
+    if "" not in granted and (missing := needed - granted):
+        lacking = ", ".join(sorted(missing))
+        return Survey(kind=None, why_not=f"the tool's user could not give roles of {lacking} back: it needs grantRole")
+    return Survey(
+        kind="roles",
+        unstopped=tuple(user.title for user in writers if user.grants),
+        stopped=tuple(user.title for user in stopped),
+        ends=ends,
     )
 
 
@@ -120,7 +136,8 @@ def taken_by_roles(source: Source) -> list[dict[str, Any]]:
         return [
             {"user": user.name, "database": user.database, "roles": list(user.roles)}
             for user in _users(source)
-            if user.writes and (user.name, user.database) not in me
+            # who could grant them to itself again is not stopped, and is named; taken away, nobody might give them back
+            if user.writes and not user.grants and (user.name, user.database) not in me
         ]
 
 
@@ -134,19 +151,37 @@ def engage(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]], limit
             _block(source, limit)
             return
         for one in taken:
-            reading = [{"role": "read", "db": source.name}]
-            source.client[one["database"]].command("updateUser", one["user"], roles=reading)
+            _give(source, one, [{"role": "read", "db": source.name}])
         _outwait_transactions(source, limit)
 
 
 def lift(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> None:
-    """Let the writers write again, with the roles they had. Called again, it changes nothing."""
+    """Let the writers write again, with the roles they had. Called again, it changes nothing.
+
+    A user that is not there any more is passed over. Raises ``UnreachableError`` where one cannot be given its roles,
+    after all others have theirs.
+    """
     with speaking_of("the source"):
         if kind == "write-block":
             source.client.admin.command({SET: 1, "global": False})
             return
+        failed: OperationFailure | None = None
         for one in taken:
-            source.client[one["database"]].command("updateUser", one["user"], roles=list(one["roles"]))
+            try:
+                _give(source, one, list(one["roles"]))
+            except OperationFailure as error:
+                say(f"cutover: {one['user']}@{one['database']} does not have its roles back: {first_line(error)}")
+                failed = error
+        if failed is not None:
+            raise failed
+
+
+def _give(source: Source, one: Mapping[str, Any], roles: list[Any]) -> None:
+    try:
+        source.client[one["database"]].command("updateUser", one["user"], roles=roles)
+    except OperationFailure as error:
+        if error.code != NO_SUCH_USER:
+            raise
 
 
 def is_engaged(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> bool:
@@ -252,16 +287,24 @@ def _users(source: Source) -> Iterator[User]:
 
 def _actions(source: Source, user: tuple[str, str]) -> Iterator[str]:
     """Yield what a user may do in the source's database or on the server as a whole."""
+    for privilege in _privileges(source, user):
+        where = privilege["resource"]
+        if where.get("cluster") or where.get("anyResource") or where.get("db") in ("", source.name):
+            yield from privilege["actions"]
+
+
+def _grants(source: Source, user: tuple[str, str]) -> Iterator[str]:
+    """Yield the databases whose roles a user may grant; "" stands for all."""
+    for privilege in _privileges(source, user):
+        if "grantRole" in privilege["actions"]:
+            yield privilege["resource"].get("db", "")
+
+
+def _privileges(source: Source, user: tuple[str, str]) -> Iterator[dict[str, Any]]:
     answer = source.client[user[1]].command("usersInfo", {"user": user[0], "db": user[1]}, showPrivileges=True)
     for entry in answer["users"]:
-        for privilege in entry["inheritedPrivileges"]:
-            where = privilege["resource"]
-            if where.get("cluster") or where.get("anyResource") or where.get("db") in ("", source.name):
-                yield from privilege["actions"]
+        yield from entry["inheritedPrivileges"]
 
 
 def _version(source: Source) -> tuple[int, ...]:
-    numbers = source.client.server_info()["versionArray"]
-    if not numbers:
-        raise UnreachableError("the source does not say its version")
-    return tuple(numbers[:2])
+    return tuple(int(number) for number in version(source).split(".")[:2])

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -10,8 +10,9 @@ import msgspec
 import psycopg
 from pymongo.errors import PyMongoError
 
-from migrator.cutover import clocks, configfile, epoch, fence, journal, parallel
+from migrator.cutover import configfile, epoch, journal, parallel, servers
 from migrator.cutover.gate import Gate
+from migrator.cutover.servers import Answer
 from migrator.errors import MigratorError
 from migrator.parity import recorded
 from migrator.pipeline import deferred, ledger
@@ -20,11 +21,8 @@ from migrator.pipeline.history import history
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions, touched
 from migrator.pipeline.tail.turn import guard
-from migrator.store.mongo.client import committed_time, replica_set
+from migrator.store.mongo.client import committed_time
 from migrator.store.postgres.connection import translate
-
-ROOM_MB: Final = 8
-"""The target must take so much more: the notes of the outbox, what is fired for what is overdue, the journal."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +33,6 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """Documents in quarantine that may stay behind."""
     clock: Callable[[], float] = time.time
     """This machine's, in seconds."""
-
-
-Answer = tuple[bool | None, str]
 
 
 def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
@@ -77,10 +72,7 @@ def _copy(sessions: Sessions, _: Conditions) -> Answer:
 
 
 def _replica_set(sessions: Sessions, _: Conditions) -> Answer:
-    name = replica_set(sessions.source)
-    if name is None:
-        return False, "the source is no replica set, so nobody can follow it: make it one (a single member is enough)"
-    return True, f"replica set {name}"
+    return servers.replica_set(sessions.source)
 
 
 def _tail(sessions: Sessions, _: Conditions) -> Answer:
@@ -117,17 +109,7 @@ def _quarantine(sessions: Sessions, conditions: Conditions) -> Answer:
 
 
 def _fence(sessions: Sessions, _: Conditions) -> Answer:
-    found = fence.survey(sessions.source)
-    if found.kind is None:
-        return False, found.why_not
-    tolerated = set(sessions.settings.cutover.tolerated_writers)
-    through = [name for name in found.unstopped if name not in tolerated]
-    if through:
-        return False, f"{found.kind} does not stop {', '.join(through)}"
-    stopped = ", ".join(found.stopped) or "nobody"
-    lacking = " and ".join(sorted(fence.ENDING))
-    waits = "" if found.ends else f"; may not end a transaction that stays open, which needs {lacking}"
-    return True, f"{found.kind}; stops {stopped}{waits}"
+    return servers.writers(sessions.source, sessions.settings)
 
 
 def _config(sessions: Sessions, conditions: Conditions) -> Answer:
@@ -149,62 +131,32 @@ def _epoch(sessions: Sessions, _: Conditions) -> Answer:
 
 
 def _clocks(sessions: Sessions, conditions: Conditions) -> Answer:
-    found = clocks.compared(sessions.source, sessions.target, conditions.clock)
-    limit = sessions.settings.cutover.max_clock_skew_ms
-    return found.apart * 1000 <= limit, f"{found.words} (at most {limit / 1000:g} s apart)"
+    return servers.clocks(sessions.source, sessions.target, sessions.settings, conditions.clock)
 
 
 def _history(sessions: Sessions, _: Conditions) -> Answer:
-    kept = history(sessions.source)
-    if kept is None:
-        return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"
-    words = f"the source keeps {_length(kept.seconds)} of its history (oplog)"
+    found = history(sessions.source)
+    passed, words = servers.kept(found)
+    if found is None:
+        return passed, words
     standing = positions.standing(sessions.target, sessions.profile.name)
-    if standing is not None and kept.oldest > standing.position.time:
+    if standing is not None and found.oldest > standing.position.time:
         return False, f"{words}, and the tail stands before that: call migrator parity --repair apply, then tail"
     limits = sessions.settings.cutover
     needed = limits.max_lag_s + limits.max_pause_s
-    if kept.full and kept.seconds < needed:
+    if found.full and found.seconds < needed:
         return False, f"{words}, and a switch may need {needed} s: enlarge the oplog"
     last = recorded.last(sessions.target)
-    if last is None or kept.oldest <= last.position:
-        return True, words if kept.full else f"{words}, and has dropped nothing yet"
+    if last is None or found.oldest <= last.position:
+        return True, words
     words += ", less than since the last comparison, so that everything is compared behind the fence"
     if last.seconds > limits.max_pause_s:
         return False, f"{words}, which took {last.seconds:,.0f} s: call migrator cutover compare, then switch at once"
     return True, words
 
 
-def _length(seconds: int) -> str:
-    return f"{seconds:,} s" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} h"
-
-
 def _target(sessions: Sessions, _: Conditions) -> Answer:
-    row = sessions.target.execute(
-        "SELECT rolsuper OR pg_has_role(session_user, 'pg_read_all_stats', 'MEMBER'), pg_is_in_recovery(),"
-        " current_setting('default_transaction_read_only') = 'on', pg_size_pretty(pg_database_size(current_database()))"
-        " FROM pg_roles WHERE rolname = session_user"
-    ).fetchone()
-    assert row is not None  # noqa: S101 - the session's user exists
-    if row[1]:
-        return False, "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
-    if row[2]:
-        return False, "the target takes no writes: default_transaction_read_only is on"
-    if not row[0]:
-        return False, "the way back needs to see other sessions: grant pg_read_all_stats to the tool's user"
-    _require_room(sessions)
-    return True, f"takes writes; the database holds {row[3]}"
-
-
-def _require_room(sessions: Sessions) -> None:
-    """Write as much as a switch may, and take it back: raises ``DiskFull`` where there is no room for it."""
-    with sessions.target.transaction(force_rollback=True):
-        sessions.target.execute("CREATE TABLE migration.cutover_probe (filler bytea STORAGE EXTERNAL)")
-        sessions.target.execute(
-            "INSERT INTO migration.cutover_probe SELECT decode(repeat('00', 1048576), 'hex')"
-            " FROM generate_series(1, %s)",
-            (ROOM_MB,),
-        )
+    return servers.takes_writes(sessions.target)
 
 
 def _alone(sessions: Sessions, _: Conditions) -> Answer:
@@ -232,7 +184,7 @@ _GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
 }
 
 
-def lines(found: list[Gate]) -> Iterator[str]:
+def lines(found: Iterable[Gate]) -> Iterator[str]:
     """Yield the gates for people."""
     marks = {True: "ok", False: "NO", None: "?"}
     for one in found:

@@ -39,10 +39,11 @@ def surroundings(context: Context) -> dict[str, str]:
 
 
 def _postgres(context: Context) -> str:
+    from migrator.store.postgres.connection import version  # noqa: PLC0415 - a driver, only where asked for
+
     try:
         with context.target() as connection:
-            row = connection.execute("SHOW server_version").fetchone()
-            return str(row[0]) if row else "unknown"
+            return version(connection)
     except ConfigurationError:
         return NOT_CONFIGURED
     except MigratorError:

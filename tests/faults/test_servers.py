@@ -1,23 +1,18 @@
 """Servers that stop, stay away or fill up in the middle of a copy, and two copies at once."""
 
-import os
-import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from msgspec.structs import replace
-from psycopg import sql
 from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator import signals as points
 from migrator.config import Settings
-from migrator.embedded.account import unprivileged
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.pipeline import backfill as flow
@@ -28,6 +23,7 @@ from migrator.pipeline.plan import Scope, plan_context
 from migrator.store.postgres.migrate import upgrade
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
+from tests.small_disk import room_of_its_own, small_disk
 
 DOCUMENTS = 8
 USAGE = 2
@@ -173,34 +169,12 @@ def test_two_workers_on_one_chunk_copy_it_once(mongo_database: Database[Any], sc
     assert number(scheduler_dsn, ROWS) == 0
 
 
-@contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """Mount a disk of its own size inside the server's private directory; needs root."""
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0777", "tmpfs", folder],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("not run: a disk of its own size can be mounted by root only")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 def test_a_full_disk(mongo_database: Database[Any], postgres: PostgresServer, target: str, tmp_path: Path) -> None:
     fill(mongo_database, blob=3_000_000)
     config = write_config(tmp_path, in_chunks(mongo_database, target))
-    account = unprivileged()
     with small_disk(postgres._directory.path / "disk", 12) as disk:
+        room_of_its_own(target, disk)
         with psycopg.connect(target, autocommit=True) as connection:
-            place = disk / "space"
-            place.mkdir(mode=0o700)
-            if account is not None:
-                os.chown(place, account.uid, account.gid)
-            connection.execute(sql.SQL("CREATE TABLESPACE small LOCATION {}").format(sql.Literal(str(place))))
             connection.execute("ALTER TABLE scheduler.runs ALTER COLUMN extra SET STORAGE EXTERNAL")
             connection.execute("ALTER TABLE scheduler.runs SET TABLESPACE small")
         status, out, said = run("backfill", "--config", str(config))

@@ -114,8 +114,8 @@ def test_every_exemption_from_a_rule_has_its_reason() -> None:
 
 MAY_SKIP = {
     "tests/browser/test_report.py",
-    "tests/faults/test_servers.py",
     "tests/integration/test_postgres_pooler.py",
+    "tests/small_disk.py",
 }
 """A full disk takes a disk of its own size, which root alone can mount, the report's page a browser, a pooler the
 pooler; the last line says that it was not run."""

@@ -21,19 +21,9 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
     Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such
     role: not migrated).
     """
-    dsn = postgres_dsn(settings)
     role = settings.postgres.migration_role if role is None else role
+    connection = open_login(settings)
     with speaking_of("the target"):
-        try:
-            connection = psycopg.connect(
-                dsn,
-                autocommit=True,
-                connect_timeout=settings.postgres.timeout_s,
-                application_name="migrator",
-                options="-c timezone=UTC -c plan_cache_mode=force_custom_plan",
-            )
-        except psycopg.ProgrammingError as error:
-            raise not_a_dsn(error) from None
         try:
             connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         except (errors.InvalidParameterValue, errors.UndefinedObject):
@@ -44,6 +34,29 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
             raise RefusedError(f"the target's user is not a member of {role}: grant {role} to it") from None
     connection.autocommit = autocommit
     return connection
+
+
+def open_login(settings: Settings) -> Connection:
+    """Connect as the user of the DSN, in UTC and autocommit; raises as `open_target` does, but for the role."""
+    dsn = postgres_dsn(settings)
+    with speaking_of("the target"):
+        try:
+            return psycopg.connect(
+                dsn,
+                autocommit=True,
+                connect_timeout=settings.postgres.timeout_s,
+                application_name="migrator",
+                options="-c timezone=UTC -c plan_cache_mode=force_custom_plan",
+            )
+        except psycopg.ProgrammingError as error:
+            raise not_a_dsn(error) from None
+
+
+def version(connection: Connection) -> str:
+    """Return the server's version, as it says it."""
+    row = connection.execute("SHOW server_version").fetchone()
+    assert row is not None  # noqa: S101 - a SHOW has one row
+    return str(row[0])
 
 
 @contextmanager

@@ -4,6 +4,7 @@ Behind such a pooler two clients take the same advisory lock (they have the same
 be taken twice), and it stays when both are gone.
 """
 
+from migrator.config import Settings
 from migrator.errors import RefusedError
 from migrator.store.postgres.lock_session import LockSession
 
@@ -34,3 +35,19 @@ def require_session(one: LockSession, other: LockSession) -> None:
             after = one.backend()
         if before == used or before != after:
             raise RefusedError(REASON)
+
+
+def found(settings: Settings) -> str:
+    """Say what lies between us and the server; raises ``RefusedError`` for a pooler in transaction mode."""
+    session = LockSession(settings)
+    try:
+        if is_direct(session):
+            return "nothing lies between the tool and the server"
+        other = LockSession(settings)
+        try:
+            require_session(session, other)
+        finally:
+            other.close()
+    finally:
+        session.close()
+    return "a pool in session mode lies between the tool and the server"

@@ -135,7 +135,6 @@ def fill_history(database: Database[Any], until: Callable[[], bool]) -> None:
         database["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
 
 
-@pytest.mark.proves("0-T2.12.5")
 def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path: Path) -> None:
     """The oplog of a megabyte: behind the tail, too small for a switch, behind the last comparison."""
     parameters = {"minOplogTruncationPoints": "1"}
@@ -185,7 +184,37 @@ def test_rights_for_the_fence_are_missing(ready: Scene) -> None:
     finally:
         admin.command("dropUser", "half")
     assert words.startswith("the tool's user needs setUserWriteBlockMode and bypassWriteBlockingMode (role restore,")
-    assert words.endswith("or grantRole, revokeRole and inprog")
+    assert words.endswith("and serverStatus (role clusterMonitor), or grantRole, revokeRole and inprog")
+
+
+def test_the_rights_that_the_runbook_names_are_enough(ready: Scene) -> None:
+    """And each of them is needed, to be told so before anything happens."""
+    admin, name = ready.database.client.admin, ready.database.name
+    seeing = [
+        {"resource": {"cluster": True}, "actions": ["viewUser", "killAnySession"]},
+        {"resource": {"db": "", "collection": ""}, "actions": ["viewUser"]},
+    ]
+    roles = [
+        {"role": "readWrite", "db": name},
+        {"role": "read", "db": "local"},
+        "restore",
+        "clusterMonitor",
+        "migratorFence",
+    ]
+    admin.command("createRole", "migratorFence", privileges=seeing, roles=[])
+    admin.command("createUser", "tool", pwd="secret", roles=roles)
+    settings = with_mongo(ready.settings, uri=ready.uri_of("tool"))
+    settings = with_cutover(settings, tolerated_writers=["admin@admin"])
+    try:
+        assert red(settings, ready.conditions) == {}
+        assert gate(settings, ready.conditions, "fence") == (True, f"write-block; stops {APPLICATION}@admin")
+        assert gate(settings, ready.conditions, "history")[0] is True
+        for role, words in (("restore", "(role restore,"), ("clusterMonitor", "serverStatus"), (roles[4], "viewUser")):
+            admin.command("updateUser", "tool", roles=[one for one in roles if one != role])
+            assert words in red(settings, ready.conditions)["fence"]
+    finally:
+        admin.command("dropUser", "tool")
+        admin.command("dropRole", "migratorFence")
 
 
 @pytest.mark.parametrize(
@@ -307,6 +336,7 @@ def test_how_far_a_clock_is_ahead_is_told_but_for_the_time_of_asking() -> None:
     assert clocks.ahead(6.0, 9.0, 11.0) == -3
     assert clocks.Ahead(source=2.0, target=-3.0).apart == 5
     assert clocks.Ahead(target=-3.0).apart == 3
+    assert clocks.Ahead(target=0.04).words == "the target and this machine show the same time"
 
 
 @pytest.mark.proves("4-X5")

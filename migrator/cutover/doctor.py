@@ -1,0 +1,154 @@
+"""What stands in the way of a move, as the servers themselves say it; nothing is changed.
+
+The gates of the switch ask about the data too; here only what can be told before anything was copied.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import metadata
+from zoneinfo import available_timezones
+
+import msgspec
+import psycopg
+from pymongo.errors import PyMongoError
+
+from migrator.config import MongoSettings, Settings, postgres_dsn
+from migrator.cutover import pgfence, servers
+from migrator.cutover.gate import Gate
+from migrator.cutover.servers import Answer
+from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.pipeline.history import history
+from migrator.store.mongo import client as mongo
+from migrator.store.mongo.client import Source
+from migrator.store.postgres import connection as postgres
+from migrator.store.postgres import pooling
+from migrator.store.postgres.connection import Connection, open_login, open_target
+
+Look = Callable[[], Answer]
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, in the order in which it was looked at."""
+
+    findings: tuple[Gate, ...]
+    unreachable: tuple[str, ...]
+    """Sides that were configured and could not be reached; nothing further is told of them."""
+
+
+def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagnosis:
+    """Reach both sides and look at everything; raises ``ConfigurationError`` only."""
+    findings: list[Gate] = []
+    unreachable: list[str] = []
+    source: Source | None = None
+    target: Connection | None = None
+    with ExitStack() as stack:
+        if _configured(settings.mongo):
+            try:
+                source = mongo.open_source(settings)
+                stack.callback(source.client.close)
+                findings += _of_source(settings, source)
+            except UnreachableError as error:
+                unreachable.append("source")
+                findings.append(Gate(name="source", passed=None, words=str(error)))
+        else:
+            findings.append(Gate(name="source", passed=True, words="not configured ([mongo]): nothing to move from"))
+        try:
+            findings.append(_way(settings))  # first: a pooler may refuse the rest for reasons of its own
+            target = stack.enter_context(open_login(settings))
+            findings += _of_target(settings, target)
+        except UnreachableError as error:
+            unreachable.append("target")
+            findings.append(Gate(name="target", passed=None, words=str(error)))
+        if source is not None or target is not None:
+            findings.append(_looked("clocks", lambda: servers.clocks(source, target, settings, clock)))
+    return Diagnosis(findings=tuple(findings), unreachable=tuple(unreachable))
+
+
+def _configured(found: MongoSettings) -> bool:
+    return any(one is not None for one in (found.uri, found.uri_env, found.uri_file))
+
+
+def _of_source(settings: Settings, source: Source) -> Iterator[Gate]:
+    yield _looked("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
+    yield _looked("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
+    yield _looked("replica set", lambda: servers.replica_set(source))
+    yield _looked("history", lambda: servers.kept(history(source)))
+    yield _looked("writers of the source", lambda: servers.writers(source, settings))
+
+
+def _of_target(settings: Settings, target: Connection) -> Iterator[Gate]:
+    yield _looked("target", lambda: _server(target))
+    schema = _looked("schema", lambda: _schema(settings))
+    yield schema
+    if schema.passed:  # else there is nothing to look at yet
+        yield _looked("roles", lambda: _roles(settings))
+        yield _looked("writes", lambda: _writes(settings))
+        yield _looked("writers of the target", lambda: _writers(settings))
+    yield _looked("time zones", lambda: _zones(settings, migrated=schema.passed is True))
+
+
+def _way(settings: Settings) -> Gate:
+    """Tell what lies between; raises ``UnreachableError`` where that cannot be told."""
+    try:
+        return Gate(name="way to the target", passed=True, words=pooling.found(settings))
+    except RefusedError as error:
+        return Gate(name="way to the target", passed=False, words=str(error))
+
+
+def _looked(name: str, look: Look) -> Gate:
+    """Look; what fails to be looked at stands in the way."""
+    try:
+        with postgres.speaking_of("the target"), mongo.speaking_of("the source"):
+            passed, words = look()
+    except (MigratorError, PyMongoError, psycopg.Error) as error:
+        passed, words = False, str(error)
+    return Gate(name=name, passed=passed, words=words)
+
+
+def _server(target: Connection) -> Answer:
+    info = target.info
+    return True, f"PostgreSQL {postgres.version(target)}, database {info.dbname}, as {info.user}"
+
+
+def _roles(settings: Settings) -> Answer:
+    names = settings.postgres
+    wanted = (names.migration_role, names.service_role, names.dispatcher_role)
+    for role in wanted:
+        open_target(settings, role=role).close()
+    return True, f"the tool's user may act as {', '.join(wanted)}"
+
+
+def _schema(settings: Settings) -> Answer:
+    from migrator.store.postgres.migrate import current  # noqa: PLC0415 - heavy, and needed here only
+
+    found = current(postgres_dsn(settings))
+    words = ", ".join(f"{one.branch} at {one.revision or 'nothing'}" for one in found)
+    if any(one.pending for one in found):
+        return False, f"{words}: call migrator schema upgrade"
+    return True, words
+
+
+def _writes(settings: Settings) -> Answer:
+    with open_target(settings, autocommit=True) as target:
+        return servers.takes_writes(target)
+
+
+def _writers(settings: Settings) -> Answer:
+    """Who could still write when the way back shuts PostgreSQL: it is said, and stops nothing."""
+    with open_target(settings, autocommit=True) as target:
+        through = pgfence.unstopped(target, settings.postgres)
+    return True, f"the way back would not stop {', '.join(through)}" if through else "the way back stops everybody"
+
+
+def _zones(settings: Settings, *, migrated: bool) -> Answer:
+    words = f"tzdata {metadata.version('tzdata')}"
+    if not migrated:
+        return True, words
+    with open_target(settings, autocommit=True) as target:
+        rows = target.execute("SELECT DISTINCT timezone FROM scheduler.triggers WHERE timezone IS NOT NULL").fetchall()
+    named = {row[0] for row in rows}
+    unknown = sorted(named - available_timezones())
+    if unknown:
+        return False, f"{words} does not know what triggers name: {', '.join(unknown[:5])}"
+    return True, f"{words} knows each of the {len(named):,} that triggers name"

@@ -1,0 +1,83 @@
+"""What can be told of both servers, and of the way to them: the gates of the switch ask it, and so does the doctor."""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from migrator.config import Settings
+from migrator.cutover import clocks as hands
+from migrator.cutover import fence
+from migrator.pipeline.history import History
+from migrator.store.mongo.client import Source
+from migrator.store.mongo.client import replica_set as name_of_set
+from migrator.store.postgres.connection import Connection
+
+ROOM_MB: Final = 8
+"""The target must take so much more: the notes of the outbox, what is fired for what is overdue, the journal."""
+
+Answer: TypeAlias = tuple[bool | None, str]
+"""As of ``gate.Gate``: whether it holds, and the words."""
+
+
+def replica_set(source: Source) -> Answer:
+    """Only the members of one can be followed."""
+    name = name_of_set(source)
+    if name is None:
+        return False, "the source is no replica set, so nobody can follow it: make it one (a single member is enough)"
+    return True, f"replica set {name}"
+
+
+def writers(source: Source, settings: Settings) -> Answer:
+    """Who could still write behind the fence, but for those who are known not to."""
+    found = fence.survey(source)
+    if found.kind is None:
+        return False, found.why_not
+    through = [name for name in found.unstopped if name not in settings.cutover.tolerated_writers]
+    if through:
+        return False, f"{found.kind} does not stop {', '.join(through)}"
+    words = f"{found.kind}; stops {', '.join(found.stopped) or 'nobody'}"
+    if not found.ends:
+        words += f"; waits for transactions that stay open, without {' and '.join(sorted(fence.ENDING))}"
+    return True, words
+
+
+def kept(history: History | None) -> Answer:
+    """How far back the source's history reaches."""
+    if history is None:
+        return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"
+    length = f"{history.seconds:,} s" if history.seconds < 2 * 3600 else f"{history.seconds / 3600:,.1f} h"
+    dropped = "" if history.full else ", and has dropped nothing yet"
+    return True, f"the source keeps {length} of its history (oplog){dropped}"
+
+
+def clocks(source: Source | None, target: Connection | None, settings: Settings, clock: Callable[[], float]) -> Answer:
+    """How far the clocks are apart; ``clock`` is this machine's, in seconds."""
+    found = hands.compared(source, target, clock)
+    limit = settings.cutover.max_clock_skew_ms
+    return found.apart * 1000 <= limit, f"{found.words} (at most {limit / 1000:g} s apart)"
+
+
+def takes_writes(target: Connection) -> Answer:
+    """Whether the target takes what a switch writes, and lets the way back be gone; raises ``DiskFull`` without room.
+
+    What is written for the trial is taken back.
+    """
+    row = target.execute(
+        "SELECT rolsuper OR pg_has_role(session_user, 'pg_read_all_stats', 'MEMBER'), pg_is_in_recovery(),"
+        " current_setting('default_transaction_read_only') = 'on', pg_size_pretty(pg_database_size(current_database()))"
+        " FROM pg_roles WHERE rolname = session_user"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - the session's user exists
+    if row[1]:
+        return False, "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
+    if row[2]:
+        return False, "the target takes no writes: default_transaction_read_only is on"
+    if not row[0]:
+        return False, "the way back needs to see other sessions: grant pg_read_all_stats to the tool's user"
+    with target.transaction(force_rollback=True):
+        target.execute("CREATE TABLE migration.cutover_probe (filler bytea STORAGE EXTERNAL)")
+        target.execute(
+            "INSERT INTO migration.cutover_probe SELECT decode(repeat('00', 1048576), 'hex')"
+            " FROM generate_series(1, %s)",
+            (ROOM_MB,),
+        )
+    return True, f"takes writes; the database holds {row[3]}"
