@@ -1,0 +1,171 @@
+"""Triggers that are late at the switch, on real rows: told before anything happens, and no stampede."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from migrator.config import Settings, load_settings
+from migrator.cutover import overdue
+from migrator.cutover.outlook import outlook
+from migrator.embedded.mongo import MongoServer
+from migrator.scheduler import firing
+from migrator.scheduler.slots import MOST_SLOTS
+from migrator.store import open_scheduler_store
+from migrator.store.postgres.store import PostgresStore
+from tests.conftest import fresh_name
+from tests.copying import run
+from tests.cutting_over import Scene, scene
+from tests.store_postgres import schedule, settings, trigger
+
+MINUTE = 60_000
+LATE = 1_000
+"""Slots that were missed."""
+
+
+@pytest.fixture
+def store(scheduler_dsn: str) -> Iterator[PostgresStore]:
+    opened = PostgresStore(settings(scheduler_dsn))
+    yield opened
+    opened.close()
+
+
+def planted(store: PostgresStore, **values: Any) -> None:  # noqa: ANN401 - columns have all types
+    """Make a schedule whose trigger has missed a thousand slots, and by itself would catch up with all of them."""
+    one = schedule(enabled=True)
+    due = store.now() - timedelta(minutes=LATE, seconds=30)  # so that none of them is on time, after a second of grace
+    least: dict[str, Any] = {"next_fire_at": due, "misfire_policy": "fire_all", "misfire_grace_ms": 1_000}
+    least["enabled"] = True
+    with store.session("a") as session:
+        session.schedules.upsert(one)
+        session.triggers.upsert(trigger(one, **least | values))
+
+
+def settled(store: PostgresStore, policy: str) -> int:
+    with psycopg.connect(store.settings.postgres.dsn or "", autocommit=True) as target:
+        return overdue.settle(store.settings, target, policy)
+
+
+def rows(store: PostgresStore, query: str) -> list[Any]:
+    with psycopg.connect(store.settings.postgres.dsn or "") as target:
+        return target.execute(query).fetchall()
+
+
+def states(store: PostgresStore) -> Counter[str]:
+    return Counter(state for (state,) in rows(store, "SELECT state FROM scheduler.runs"))
+
+
+@pytest.mark.proves("0-T2.12.3")
+@pytest.mark.parametrize(("policy", "state"), [("fire_once", "queued"), ("skip", "skipped")])
+def test_a_thousand_missed_slots_make_one_run_whatever_the_trigger_says(
+    policy: str, state: str, store: PostgresStore
+) -> None:
+    planted(store)
+    planted(store, misfire_policy=None)
+    planted(store, next_fire_at=store.now() + timedelta(hours=1))
+    planted(store, enabled=False)
+    before = store.now()
+    assert settled(store, policy) == 2
+    assert states(store) == {state: 2}
+    assert settled(store, policy) == 0
+    nexts = rows(store, "SELECT next_fire_at, misfire_policy, skip_if_overdue FROM scheduler.triggers WHERE enabled")
+    assert all(at > before for at, _, _ in nexts)
+    assert sorted(str(kept) for _, kept, _ in nexts) == ["None", "fire_all", "fire_all"]  # its own policy stays
+    assert not any(skips for _, _, skips in nexts)
+    store.queue.fire_due(firing.plan, 100)
+    assert states(store) == {state: 2}  # and nothing is left for the first tick
+
+
+def test_kept_they_go_by_their_own_policy(store: PostgresStore) -> None:
+    planted(store)
+    planted(store, misfire_policy="fire_once")
+    planted(store, misfire_policy="skip")
+    assert settled(store, "keep") == 3
+    assert states(store) == {}
+    store.queue.fire_due(firing.plan, 100)
+    assert states(store) == {
+        "queued": MOST_SLOTS + 1,
+        "skipped": 2,
+    }  # the second says what the first passed over
+
+
+def test_more_than_are_taken_at_a_time(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overdue, "BATCH", 2)
+    for _ in range(5):
+        planted(store)
+    assert settled(store, "fire_once") == 5
+    assert states(store) == {"queued": 5}
+
+
+def test_what_cannot_be_moved_does_not_hold_up_the_switch(store: PostgresStore) -> None:
+    """A line that cannot be evaluated any more makes one run, and the trigger is disabled: it says so."""
+    planted(store)
+    planted(store)
+    with psycopg.connect(store.settings.postgres.dsn or "") as target:
+        target.execute(
+            "UPDATE scheduler.triggers SET kind = 'cron', cron_expression = 'no cron', cron_dialect = 'unix',"
+            " interval_ms = NULL, anchor = NULL, timezone = 'UTC' WHERE id = (SELECT min(id::text)::uuid FROM"
+            " scheduler.triggers)"
+        )
+    assert settled(store, "fire_once") == 2
+    assert states(store)["queued"] == 2
+    assert rows(store, "SELECT count(*) FROM scheduler.triggers WHERE enabled") == [(1,)]
+
+
+def test_what_is_said_of_them() -> None:
+    assert overdue.said(0, "keep") == "no trigger is overdue"
+    assert overdue.said(1_200, "skip").startswith("1,200 triggers are overdue; each goes on with its next slot")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.mark.proves("4-X2")
+def test_the_number_is_printed_before_anything_happens_and_the_switch_does_as_was_said(
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as ready:
+        late_in_mongo(ready)
+        ready.ready()
+        status, out, said = run("cutover", "plan", "--config", str(ready.config))
+        assert status == 0, said
+        assert "\n2 triggers are overdue; each makes one run for all it missed\n" in out
+        keeping = with_policy(ready.settings, "keep")
+        assert outlook(keeping, ready.config, quarantined=0).overdue_words.endswith("its own misfire policy")
+        with psycopg.connect(ready.dsn) as target:
+            before = target.execute("SELECT count(*) FROM scheduler.runs").fetchone()
+        assert ready.switch().overdue == 2
+        with psycopg.connect(ready.dsn) as target:
+            after = target.execute("SELECT count(*) FROM scheduler.runs").fetchone()
+        assert before is not None
+        assert after == (before[0] + 2,)
+        store = open_scheduler_store(load_settings(str(ready.config)))
+        store.queue.fire_due(firing.plan, 100)
+        store.close()
+        with psycopg.connect(ready.dsn) as target:
+            assert target.execute("SELECT count(*) FROM scheduler.runs").fetchone() == after
+
+
+def late_in_mongo(ready: Scene) -> None:
+    """Let the scheduler on MongoDB have two triggers that were not looked at for a thousand minutes."""
+    store = open_scheduler_store(ready.settings)
+    due = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=LATE)
+    with store.session("a") as session:
+        for _ in range(2):
+            one = session.schedules.upsert(schedule(enabled=True))
+            session.triggers.upsert(
+                trigger(one, enabled=True, next_fire_at=due, misfire_policy="fire_all", interval_ms=MINUTE)
+            )
+    store.close()
+
+
+def with_policy(found: Settings, policy: str) -> Settings:
+    return msgspec.structs.replace(found, cutover=msgspec.structs.replace(found.cutover, overdue=policy))
