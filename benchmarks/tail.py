@@ -4,8 +4,9 @@
 
 Servers of its own, filled with the demo's clean runs. *Backlog*: changes that are all there before the tail begins.
 *Rate*: a process of its own makes so many changes a second; the delay is from the source's writing of an event to the
-commit of its rows, after each transaction. CPU seconds stand beside wall-clock seconds: on a machine that does other
-things as well, only those compare.
+commit of its rows, after each transaction. A *mix* is 20 % inserts, 65 % updates, one half of them of the last 500
+documents inserted, and 15 % deletes of the oldest. CPU seconds stand beside wall-clock seconds: on a machine that does
+other things as well, only those compare.
 """
 
 import argparse
@@ -21,6 +22,9 @@ from typing import Any
 
 SLICES = 20
 """A writer sends its changes so many times a second."""
+HOT = 500
+POOL = 1_000
+"""Documents that inserted ones are copies of, each under an id of its own."""
 
 
 def _main() -> int:
@@ -69,20 +73,18 @@ def measure(documents: int, events: int, rates: list[int], seconds: float) -> li
         servers = {"mongod": mongo, "postgres": postgres}
         with Tail(settings) as tail:
             tail.run("caught-up")
-            for kind in ("update", "delete", "insert"):
-                began = time.perf_counter()
-                _change(mongo.uri, kind, events)
-                made = time.perf_counter() - began
+            for kind in ("update", "insert", "mix", "delete"):
+                made = _change(mongo.uri, kind, events)
                 before, cpu, began = _cpu(servers), time.process_time(), time.perf_counter()
                 done = tail.run("caught-up")
                 spent = time.perf_counter() - began
                 after = _cpu(servers)
                 results.append(
                     {
-                        "what": f"backlog of {kind}s",
+                        "what": f"backlog of {kind}" + "s" * (kind != "mix"),
                         "load": round(os.getloadavg()[0], 1),
                         "events": done.events,
-                        "source made/s": round(events / made),
+                        "source made/s": round(done.events / made),
                         "applied/s": round(done.events / spent),
                         "tail CPU us/event": round((time.process_time() - cpu) / max(done.events, 1) * 1e6),
                         **{
@@ -108,7 +110,7 @@ def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]: 
     session._commit = timed  # noqa: SLF001 - as above
     stop = threading.Event()
     made = multiprocessing.get_context("spawn").Queue()
-    writer = multiprocessing.get_context("spawn").Process(target=_write, args=(uri, rate, seconds, made))
+    writer: Any = multiprocessing.get_context("spawn").Process(target=_write, args=(uri, rate, seconds, made))
     writer.start()
 
     def watch() -> None:
@@ -125,7 +127,7 @@ def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]: 
     session._commit = commit  # noqa: SLF001 - as above
     ordered = sorted(delays) or [0.0]
     return {
-        "what": f"at {rate} changes/s for {seconds:.0f} s",
+        "what": f"mix at {rate} changes/s for {seconds:.0f} s",
         "load": round(os.getloadavg()[0], 1),
         "made/s": round(made.get()),
         "applied": done.events,
@@ -137,34 +139,76 @@ def _at_rate(tail: Any, uri: str, rate: int, seconds: float) -> dict[str, Any]: 
     }
 
 
-def _change(uri: str, kind: str, events: int) -> None:
-    """Make so many changes of one kind, as fast as the source takes them."""
-    import bson  # noqa: PLC0415 - a worker process imports what it needs
-    from pymongo import DeleteOne, InsertOne, MongoClient, UpdateOne  # noqa: PLC0415 - as above
+class _Writer:
+    """Makes changes of the runs, the same ones each time."""
+
+    def __init__(self, runs: Any) -> None:  # noqa: ANN401 - a collection
+        self._runs = runs
+        self._ids = [one["_id"] for one in runs.find({}, {"_id": 1})]
+        self._pool = list(runs.find({}).limit(POOL))
+        self._first = 0
+        """What is left of the oldest."""
+        self._made = 0
+
+    def changes(self, kind: str, count: int) -> list[Any]:
+        """Return so many changes of a kind."""
+        made = {"update": self._update, "insert": self._insert, "delete": self._delete, "mix": self._mixed}[kind]
+        return [made() for _ in range(count)]
+
+    def write(self, changes: list[Any]) -> None:
+        """Send changes: inserts, then updates, then deletes."""
+        self._runs.bulk_write(changes, ordered=False)
+
+    def _mixed(self) -> Any:  # noqa: ANN401 - a change
+        turn = (self._made * 7) % 20
+        if turn < 4:  # noqa: PLR2004 - a fifth
+            return self._insert()
+        return self._delete() if turn < 7 else self._update(hot=turn % 2 == 0)  # noqa: PLR2004 - three of twenty
+
+    def _insert(self) -> Any:  # noqa: ANN401 - as above
+        import bson  # noqa: PLC0415 - a worker process imports what it needs
+        from pymongo import InsertOne  # noqa: PLC0415 - as above
+
+        self._made += 1
+        document = {**self._pool[self._made % len(self._pool)], "_id": f"run_{bson.ObjectId()}00000000"}
+        self._ids.append(document["_id"])
+        return InsertOne(document)
+
+    def _delete(self) -> Any:  # noqa: ANN401 - as above
+        from pymongo import DeleteOne  # noqa: PLC0415 - as above
+
+        self._made += 1
+        self._first += 1
+        return DeleteOne({"_id": self._ids[self._first - 1]})
+
+    def _update(self, *, hot: bool = False) -> Any:  # noqa: ANN401 - as above
+        from pymongo import UpdateOne  # noqa: PLC0415 - as above
+
+        self._made += 1
+        left = len(self._ids) - self._first
+        place = -1 - self._made % HOT if hot else self._first + (self._made * 31) % left
+        return UpdateOne({"_id": self._ids[place]}, {"$inc": {"stats.completed": 1}})
+
+
+def _change(uri: str, kind: str, events: int) -> float:
+    """Make so many changes of one kind, as fast as the source takes them; return in how many seconds."""
+    from pymongo import MongoClient  # noqa: PLC0415 - a worker process imports what it needs
 
     with MongoClient[Any](uri) as client:
-        runs = client["source"]["runs"]
-        ids = [one["_id"] for one in runs.find({}, {"_id": 1}).limit(events)]
-        if kind == "insert":
-            like = runs.find_one() or {}
-            changes: list[Any] = [InsertOne({**like, "_id": f"run_{bson.ObjectId()}00000000"}) for _ in range(events)]
-        elif kind == "delete":
-            changes = [DeleteOne({"_id": one}) for one in ids[: events // 2]]
-        else:
-            changes = [
-                UpdateOne({"_id": ids[one % len(ids)]}, {"$inc": {"stats.completed": 1}}) for one in range(events)
-            ]
+        writer = _Writer(client["source"]["runs"])
+        changes = writer.changes(kind, events // 2 if kind == "delete" else events)
+        began = time.perf_counter()
         for begin in range(0, len(changes), 1_000):
-            runs.bulk_write(changes[begin : begin + 1_000], ordered=False)
+            writer.write(changes[begin : begin + 1_000])
+        return time.perf_counter() - began
 
 
 def _write(uri: str, rate: int, seconds: float, made: Any) -> None:  # noqa: ANN401 - a queue
-    """Update documents at a rate, and say how many a second it came to."""
-    from pymongo import MongoClient, UpdateOne  # noqa: PLC0415 - as above
+    """Change documents at a rate, and say how many a second it came to."""
+    from pymongo import MongoClient  # noqa: PLC0415 - as above
 
     with MongoClient[Any](uri) as client:
-        runs = client["source"]["runs"]
-        ids = [one["_id"] for one in runs.find({}, {"_id": 1})]
+        writer = _Writer(client["source"]["runs"])
         began = time.perf_counter()
         done = 0
         while (spent := time.perf_counter() - began) < seconds:
@@ -172,8 +216,7 @@ def _write(uri: str, rate: int, seconds: float, made: Any) -> None:  # noqa: ANN
             if due < rate / SLICES:
                 time.sleep(1 / SLICES)
                 continue
-            some = [ids[(done + one) % len(ids)] for one in range(due)]
-            runs.bulk_write([UpdateOne({"_id": one}, {"$inc": {"stats.completed": 1}}) for one in some], ordered=False)
+            writer.write(writer.changes("mix", due))
             done += due
         made.put(done / (time.perf_counter() - began))
 

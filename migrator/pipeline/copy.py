@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 
 import msgspec
 import psycopg
@@ -184,11 +185,16 @@ def collector_paused() -> Iterator[None]:
     """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again."""
     was_on = gc.isenabled()
     gc.disable()
-    if not gc.get_freeze_count():
-        gc.freeze()  # modules and the like live as long as the process: no need to walk them after every chunk
+    _freeze()
     try:
         yield
     finally:
         if was_on:
             gc.enable()
         gc.collect()
+
+
+@cache
+def _freeze() -> None:
+    """Keep the collector from what there is at the first chunk: modules and the like live as long as the process."""
+    gc.freeze()

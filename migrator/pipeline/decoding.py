@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from migrator.pipeline.extract import pieces
+from migrator.pipeline.extract import PIECE_DOCUMENTS, pieces
 from migrator.pipeline.load import Link, Loadable, Loser, expected_of
 from migrator.pipeline.model import SetAside
 from migrator.pipeline.references import Lookup, Resolved
@@ -28,9 +28,14 @@ class Outcome(msgspec.Struct):
     skipped: str = ""
 
 
-def outcomes(collection: Collection, context: Context, resolver: Lookup, batch: bytes) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of a batch, a piece of it at a time and in its order."""
-    for piece in pieces(batch):
+def outcomes(
+    collection: Collection, context: Context, resolver: Lookup, batch: bytes, at_a_time: int = PIECE_DOCUMENTS
+) -> Iterator[list[Outcome]]:
+    """Yield the outcomes of a batch, a piece of it at a time and in its order.
+
+    ``at_a_time`` is how many documents go together: the target is asked about references once for each piece.
+    """
+    for piece in pieces(batch, at_a_time):
         found: list[Outcome] = []
         prepared: list[Prepared] = []
         for raw in piece:

@@ -82,8 +82,8 @@ def raw_batches(
             yield from cursor
 
 
-def pieces(batch: bytes) -> Iterator[list[bytes]]:
-    """Cut a batch into lists of raw documents, ``PIECE_DOCUMENTS`` at a time."""
+def pieces(batch: bytes, at_a_time: int = PIECE_DOCUMENTS) -> Iterator[list[bytes]]:
+    """Cut a batch into lists of raw documents, so many at a time."""
     raws = list(documents.split(batch))
-    for begin in range(0, len(raws), PIECE_DOCUMENTS):
-        yield raws[begin : begin + PIECE_DOCUMENTS]
+    for begin in range(0, len(raws), at_a_time):
+        yield raws[begin : begin + at_a_time]

@@ -1,7 +1,7 @@
 """Writing rows: straight into an empty range, or by comparison where rows may be stored already."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -86,15 +86,23 @@ class Appended:
         return counts
 
 
-def merge_rows(connection: Connection, batch: Sequence[Loadable]) -> tuple[Counter[str], list[Loser]]:
+def merge_rows(
+    connection: Connection, batch: Sequence[Loadable], owned: Container[int] = ()
+) -> tuple[Counter[str], list[Loser]]:
     """Write what is new or different, in ``_id`` order.
 
-    Returns the rows written by table, and the documents that lost a key to another one.
+    ``owned`` has the ``id()`` of rows that are known to be stored, and their document's: they are not fetched, and the
+    server compares them. Returns the rows written by table, and the documents that lost a key to another one.
     """
     losers: list[Loser] = []
     changed: list[tuple[Loadable, list[Row]]] = []
     stored = {
-        record: fetch(connection, record.table, codec(record), [_key(row) for row in _rows(batch, record)])
+        record: fetch(
+            connection,
+            record.table,
+            codec(record),
+            [_key(row) for row in _rows(batch, record) if id(row) not in owned],
+        )
         for record in _tables(batch)
     }
     new: set[tuple[type[Any], bytes]] = set()
@@ -114,39 +122,52 @@ def merge_rows(connection: Connection, batch: Sequence[Loadable]) -> tuple[Count
             if different:
                 changed.append((document, different))
     counts: Counter[str] = Counter()
-    _write(connection, changed, counts, losers)
+    _write(connection, changed, owned, counts, losers)
     return counts, losers
 
 
 def _write(
-    connection: Connection, changed: list[tuple[Loadable, list[Row]]], counts: Counter[str], losers: list[Loser]
+    connection: Connection,
+    changed: list[tuple[Loadable, list[Row]]],
+    owned: Container[int],
+    counts: Counter[str],
+    losers: list[Loser],
 ) -> None:
     """Write the changed rows; halve the batch on a violated key until the document that violates it stands alone."""
     if not changed:
         return
     try:
         with connection.transaction():
-            written = _upsert_all(connection, changed)
+            written = _upsert_all(connection, changed, owned)
     except psycopg.errors.UniqueViolation as error:
         if len(changed) == 1:
             losers.append(Loser(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
             return
         middle = len(changed) // 2
-        _write(connection, changed[:middle], counts, losers)
-        _write(connection, changed[middle:], counts, losers)
+        _write(connection, changed[:middle], owned, counts, losers)
+        _write(connection, changed[middle:], owned, counts, losers)
         return
     counts.update(written)
 
 
-def _upsert_all(connection: Connection, changed: list[tuple[Loadable, list[Row]]]) -> Counter[str]:
+def _upsert_all(
+    connection: Connection, changed: list[tuple[Loadable, list[Row]]], owned: Container[int]
+) -> Counter[str]:
     counts: Counter[str] = Counter()
     for record in dict.fromkeys(type(row.record) for _, rows in changed for row in rows):
-        rows = [row for _, of_document in changed for row in of_document if type(row.record) is record]
-        ids = upsert(connection, record.table, codec(record), [row.head + row.tail for row in rows])
-        if len(ids) != len(rows):
-            # Another worker stored another document under one of these ids a moment ago: treat it as a violated key.
-            raise psycopg.errors.UniqueViolation("an id was taken by another document")
-        counts[record.table] += len(rows)
+        known: list[bytes] = []
+        others: list[bytes] = []
+        for _, rows in changed:
+            for row in rows:
+                if type(row.record) is record:
+                    (known if id(row) in owned else others).append(row.head + row.tail)
+        if known:
+            counts[record.table] += len(upsert(connection, record.table, codec(record), known, different=True))
+        if others:
+            if len(upsert(connection, record.table, codec(record), others)) != len(others):
+                # another worker stored another document under one of these ids a moment ago: treat it as a violated key
+                raise psycopg.errors.UniqueViolation("an id was taken by another document")
+            counts[record.table] += len(others)
     return counts
 
 

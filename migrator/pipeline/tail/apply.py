@@ -19,11 +19,15 @@ from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import touched
+from migrator.pipeline.tail.ahead import ahead
 from migrator.pipeline.tail.lookups import Key, Lookups, references
 from migrator.pipeline.tail.reading import Reader
 from migrator.records.base import Record
 from migrator.sources.profile import Collection
 from migrator.store.postgres.rows import table_name
+
+MERGED = 500
+"""Documents of which the rows are merged at a time."""
 
 Named = dict[str, set[str]]
 """Collection → source ids."""
@@ -111,11 +115,9 @@ class Applier:
         )
         if self._any("orphans", name):
             orphans.forget(self._target, name, ids)
-        for batch in self.reader.documents(name, ids):
-            found = [
-                one for piece in outcomes(collection, self._context, self._sessions.resolver, batch) for one in piece
-            ]
-            self._merge(visit, found)
+        for batch in ahead(self.reader.documents(name, ids)):
+            for found in outcomes(collection, self._context, self._sessions.resolver, batch, MERGED):
+                self._merge(visit, found)
         if self._any("quarantine", name):
             ledger.release(self._target, profile, name, visit.loaded)
             ledger.supersede(self._target, profile, name, visit.gone)
@@ -134,8 +136,14 @@ class Applier:
     def _merge(self, visit: _Visit, found: Sequence[Outcome]) -> None:
         """Merge what one batch of documents makes."""
         name = visit.collection.name
-        loadables = [one.loadable for one in found if one.loadable is not None]
-        written, losers = merge_rows(self._target, loadables)
+        loadables = {source_id_of(one.raw): one.loadable for one in found if one.loadable is not None}
+        owned = {
+            id(row)
+            for source_id, loadable in loadables.items()
+            for row in loadable.rows
+            if visit.stored[type(row.record)].get(row.record.id) == source_id  # type: ignore[attr-defined] # every loaded record has an id
+        }
+        written, losers = merge_rows(self._target, list(loadables.values()), owned)
         visit.written += written.total()
         still = [aside(one.raw, one.rejected) for one in found if one.rejected is not None]
         still += map(lost, losers)
@@ -144,13 +152,12 @@ class Applier:
         for one in still:
             visit.gone.pop(one.source_id, None)
         out = {id(loser.document) for loser in losers}
-        for loadable in loadables:
+        for source_id, loadable in loadables.items():
             if id(loadable) not in out:
-                self._keep(visit, loadable)
+                self._keep(visit, source_id, loadable)
 
-    def _keep(self, visit: _Visit, document: Loadable) -> None:
+    def _keep(self, visit: _Visit, source_id: str, document: Loadable) -> None:
         """Take note of a document whose rows are stored."""
-        source_id = source_id_of(document.raw)
         visit.loaded.append(source_id)
         visit.gone.pop(source_id, None)
         for row in document.rows:

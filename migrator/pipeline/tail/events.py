@@ -46,6 +46,16 @@ class Batch(msgspec.Struct):
     ended: bool = False
     """The database was dropped, and its stream with it."""
 
+    def add(self, later: "Batch") -> None:
+        """Take in what the events after these name."""
+        for name, ids in later.touched.items():
+            self.touched.setdefault(name, {}).update(ids)
+        self.whole |= later.whole
+        self.events += later.events
+        self.last_event = later.last_event or self.last_event
+        self.wall_ms = later.wall_ms or self.wall_ms
+        self.position, self.exhausted, self.ended = later.position, later.exhausted, later.ended
+
 
 class Stream:
     """An open change stream."""
@@ -80,6 +90,7 @@ class Stream:
         Raises ``PositionLostError`` as opening does.
         """
         batch = Batch(self._position)
+        last: Any = None
         until = 0.0
         try:
             while batch.events < limit:
@@ -88,6 +99,7 @@ class Stream:
                     batch.exhausted = True
                     break
                 self._add(batch, change)
+                last = change
                 now = time.monotonic()
                 if batch.events == 1:
                     until = now + seconds
@@ -95,6 +107,10 @@ class Stream:
                     break
         except OperationFailure as error:
             raise _told(error) from error
+        if last is not None:
+            batch.last_event = last.get("clusterTime")
+            if "wallTime" in last:
+                batch.wall_ms = last["wallTime"].replace(tzinfo=UTC).timestamp() * 1000
         token = self._changes.resume_token
         if token is not None and dict(token) != self._position.value:  # the end of a stream is no place to resume at
             batch.position = self._position = after(token, ended=batch.ended)
@@ -102,9 +118,6 @@ class Stream:
 
     def _add(self, batch: Batch, change: Any) -> None:  # noqa: ANN401 - a raw document
         batch.events += 1
-        batch.last_event = change.get("clusterTime", batch.last_event)
-        if "wallTime" in change:
-            batch.wall_ms = change["wallTime"].replace(tzinfo=UTC).timestamp() * 1000
         kind = change["operationType"]
         if kind == "invalidate":
             batch.ended = True

@@ -41,7 +41,7 @@ class Reader:
             filters: list[Any] = [{"_id": {"$in": wanted}}] if wanted else []
             filters += [{"$or": unreadable}] if unreadable else []
             for one in filters:
-                with place.find_raw_batches(one, session=self._session) as cursor:
+                with place.find_raw_batches(one, batch_size=ASKED, session=self._session) as cursor:
                     for batch in cursor:
                         yield cast("bytes", batch)
 

@@ -12,6 +12,7 @@ from migrator.pipeline.derived import write_derived
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import lock, positions, touched
+from migrator.pipeline.tail.ahead import EventsAhead
 from migrator.pipeline.tail.alarms import AlarmError, PositionBackwardsError, PositionLostError
 from migrator.pipeline.tail.apply import Applied, Applier
 from migrator.pipeline.tail.events import Batch, Stream
@@ -22,9 +23,6 @@ from migrator.pipeline.tail.turn import followed, guard, turn
 from migrator.store.mongo.client import committed_time
 from migrator.store.postgres.epoch import require_forward
 
-BATCH_EVENTS = 2_000
-BATCH_S = 0.1
-"""A transaction holds so many events, or those of so long: enough for a commit to cost little, too few to be late."""
 OWED_AT_A_TIME = 1_000
 IDLE_SAVE_S = 1.0
 """How often a position that moved without events is written down."""
@@ -58,7 +56,7 @@ class TailSession:
         self.position = self._found_position()
         standing = positions.standing(self._target, self._profile)
         self._derived_owed = standing is not None and standing.derived_owed
-        self._stream = self._open_stream()
+        self._events = EventsAhead(self._open_stream())
 
     def _found_position(self) -> positions.Position:
         """Return the saved position, or that of the first copy; write down an alarm where there is none."""
@@ -87,7 +85,7 @@ class TailSession:
 
     def close(self) -> None:
         """Close the stream and the connections, and with them the lock."""
-        self._stream.close()
+        self._events.close()
         self.sessions.close()
 
     def raise_alarm(self, what: str) -> None:
@@ -96,7 +94,7 @@ class TailSession:
 
     def step(self, *, final: Timestamp | None = None) -> None:
         """Take what events there are, and bring what they name up to date; ``final`` is where the caller will stop."""
-        batch = self._stream.take(BATCH_EVENTS, BATCH_S)
+        batch = self._events.take()
         signals.passed(signals.TAIL_BATCH_TAKEN)
         if batch.position.behind(self.position):
             raise PositionBackwardsError(
@@ -113,8 +111,8 @@ class TailSession:
         if batch.events or moved or ending or touched.any_left(self._target, self._followed or self._all()):
             self._commit(batch)
         if batch.ended:
-            self._stream.close()
-            self._stream = self._open_stream()
+            self._events.close()
+            self._events = EventsAhead(self._open_stream())
         if self._derived_owed and batch.exhausted and (ending or now - self._derived_at >= DERIVED_EVERY_S):
             self._derive()
 

@@ -74,12 +74,18 @@ def origin(codec: RowCodec, row: bytes) -> bytes:
 
 
 def upsert(
-    connection: Connection, table: str, codec: RowCodec, rows: Sequence[bytes], *, whoever: bool = False
+    connection: Connection,
+    table: str,
+    codec: RowCodec,
+    rows: Sequence[bytes],
+    *,
+    whoever: bool = False,
+    different: bool = False,
 ) -> set[bytes]:
     """Insert the rows, or bring the stored ones with the same id up to date; return the ids written.
 
     A stored row of another document is overwritten only where ``whoever`` says so; else its id is not among those
-    returned.
+    returned. ``different``: nor is one that is stored already as it is to be.
     """
     stage = sql.Identifier("pg_temp", f"stage_{table}")
     connection.execute(
@@ -92,7 +98,7 @@ def upsert(
     written = connection.execute(
         sql.SQL(
             "INSERT INTO {table} AS stored ({columns}) SELECT {columns} FROM {stage} "
-            "ON CONFLICT (id) DO UPDATE SET {changes} WHERE {same} RETURNING id"
+            "ON CONFLICT (id) DO UPDATE SET {changes} WHERE {same} AND {different} RETURNING id"
         ).format(
             table=table_name(table),
             columns=columns(codec),
@@ -101,6 +107,7 @@ def upsert(
                 sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in codec.columns if name != "id"
             ),
             same=sql.SQL("true") if whoever else _same_origin(codec),
+            different=_different(codec) if different else sql.SQL("true"),
         )
     )
     return {
@@ -115,3 +122,12 @@ def _same_origin(codec: RowCodec) -> sql.SQL:
             "AND stored.source_id IS NOT DISTINCT FROM EXCLUDED.source_id"
         )
     return sql.SQL("stored.payload -> '_id' IS NOT DISTINCT FROM EXCLUDED.payload -> '_id'")
+
+
+def _different(codec: RowCodec) -> sql.Composed:
+    """Compare rows by their bytes: two numbers in jsonb that are equal may be spelt differently (5 and 5.0)."""
+    stored, new = (
+        sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), sql.Identifier(name)) for name in codec.columns)
+        for side in ("stored", "EXCLUDED")
+    )
+    return sql.SQL("ROW({})::record *<> ROW({})::record").format(stored, new)

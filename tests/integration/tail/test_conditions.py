@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from bson.timestamp import Timestamp
 from msgspec.structs import replace
-from pymongo import MongoClient
+from pymongo import MongoClient, UpdateOne
 from pymongo.database import Database
 
 from migrator import signals as points
@@ -21,6 +21,7 @@ from migrator.pipeline import outlook
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.alarms import PositionBackwardsError, PositionFrozenError, PositionLostError
+from migrator.pipeline.tail.apply import Applier
 from migrator.pipeline.tail.events import Stream
 from migrator.pipeline.tail.follow import Tail, standing
 from migrator.pipeline.tail.lag import Watch
@@ -131,6 +132,36 @@ def test_until_a_recorded_time_and_until_told_to_stop(source: Source, settings: 
         stop = threading.Event()
         stop.set()
         assert not tail.run(None, stop).reached
+
+
+def test_events_that_come_while_a_batch_is_applied_are_one_batch(
+    source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught_up(settings)
+    take, apply, taken, goals = Stream.take, Applier.apply, threading.Event(), list[Timestamp]()
+
+    def taking(self: Stream, limit: int, seconds: float) -> Any:  # noqa: ANN401 - a batch
+        batch = take(self, limit, seconds)
+        if goals and batch.position.time >= goals[0]:
+            taken.set()
+        return batch
+
+    def slow(self: Applier, named: Any) -> Any:  # noqa: ANN401 - its parts
+        if not goals:
+            changes = [UpdateOne({"_id": f"r{one % 6}"}, {"$inc": {"n": 1}}) for one in range(3_000)]
+            source["runs"].bulk_write(changes, ordered=False)
+            goals.append(source.client.admin.command("hello")["lastWrite"]["majorityOpTime"]["ts"])
+            assert taken.wait(60)
+        return apply(self, named)
+
+    monkeypatch.setattr(Stream, "take", taking)
+    monkeypatch.setattr(Applier, "apply", slow)
+    source["runs"].update_one({"_id": "r1"}, {"$inc": {"n": 1}})
+    with Tail(settings) as tail:
+        assert tail.run("caught-up").documents == 1
+        done = tail.run("caught-up")
+        assert (done.events, done.documents) == (3_000, 6)
+    assert compared(settings) == []
 
 
 def test_one_tail_at_a_time(settings: Settings) -> None:
