@@ -33,7 +33,7 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Fo
             except SwitchedError:
                 say("tail: the data is in PostgreSQL since the switch: what is written there is carried to MongoDB")
             try:
-                return reverse.run(settings, until_empty=until is not None, stop=stop)
+                return reverse.run(settings, noted_by_now=until is not None, stop=stop)
             except RefusedError:
                 if in_target(settings):
                     if until is not None or not reverse.is_open(settings):

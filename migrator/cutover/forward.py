@@ -266,7 +266,7 @@ def backup_folder(settings: Settings, cutover: Cutover) -> Path:
 
 def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:  # noqa: ARG001 - one form for all steps
     try:
-        carried = reverse.run(sessions.settings, until_empty=True)
+        carried = reverse.run(sessions.settings, noted_by_now=True)
         detail["documents"] = carried.documents
     except RefusedError:
         detail["documents"] = None  # `migrator tail` has turned round already, and does it

@@ -112,14 +112,22 @@ def wait_until_empty(connection: Connection, seconds: float) -> bool:
     return True
 
 
-def take(connection: Connection, limit: int) -> tuple[list[Noted], list[int]]:
+def last(connection: Connection) -> int:
+    """Return the id of the newest note; 0 where there is none."""
+    row = connection.execute("SELECT coalesce(max(id), 0) FROM migration.outbox").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def take(connection: Connection, limit: int, until: int | None = None) -> tuple[list[Noted], list[int]]:
     """Return the oldest notes, each row once, and the ids of all of them, to be given to `drop` when carried.
 
-    A note of a transaction that is still open is not seen, and is found later: notes are removed one by one, never up
-    to a position.
+    ``until`` is the last id asked for; none: all. A note of a transaction that is still open is not seen, and is
+    found later: notes are removed one by one, never up to a position.
     """
     rows = connection.execute(
-        "SELECT id, table_name, row_id, source, source_id FROM migration.outbox ORDER BY id LIMIT %s", (limit,)
+        "SELECT id, table_name, row_id, source, source_id FROM migration.outbox WHERE id <= coalesce(%s, id)"
+        " ORDER BY id LIMIT %s",
+        (until, limit),
     ).fetchall()
     noted = {(row[1], row[2]): Noted(*row[1:]) for row in rows}
     return list(noted.values()), [row[0] for row in rows]

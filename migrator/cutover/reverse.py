@@ -74,8 +74,10 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def run(settings: Settings, *, until_empty: bool = False, stop: threading.Event | None = None) -> Carried:
-    """Carry what was noted until ``stop`` is set, or, with ``until_empty``, until nothing is noted any more.
+def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event | None = None) -> Carried:
+    """Carry what is noted until ``stop`` is set, or, with ``noted_by_now``, what was noted when the call came.
+
+    That comes to an end however much is written meanwhile; behind a fence it is everything.
 
     A server that goes away is waited for, as the copy does. Raises ``RefusedError`` where the outbox is not open or
     another reverse stream runs, ``LostLockError`` when another one has taken over, ``CarryError`` for a row that no
@@ -83,14 +85,14 @@ def run(settings: Settings, *, until_empty: bool = False, stop: threading.Event 
     """
     stop = stop or threading.Event()
     total = Carried()
-    stream = _Stream()
+    stream = _Stream(noted_by_now=noted_by_now)
     try:
         while not stop.is_set():
             done = retrying(settings, stream.carry)
             total += done
             if done.notes:
                 telemetry.logger().info("reverse.carried", documents=done.documents, removed=done.removed)
-            elif until_empty:
+            elif noted_by_now:
                 break
             else:
                 stop.wait(POLL_S)
@@ -102,7 +104,9 @@ def run(settings: Settings, *, until_empty: bool = False, stop: threading.Event 
 class _Stream:
     """The fence of this process, and the connection under which it was taken."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, noted_by_now: bool = False) -> None:
+        self._noted_by_now = noted_by_now
+        self._until: int | None = None
         self._fence = 0
         self._connection: Connection | None = None
         self._source: Source | None = None
@@ -113,7 +117,7 @@ class _Stream:
         """Carry the oldest notes; nothing noted, nothing done."""
         if sessions.target is not self._connection:
             self._begin(sessions)
-        noted, ids = outbox.take(sessions.target, NOTES)
+        noted, ids = outbox.take(sessions.target, NOTES, self._until)
         if not ids:
             if not outbox.is_open(sessions.target):
                 raise RefusedError("the outbox was closed: the switch was finished, or taken back")
@@ -149,6 +153,8 @@ class _Stream:
         row = sessions.target.execute("SELECT pg_try_advisory_lock(%s)", (stable_hash64(LOCK),)).fetchone()
         if row != (True,):
             raise RefusedError("another process carries the rows back already")
+        if self._noted_by_now and self._until is None:
+            self._until = outbox.last(sessions.target)
         plan = latest_plan(sessions.target)
         if plan is None:
             raise RefusedError("nothing was ever copied, so nothing can be carried back")

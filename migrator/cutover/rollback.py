@@ -186,7 +186,7 @@ def _is_unsaid(sessions: Sessions, found: Cutover | None) -> bool:
 def _drain(sessions: Sessions) -> reverse.Carried:
     """Carry everything that is noted; the reverse stream of another process is waited for."""
     try:
-        return reverse.run(sessions.settings, until_empty=True)
+        return reverse.run(sessions.settings, noted_by_now=True)
     except RefusedError:
         if not outbox.is_open(sessions.target):
             raise

@@ -172,7 +172,7 @@ def test_a_reverse_stream_that_is_wrong_is_seen(settings: Settings, fault: str, 
         if fault == "drops":
             with psycopg.connect(str(place.postgres.dsn)) as connection:
                 connection.execute("DELETE FROM migration.outbox WHERE table_name = 'runs'")
-        reverse.run(place, until_empty=True)
+        reverse.run(place, noted_by_now=True)
         if fault == "touches":
             with MongoClient[dict[str, Any]](place.mongo.uri) as client:
                 client[str(place.mongo.database)]["audit"].update_one({}, {"$set": {"touched": True}})

@@ -46,7 +46,7 @@ class WentBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def there_and_back(
-    settings: Settings, carry: Callable[[Settings], object] = lambda place: reverse.run(place, until_empty=True)
+    settings: Settings, carry: Callable[[Settings], object] = lambda place: reverse.run(place, noted_by_now=True)
 ) -> WentBack:
     """Rehearse; raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
 

@@ -5,7 +5,7 @@ rows that PostgreSQL holds.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -180,7 +180,7 @@ def _changed_and_copied_again(settings: Settings, source: Database[Any], schedul
         born = session.schedules.upsert(schedule(name="born in postgres"))
         fires = session.triggers.upsert(trigger(born))
         session.runs.create(run(schedule_id=born.id, trigger_id=fires.id, scheduled_at=NOW, cause="interval"))
-    done = reverse.run(settings, until_empty=True)
+    done = reverse.run(settings, noted_by_now=True)
     after = raw(source)
 
     # the old application's documents of policy runs know neither attempts nor a last error: said, not passed over
@@ -190,7 +190,7 @@ def _changed_and_copied_again(settings: Settings, source: Database[Any], schedul
             "UPDATE scheduler.policy_jobs SET attempt_count = NULL, last_error = NULL"
             " WHERE source = 'stellaops/policy_runs'"
         )
-    reverse.run(settings, until_empty=True)
+    reverse.run(settings, noted_by_now=True)
     assert done.notes >= changed + 3
     touched = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert done.documents + done.removed >= len(touched) >= changed / 2
@@ -201,21 +201,21 @@ def _changed_and_copied_again(settings: Settings, source: Database[Any], schedul
 
 
 def test_nothing_written_nothing_touched(switched: Settings, source: Database[Any]) -> None:
-    reverse.run(switched, until_empty=True)
+    reverse.run(switched, noted_by_now=True)
     before = raw(source)
-    assert reverse.run(switched, until_empty=True) == reverse.Carried()
+    assert reverse.run(switched, noted_by_now=True) == reverse.Carried()
     assert raw(source) == before
 
 
 def _no_change_leaves_every_document_as_it_is(settings: Settings, source: Database[Any], dsn: str) -> None:
     """A write that changes nothing, to every row: unknown fields, old spellings, orphaned references, all stay."""
-    reverse.run(settings, until_empty=True)
+    reverse.run(settings, noted_by_now=True)
     before = raw(source)
     with psycopg.connect(dsn) as connection:
         for record in outbox.FOLLOWED:
             share = "" if record.table != "runs" else " WHERE abs(hashtext(id::text)) % 8 = 0"
             connection.execute(f"UPDATE scheduler.{record.table} SET tenant_id = tenant_id{share}")
-    assert reverse.run(settings, until_empty=True).documents > len(before) / 4
+    assert reverse.run(settings, noted_by_now=True).documents > len(before) / 4
     after = raw(source)
     assert {key: (before.get(key), after.get(key)) for key in before if before[key] != after.get(key)} == {}
     assert after.keys() == before.keys()
@@ -231,7 +231,7 @@ def test_references_are_spelled_as_the_old_application_spells_them(
     assert found is not None
     with store_postgres.opened(scheduler_dsn) as store, store.session(found[1], now=NOW) as session:
         made = session.runs.create(run(found[1], schedule_id=found[0]))
-    reverse.run(switched, until_empty=True)
+    reverse.run(switched, noted_by_now=True)
     document = source.runs.find_one({"_id": f"run_{made.id.hex}"})
     assert document is not None
     assert document["scheduleId"] == found[2]
@@ -244,7 +244,7 @@ def test_our_own_store_reads_there_what_was_written_here(switched: Settings, sou
         made = session.runs.create(run(schedule_id=one.id))
         session.runs.cancel(made.id, "no longer wanted")
         expected = (session.schedules.get(one.id), session.runs.list(RunQuery(schedule_id=one.id)).runs)
-    reverse.run(switched, until_empty=True)
+    reverse.run(switched, noted_by_now=True)
     with store_mongo.opened(source) as mongo, mongo.session("a", now=NOW) as session:
         found = (session.schedules.get(one.id), session.runs.list(RunQuery(schedule_id=one.id)).runs)
     plain = [
@@ -287,7 +287,7 @@ def test_what_a_killed_stream_left_open_does_not_hold_up_the_next(
         )
         sessions.target.close()  # the kernel does so for a process that is killed; MongoDB keeps its transaction
         with ThreadPoolExecutor() as pool:
-            carrying = pool.submit(reverse.run, switched, until_empty=True)
+            carrying = pool.submit(reverse.run, switched, noted_by_now=True)
             try:
                 assert carrying.result(timeout=30).documents
             except TimeoutError:
@@ -300,13 +300,35 @@ def test_what_a_killed_stream_left_open_does_not_hold_up_the_next(
         sessions.close()
 
 
+def test_what_is_noted_by_now_comes_to_an_end_however_much_is_written_meanwhile(
+    switched: Settings, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop, dropped = outbox.drop, []
+
+    def write() -> None:
+        with psycopg.connect(scheduler_dsn) as connection:
+            connection.execute("UPDATE scheduler.runs SET error = coalesce(error, '') || 'x'")
+
+    def dropping(connection: Any, ids: Sequence[int]) -> None:  # noqa: ANN401 - a connection of the pipeline's
+        drop(connection, ids)
+        dropped.append(ids)
+        if len(dropped) < 5:
+            write()
+
+    reverse.run(switched, noted_by_now=True)
+    monkeypatch.setattr(outbox, "drop", dropping)
+    write()
+    reverse.run(switched, noted_by_now=True)
+    assert len(dropped) == 1
+
+
 def test_without_an_outbox_there_is_nothing_to_carry(switched: Settings) -> None:
     with open_target(switched, autocommit=True) as target:
         outbox.close_outbox(target)
         outbox.close_outbox(target)
         assert not outbox.is_open(target)
     with pytest.raises(RefusedError, match="the outbox is not open"):
-        reverse.run(switched, until_empty=True)
+        reverse.run(switched, noted_by_now=True)
 
 
 def test_it_goes_on_until_it_is_stopped(switched: Settings, source: Database[Any], scheduler_dsn: str) -> None:
