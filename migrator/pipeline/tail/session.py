@@ -45,6 +45,8 @@ class TailSession:
         self._plan: Plan | None = None
         self._applier: Applier | None = None
         self._followed: tuple[str, ...] = ()
+        self._guarded: set[str] = set()
+        """Collections that the guard has seen."""
         self._rate = Rate()
         self._watch = Watch(frozen_s)
         self._saved_at = self._derived_at = self._watched_at = time.monotonic()
@@ -125,6 +127,7 @@ class TailSession:
             if applier is None or self.reason:
                 touched.add(self._target, batch.touched)
             else:
+                self._guard(batch)
                 applier.reader.not_before(batch.position.time)
                 applier.name_all(self._followed)
                 with collector_paused():
@@ -168,10 +171,18 @@ class TailSession:
         ensure_indexes(self._target, self.sessions.profile)
         self._plan = answer.plan
         self._followed = followed(self.sessions)
+        self._guarded = set(answer.plan.context["collections"])
         self.sessions.forget()
         if self._applier is not None:
             self._applier.reader.close()
         self._applier = Applier(self.sessions, answer.plan)
+
+    def _guard(self, batch: Batch) -> None:
+        """Look at the conditions of the copy again where a collection was made, or went, since."""
+        made = batch.touched.keys() - self._guarded
+        if self._plan is not None and (made or batch.whole):
+            guard(self.sessions, self._plan)
+            self._guarded |= made
 
     def _chosen(self, batch: Batch) -> dict[str, dict[str, None]]:
         """Return what is to be read again: what was touched now, and some of what is owed."""

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 
@@ -121,14 +121,24 @@ def replica_set(source: Source) -> str | None:
 
 
 def require_replica_set(source: Source) -> str:
-    """Return the replica set's name; raise ``RefusedError`` for a standalone server."""
-    name = replica_set(source)
-    if name is None:
+    """Return the replica set's name; raise ``RefusedError`` for a standalone server, and for a sharded cluster."""
+    with speaking_of("the source"):
+        return replica_set_in(source.client.admin.command("hello"))
+
+
+def replica_set_in(hello: Mapping[str, Any]) -> str:
+    """Return the replica set's name in what a server says of itself; raise as ``require_replica_set`` does."""
+    if hello.get("msg") == "isdbgrid":  # MongoDB manual, hello: what a mongos says
+        raise RefusedError(
+            "the source is a mongos, and a sharded cluster cannot be followed: its changes have never been tried;"
+            " call backfill with --no-position while nothing writes"
+        )
+    if "setName" not in hello:
         raise RefusedError(
             "the source is not a replica set, so changes made during the copy could not be followed; "
             "make it one (a single member is enough), or call backfill with --no-position while nothing writes"
         )
-    return name
+    return str(hello["setName"])
 
 
 def version(source: Source) -> str:

@@ -1,7 +1,7 @@
 """When the tail may write, where it begins, what it refuses, and what makes its position useless."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ from migrator.pipeline.tail.events import Stream
 from migrator.pipeline.tail.follow import Tail, standing
 from migrator.pipeline.tail.lag import Watch
 from migrator.pipeline.tail.positions import Position, at
+from migrator.store.mongo.client import replica_set_in
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
-from tests.tailing import caught_up, compared, copied
+from tests.stellaops_documents import fresh
+from tests.tailing import assert_as_a_fresh_copy, caught_up, compared, copied
 
 Source = Database[Any]
 UNVERIFIED = 4
@@ -197,6 +199,35 @@ def test_a_copy_of_some_tenants_is_refused(source: Source, scheduler_dsn: str) -
         caught_up(settings)
 
 
+def test_a_collection_that_changes_how_others_are_read_is_refused_until_all_is_copied_again(
+    source: Source, scheduler_dsn: str, new_scheduler_dsn: Callable[[], str], tmp_path: Path
+) -> None:
+    """Once there is a collection of triggers, schedules make none of their own."""
+    source["schedules"].insert_many([fresh("schedules", _id=f"s{one}", name=f"s{one}") for one in range(3)])
+    settings = copied(source, scheduler_dsn)
+    config = str(write_config(tmp_path, settings))
+    triggers = "SELECT count(*) FROM scheduler.triggers WHERE source = 'stellaops/{}'"
+    assert number(scheduler_dsn, triggers.format("schedules")) == 3
+    with Tail(settings) as tail:
+        tail.run("caught-up")
+        source["triggers"].insert_one(fresh("triggers", _id="another", scheduleId="s1"))
+        with pytest.raises(RefusedError, match=r"collection of triggers: then none, now there; tool .*: call migrator"):
+            tail.run("caught-up")
+    status, _, said = run("tail", "--until-caught-up", "--config", config)
+    assert status == USAGE
+    assert said.endswith(
+        ": call migrator backfill, which brings every row up to date, and migrator parity --repair apply, which removes"
+        " what nothing makes any more\n"
+    )
+    assert number(scheduler_dsn, triggers.format("triggers")) == 0
+    flow.backfill(settings, Scope())
+    assert run("parity", "--repair", "apply", "--config", config)[0] == 0
+    caught_up(settings)
+    assert number(scheduler_dsn, triggers.format("triggers")) == 1
+    assert number(scheduler_dsn, triggers.format("schedules")) == 0
+    assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
+
+
 def test_a_plain_server_is_refused(scheduler_dsn: str, tmp_path: Path) -> None:
     with MongoServer.start(fast=True, replica_set=None) as server:
         with MongoClient[Any](server.uri) as client:
@@ -211,6 +242,13 @@ def test_a_plain_server_is_refused(scheduler_dsn: str, tmp_path: Path) -> None:
         status, _, said = run("tail", "--until-caught-up", "--config", str(config))
         assert status == USAGE
         assert said.startswith("migrator: the source is not a replica set, so changes made during the copy could not")
+
+
+def test_a_sharded_cluster_is_refused_in_words() -> None:
+    """There is no router to test with: this is what one says of itself (MongoDB manual, hello)."""
+    with pytest.raises(RefusedError, match="the source is a mongos, and a sharded cluster cannot be followed"):
+        replica_set_in({"isWritablePrimary": True, "msg": "isdbgrid", "topologyVersion": {}, "ok": 1.0})
+    assert replica_set_in({"isWritablePrimary": True, "setName": "rs0", "ok": 1.0}) == "rs0"
 
 
 def test_the_watch_tells_a_frozen_position_from_an_idle_source() -> None:
