@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.errors import MigratorError, UnreachableError
+from migrator.errors import MigratorError, StoreError, SwitchedError, UnreachableError
 from migrator.scheduler import lifecycle
 from migrator.scheduler.books import Books, Ended, Line
 from migrator.scheduler.ending import ending, timed_out, timeout_of
@@ -130,12 +130,12 @@ class Desk:
                 arrived[claim.run.id] = (claim, outcome)
         if not arrived:
             return 0
-        now = self._time()
-        ends = [ending(claim, outcome, now) for claim, outcome in arrived.values()]
         try:
+            now = self._time()
+            ends = [ending(claim, outcome, now) for claim, outcome in arrived.values()]
             written = self._finish(ends)
-        except UnreachableError:
-            for claim, outcome in arrived.values():  # they are not lost while the lease holds
+        except (StoreError, UnreachableError):
+            for claim, outcome in arrived.values():  # they are not lost while the lease holds, here or where it moves
                 self._outcomes.put((claim, outcome))
             raise
         self._put_away(ends, set(written))
@@ -217,7 +217,7 @@ class Desk:
         """Write ends together, or, where one of them is refused, one by one."""
         try:
             return self._store.queue.finish(ends, self._now())
-        except UnreachableError:
+        except (UnreachableError, SwitchedError):
             raise
         except MigratorError as refused:
             if len(ends) > 1:

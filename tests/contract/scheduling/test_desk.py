@@ -1,10 +1,11 @@
 """From a due trigger to a run that ended: on every backend, with outcomes that come late, twice, or never."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from migrator.errors import SwitchedError
 from migrator.scheduler.handing import InProcessDispatcher
 from migrator.scheduler.handlers import Outcome, Registry, Request
 from migrator.store.ports import SchedulerStore
@@ -330,6 +331,30 @@ def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: SchedulerSto
     stage.turn()
     stage.turn()
     assert run_of(at_work, tenant, row.id).error == "OSError: no broker"
+
+
+@pytest.mark.proves("4-X5")
+def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_went(
+    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = schedule(tenant)
+    put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(2)))
+    stage.turn()
+    puppet.end(0)
+    puppet.end(1)
+
+    def left(*_: object) -> NoReturn:
+        raise SwitchedError("the data is elsewhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.desk, "_time", left)  # a store that was left does not even tell the time
+        for _ in range(2):
+            with pytest.raises(SwitchedError):
+                stage.desk.collect()
+    stage.desk.move(at_work)
+    assert stage.desk.collect() == 2
+    assert stage.states() == ["completed", "completed"]
+    assert stage.desk.active == ()
 
 
 def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_others(
