@@ -65,6 +65,18 @@ def pytest_report_header() -> list[str]:
     return [f"servers: MongoDB {binaries.MONGO_VERSION}, PostgreSQL {', '.join(found)}{account}"]
 
 
+FIGURES = "figures"
+"""The property under which a test puts on record what it has measured."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have measured, the write pause of a switch say."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == FIGURES:
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {value}")
+
+
 def fresh_name() -> str:
     """Return a database name nobody has used."""
     return f"test_{next(_numbers)}_{secrets.token_hex(3)}"
