@@ -7,6 +7,7 @@ by its copy in PostgreSQL, which the tail keeps current; its connections are not
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -26,6 +27,8 @@ Asked: TypeAlias = Literal["MongoDB", "its copy", "PostgreSQL"]
 COLUMNS: Final = ("figure", "before", "at the switch", "now", "should be")
 PREFIX: Final = "switch_"
 """Of the samples of before and of the switch; those of now have none."""
+WITHIN: Final = timedelta(seconds=30)
+"""Who has very many tenants, or runs without an index by tenant, does not wait for figures at the switch."""
 _NONE: Final = "-"
 
 
@@ -58,7 +61,7 @@ def taken(settings: Settings, *, switched: bool) -> Taken | None:
     try:
         asked, store = side(settings, switched=switched)
         with closing(store):
-            figures = key_figures.take(store)
+            figures = key_figures.take(store, within=WITHIN)
     except MigratorError as error:
         logger().warning("the key figures cannot be taken", why=str(error))
         return None

@@ -4,13 +4,15 @@ How many runs, how long they take, how many fail, how many connections the datab
 backend is asked the same, so that before and after can stand side by side.
 """
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
+from migrator.errors import UnreachableError
 from migrator.scheduler import rates
 from migrator.scheduler.exposition import Sample
 from migrator.scheduler.samples import served
@@ -97,12 +99,24 @@ SOMETIMES: Final = frozenset(
 """Samples that are there only where there is something to tell."""
 
 
-def take(store: SchedulerStore, *, now: datetime | None = None) -> KeyFigures:
-    """Ask the store for the figures of this moment; ``now`` none is the database's clock."""
+def take(
+    store: SchedulerStore,
+    *,
+    now: datetime | None = None,
+    within: timedelta = timedelta.max,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> KeyFigures:
+    """Ask the store for the figures of this moment; ``now`` none is the database's clock.
+
+    Tenants are asked one after the other; raises ``UnreachableError`` where that is not done ``within`` so long.
+    """
+    end = monotonic() + within.total_seconds()
     at = store.now() if now is None else now
     by_state: Counter[str] = Counter()
     lasted = completed = ready = 0
     for tenant in served(store):
+        if monotonic() > end:
+            raise UnreachableError(f"the key figures of all tenants take longer than {within.total_seconds():g} s")
         with store.session(tenant, now=now) as session:
             runs, backlog = session.figures.runs(RunFilter(since=at - WINDOW)), session.figures.backlog()
         by_state.update(runs.by_state)

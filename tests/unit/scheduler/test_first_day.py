@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from migrator.errors import UnreachableError
 from migrator.records.run import Run
 from migrator.scheduler import key_figures, samples
 from migrator.scheduler.exposition import Threshold, crossed, parse
@@ -84,3 +85,11 @@ def test_what_goes_wrong_in_the_first_day_crosses_the_list_and_what_is_mended_do
         6: ["overall_runs_ready", "runs_oldest_wait_seconds"],
         **no_leader,
     }
+
+
+def test_figures_that_take_too_long_are_not_waited_for() -> None:
+    day, seconds = Day(), iter([0.0, 29.0, 31.0])
+    with day.store.session("other") as session:
+        session.schedules.upsert(schedule("other"))
+    with pytest.raises(UnreachableError, match="of all tenants take longer than 30 s"):
+        key_figures.take(day.store, within=timedelta(seconds=30), monotonic=lambda: next(seconds))
