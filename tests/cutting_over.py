@@ -5,19 +5,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import Settings
 from migrator.cutover import fence, forward
-from migrator.cutover.gates import Conditions
+from migrator.cutover.gates import Conditions, gates
 from migrator.embedded.mongo import MongoServer
+from migrator.errors import RefusedError
 from migrator.parity.recorded import compared, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.pipeline.tail.follow import Tail
+from tests.conftest import fresh_name
 from tests.copying import settings_for, write_config
+from tests.ordinary_user import hand_over, ordinary_folder
 from tests.stellaops_documents import CANONICAL, fresh
 
 APPLICATION = "application"
@@ -85,3 +90,42 @@ def scene(server: MongoServer, name: str, dsn: str, folder: Path, user: str = AP
             fence.lift(database, "write-block", ())
             client.admin.command("dropUser", user)
             client.drop_database(name)
+
+
+@contextmanager
+def own_scene(server: MongoServer, dsn: str) -> Iterator[Scene]:
+    """One for a test that switches."""
+    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder, "its_own") as made:
+        hand_over(made.config)
+        made.ready()
+        yield made
+
+
+def with_cutover(settings: Settings, **changes: object) -> Settings:
+    return msgspec.structs.replace(settings, cutover=msgspec.structs.replace(settings.cutover, **changes))
+
+
+def with_mongo(settings: Settings, **changes: object) -> Settings:
+    return msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, **changes))
+
+
+def red(settings: Settings, conditions: Conditions) -> dict[str, str]:
+    """Return the gates that hold up the switch, and why; a switch is refused for just these."""
+    sessions = Sessions(settings)
+    try:
+        found = {one.name: one.words for one in gates(sessions, conditions) if one.passed is False}
+    finally:
+        sessions.close()
+    if found:
+        with pytest.raises(RefusedError, match="the switch is not made: ") as refused:
+            forward.run(settings, conditions)
+        assert all(f"{name}: " in str(refused.value) for name in found)
+    return found
+
+
+def gate(settings: Settings, conditions: Conditions, name: str) -> tuple[bool | None, str]:
+    sessions = Sessions(settings)
+    try:
+        return next((one.passed, one.words) for one in gates(sessions, conditions) if one.name == name)
+    finally:
+        sessions.close()

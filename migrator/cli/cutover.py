@@ -176,11 +176,12 @@ def _plan_lines(found: "Outlook") -> Iterator[str]:
         yield f"{number:>2}. {step}: {words}"
     yield "gates:"
     yield from lines(list(found.gates))
-    changed = "everything" if found.changed is None else f"{found.changed:,} changed documents"
-    pause = "cannot be told yet" if found.pause_s is None else f"about {found.pause_s:.1f} s ({changed} to compare)"
+    changed = "everything" if found.changed is None else f"documents that changed: {found.changed:,}"
+    pause = "cannot be told yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
     yield f"{found.overdue_words}"
-    yield "ready: migrator cutover run" if found.ready else "not ready: nothing was changed"
+    in_the_way = ", ".join(one.name for one in found.gates if one.passed is False)
+    yield "ready: migrator cutover run" if found.ready else f"not ready, by {in_the_way}; nothing was changed"
 
 
 def _status_lines(found: "Standing") -> Iterator[str]:

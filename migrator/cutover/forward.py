@@ -181,6 +181,9 @@ def _before(sessions: Sessions, journal: Journal, found: list[Gate], number: int
             journal.fenced(kind, taken)
             epoch.set_target(sessions, number, "mongo")  # nobody begins there too early
             pause.begin()
+            # stops our own processes, also those that log in as the tool's user, whom the fence lets through; what they
+            # began before, the fence waits for
+            epoch.close_source(sessions, number)
             fence.engage(sessions.source, kind, taken, timedelta(seconds=limit))
             detail["kind"] = kind
         position = committed_time(sessions.source)
@@ -346,8 +349,9 @@ def _open_source(sessions: Sessions, cutover: Cutover) -> None:
     found = epoch.on_source(sessions)
     if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_NUMBER):
         epoch.open_source(sessions, found.number)
-        configfile.switch(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
     lift(sessions, cutover)
+    if Path(cutover.config_path).exists():  # else there is nothing that could name PostgreSQL
+        configfile.switch(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
 
 
 def _passed(journal: Journal) -> bool:

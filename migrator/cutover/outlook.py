@@ -24,7 +24,7 @@ from migrator.store.postgres.connection import open_target, speaking_of
 WORDS: Final = {
     "preflight": "every gate is looked at again; one that is not met ends the switch",
     "catch-up": "the tail comes up to now, while writers go on",
-    "fence": "MongoDB refuses every write of everybody but the tool; open transactions are waited for",
+    "fence": "MongoDB refuses every write of everybody but the tool, also of transactions that stay open",
     "drain": "the tail comes up to a position taken behind the fence",
     "parity": "what changed since the last complete comparison is compared; a difference ends the switch",
     "outbox": "triggers in PostgreSQL note what is written from now on, for the way back",
@@ -84,7 +84,7 @@ def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
             return Outlook(
                 environment=settings.cutover.environment,
                 config=str(config),
-                steps=WORDS,
+                steps=WORDS if settings.cutover.backup else WORDS | {"backup": "left out (cutover.backup): no level 3"},
                 gates=found,
                 pause_s=pause,
                 pause_limit_s=settings.cutover.max_pause_s,

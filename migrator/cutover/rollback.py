@@ -106,7 +106,7 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
             epoch.set_target(sessions, number, "mongo")
             epoch.open_source(sessions, number)
             path = Path(journal.cutover.config_path)
-            configfile.switch(path, "mongo", path.with_name(f"{path.name}.before-rollback-{number}"))
+            configfile.switch(path, "mongo", configfile.kept_as(path, "rollback", number))
             lift(sessions, journal.cutover)
         with journal.step("back-close"):
             reverse.forget(sessions)

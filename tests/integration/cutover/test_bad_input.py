@@ -1,36 +1,30 @@
 """What issue 5 lists as bad input: each is refused with a clear word before anything happens, or survived."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import psycopg
 import pytest
 from psycopg import sql
-from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from migrator import signals
-from migrator.config import Settings, load_settings
-from migrator.cutover import clocks, configfile, epoch, fence, forward, journal, outbox, rollback, window
-from migrator.cutover.gates import Conditions, gates
+from migrator.cutover import clocks, configfile, epoch, fence, journal, outbox
+from migrator.cutover.gates import Conditions
 from migrator.cutover.outlook import outlook
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.errors import MigratorError, RefusedError, SwitchedError
+from migrator.errors import MigratorError, RefusedError
 from migrator.parity.recorded import compared, is_clean
 from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.pipeline.tail.follow import Tail
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.connection import open_target
 from migrator.store.postgres.migrate import upgrade
 from tests.conftest import NEWEST, Clusters, fresh_name
 from tests.copying import run
-from tests.cutting_over import APPLICATION, Scene, scene
-from tests.gates import held
+from tests.cutting_over import APPLICATION, Scene, gate, red, scene, with_cutover, with_mongo
 from tests.ordinary_user import hand_over, ordinary_folder, ordinary_user
 
 UNREADY, USAGE = 4, 2
@@ -72,45 +66,6 @@ def ready(shared: Scene) -> Iterator[Scene]:
     open_scheduler_store(shared.settings).close()
 
 
-@contextmanager
-def own_scene(server: MongoServer, dsn: str) -> Iterator[Scene]:
-    """One for a test that switches."""
-    with ordinary_folder() as folder, scene(server, fresh_name(), dsn, folder, "its_own") as made:
-        hand_over(made.config)
-        made.ready()
-        yield made
-
-
-def with_cutover(settings: Settings, **changes: object) -> Settings:
-    return msgspec.structs.replace(settings, cutover=msgspec.structs.replace(settings.cutover, **changes))
-
-
-def with_mongo(settings: Settings, **changes: object) -> Settings:
-    return msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, **changes))
-
-
-def red(settings: Settings, conditions: Conditions) -> dict[str, str]:
-    """Return the gates that hold up the switch, and why; a switch is refused for just these."""
-    sessions = Sessions(settings)
-    try:
-        found = {one.name: one.words for one in gates(sessions, conditions) if one.passed is False}
-    finally:
-        sessions.close()
-    if found:
-        with pytest.raises(RefusedError, match="the switch is not made: ") as refused:
-            forward.run(settings, conditions)
-        assert all(f"{name}: " in str(refused.value) for name in found)
-    return found
-
-
-def gate(settings: Settings, conditions: Conditions, name: str) -> tuple[bool | None, str]:
-    sessions = Sessions(settings)
-    try:
-        return next((one.passed, one.words) for one in gates(sessions, conditions) if one.name == name)
-    finally:
-        sessions.close()
-
-
 def test_nothing_is_red_where_nothing_is_wrong(ready: Scene) -> None:
     assert red(ready.settings, ready.conditions) == {}
 
@@ -125,47 +80,8 @@ def test_no_replica_set(ready: Scene) -> None:
         uri = {"MIGRATOR_MONGO__URI": plain.uri}
         status, out, said = run("cutover", "plan", "--config", str(ready.config), environment=uri)
         assert (status, "NO  replica set: the source is no replica set" in out) == (UNREADY, True), said
-        status, out, said = run("tail", "--until-caught-up", "--config", str(ready.config), environment=uri)
-        assert (status, out) == (USAGE, ""), said
-        assert "replica set" in said
-
-
-def fill_history(database: Database[Any], until: Callable[[], bool]) -> None:
-    while not until():
-        database["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
-
-
-def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path: Path) -> None:
-    """The oplog of a megabyte: behind the tail, too small for a switch, behind the last comparison."""
-    parameters = {"minOplogTruncationPoints": "1"}
-    with (
-        MongoServer.start(auth=True, fast=True, oplog_mb=1, parameters=parameters) as short,
-        scene(short, fresh_name(), scheduler_dsn, tmp_path) as ready,
-    ):
-        ready.ready()
-        assert gate(ready.settings, ready.conditions, "history")[0] is True
-        oplog = ready.database.client.local["oplog.rs"]
-
-        def lost() -> bool:
-            return "the tail stands before that" in gate(ready.settings, ready.conditions, "history")[1]
-
-        fill_history(ready.database.client["elsewhere"], lost)
-        assert "and the tail stands before that" in red(ready.settings, ready.conditions)["history"]
-        status, _, said = run("tail", "--until-caught-up", "--config", str(ready.config))
-        assert status == 0, said
-        assert "and a switch may need 60 s: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
-        patient = with_cutover(ready.settings, max_lag_s=1, max_pause_s=1)
-        oldest = oplog.find_one(sort=[("$natural", 1)])["ts"].time  # type: ignore[index] # never empty
-        while time.time() < oldest + 3:
-            ready.database.client["elsewhere"].command("ping")
-        ready.database.client["elsewhere"]["filler"].insert_one({})
-        with psycopg.connect(ready.dsn) as connection:
-            connection.execute("UPDATE migration.comparisons SET result = result || '{\"seconds\": 0.5}'")
-        passed, words = gate(patient, ready.conditions, "history")
-        assert (passed, "everything is compared behind the fence" in words) == (True, True), words
-        with psycopg.connect(ready.dsn) as connection:
-            connection.execute("UPDATE migration.comparisons SET result = result || '{\"seconds\": 90}'")
-        assert "which took 90 s: call migrator cutover compare" in red(patient, ready.conditions)["history"]
+        with Tail(settings) as tail, pytest.raises(RefusedError, match="not a replica set"):
+            tail.run("caught-up")
 
 
 def test_a_history_that_may_not_be_read_is_no_hindrance(ready: Scene) -> None:
@@ -250,60 +166,6 @@ def test_no_configuration_file(ready: Scene) -> None:
         ready.config.write_text(there)
 
 
-@pytest.mark.proves("4-X6")
-def test_a_configuration_that_becomes_read_only_behind_the_return(
-    server: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody may write on either side until it is mended; then the same call finishes."""
-    real = epoch.close_source
-    with own_scene(server, scheduler_dsn) as ready:
-
-        def locked(sessions: Sessions, number: int) -> None:
-            real(sessions, number)
-            ready.folder.chmod(0o500)
-
-        monkeypatch.setattr(epoch, "close_source", locked)
-        with ordinary_user():
-            for _ in range(2):
-                with pytest.raises(MigratorError, match="to name postgres: Permission denied; mend it"):
-                    ready.switch()
-                assert configfile.backend_in(ready.config) == "mongo"
-                assert fence.is_engaged(ready.database, "write-block", ())
-                with pytest.raises(SwitchedError):
-                    open_scheduler_store(ready.settings)
-                with pytest.raises(RefusedError, match="point of no return is passed: call cutover run again"):
-                    forward.abort(ready.settings)
-            monkeypatch.undo()
-            ready.folder.chmod(0o700)
-        done = ready.switch()
-        assert (done.resumed, done.cutover.state) == (True, "switched")
-        store = open_scheduler_store(load_settings(str(ready.config)))
-        assert store.backend == "postgres"
-        store.close()
-
-
-def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
-    with own_scene(server, scheduler_dsn) as ready:
-        before = (f"{signals.CUTOVER}fence.done", ready.folder)
-        with held(ready.config, *before, command="cutover run") as first:
-            status, out, said = run("cutover", "run", "--config", str(ready.config))
-            assert (status, out) == (USAGE, "")
-            assert said == "migrator: another cutover, or rollback, of this target is running\n"
-            for other in (
-                lambda: forward.abort(ready.settings),
-                lambda: window.finish(ready.settings),
-                lambda: rollback.run(ready.settings, ready.config, 1),
-            ):
-                with pytest.raises(RefusedError, match="another cutover, or rollback, of this target is running"):
-                    other()
-            first.go()
-            status, out, said = first.end()
-        assert status == 0, said
-        assert out.startswith("switched to postgres as number 1\n")
-        with pytest.raises(RefusedError, match="the switch was made already"):
-            ready.switch()
-
-
 def test_a_source_or_a_target_whose_clock_is_wrong(ready: Scene) -> None:
     """The target's is set wrong really, for this database; of the three clocks any one may be the odd one."""
     late = Conditions(config=ready.config, quarantined=ready.quarantined, clock=lambda: time.time() - HOUR)
@@ -372,14 +234,12 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
         dsn = postgres.create_database("target")
         upgrade(dsn)
         with scene(server, fresh_name(), dsn, tmp_path, user="other") as other:
-            other.ready()
             postgres.stop()
             (postgres._data / "standby.signal").touch()
             postgres.restart()
             words = red(other.settings, other.conditions)["target"]
             assert words == "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
-            status, out, said = run("cutover", "plan", "--config", str(other.config))
-            assert (status, "NO  target: the target is a standby" in out) == (UNREADY, True), said
+            assert not outlook(other.settings, other.config, quarantined=0).ready
 
 
 def test_a_comparison_beside_it_is_still_clean(ready: Scene) -> None:

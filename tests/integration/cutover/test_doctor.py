@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from click.testing import CliRunner
 from psycopg import sql
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator.cli import cli
 from migrator.config import MongoSettings, Settings
 from migrator.cutover.doctor import examine
 from migrator.embedded.mongo import MongoServer
@@ -62,9 +64,9 @@ def test_all_is_well(settings: Settings, tmp_path: Path) -> None:
 
 def test_one_side_is_not_there_and_the_other_is_told_of(settings: Settings, tmp_path: Path) -> None:
     config = write_config(tmp_path, with_dsn(settings, NOWHERE))
-    status, out, _ = run("doctor", "--json", "--config", str(config))
-    document = json.loads(out)
-    assert status == TOOL_FAILED | UNVERIFIED
+    called = CliRunner().invoke(cli, ["doctor", "--json", "--config", str(config)])
+    document = json.loads(called.stdout)
+    assert called.exit_code == TOOL_FAILED | UNVERIFIED
     assert document["unreachable"] == ["target"]
     assert [one["name"] for one in document["findings"]] == [*SOURCE, "target", "clocks"]
     away = msgspec.structs.replace(settings, mongo=MongoSettings(uri="mongodb://127.0.0.1:1/x", timeout_ms=100))
@@ -125,9 +127,9 @@ def test_rights_that_are_missing(server: MongoServer, settings: Settings) -> Non
 
 def test_a_target_without_the_schema(settings: Settings, postgres_dsn: str, tmp_path: Path) -> None:
     config = write_config(tmp_path, with_dsn(settings, postgres_dsn))
-    status, out, said = run("doctor", "--config", str(config))
-    assert status == DIFFERENT, said
-    assert "NO  schema: scheduler at nothing, migration at nothing: call migrator schema upgrade\n" in out
+    called = CliRunner().invoke(cli, ["doctor", "--config", str(config)])
+    assert called.exit_code == DIFFERENT
+    assert "NO  schema: scheduler at nothing, migration at nothing: call migrator schema upgrade\n" in called.stdout
 
 
 def test_zones_that_nobody_knows_and_clocks_that_differ(settings: Settings) -> None:

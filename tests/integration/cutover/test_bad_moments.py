@@ -1,0 +1,179 @@
+"""Bad input met in the middle of a switch, or by a server of its own; each test has a scene of its own."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import psycopg
+import pytest
+from pymongo.database import Database
+
+from migrator import signals
+from migrator.config import load_settings
+from migrator.cutover import configfile, epoch, fence, forward, rollback, window
+from migrator.embedded.mongo import MongoServer
+from migrator.errors import MigratorError, RefusedError, SwitchedError
+from migrator.pipeline.sessions import Sessions
+from migrator.scheduler import firing
+from migrator.store import open_scheduler_store
+from tests.conftest import fresh_name
+from tests.copying import run
+from tests.cron_lines import DEEP
+from tests.cutting_over import gate, own_scene, red, scene, with_cutover
+from tests.gates import held
+from tests.ordinary_user import ordinary_user
+from tests.store_postgres import schedule, trigger
+
+USAGE = 2
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+def fill_history(database: Database[Any], until: Callable[[], bool]) -> None:
+    while not until():
+        database["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
+
+
+def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path: Path) -> None:
+    """The oplog of a megabyte: behind the tail, too small for a switch, behind the last comparison."""
+    parameters = {"minOplogTruncationPoints": "1"}
+    with (
+        MongoServer.start(auth=True, fast=True, oplog_mb=1, parameters=parameters) as short,
+        scene(short, fresh_name(), scheduler_dsn, tmp_path) as ready,
+    ):
+        ready.ready()
+        assert gate(ready.settings, ready.conditions, "history")[0] is True
+        oplog = ready.database.client.local["oplog.rs"]
+
+        def lost() -> bool:
+            return "the tail stands before that" in gate(ready.settings, ready.conditions, "history")[1]
+
+        fill_history(ready.database.client["elsewhere"], lost)
+        assert "and the tail stands before that" in red(ready.settings, ready.conditions)["history"]
+        status, _, said = run("tail", "--until-caught-up", "--config", str(ready.config))
+        assert status == 0, said
+        assert "and a switch may need 60 s: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
+        patient = with_cutover(ready.settings, max_lag_s=1, max_pause_s=1)
+        oldest = oplog.find_one(sort=[("$natural", 1)])["ts"].time  # type: ignore[index] # never empty
+        while time.time() < oldest + 3:
+            ready.database.client["elsewhere"].command("ping")
+        ready.database.client["elsewhere"]["filler"].insert_one({})
+        with psycopg.connect(ready.dsn) as connection:
+            connection.execute("UPDATE migration.comparisons SET result = result || '{\"seconds\": 0.5}'")
+        passed, words = gate(patient, ready.conditions, "history")
+        assert (passed, "everything is compared behind the fence" in words) == (True, True), words
+        with psycopg.connect(ready.dsn) as connection:
+            connection.execute("UPDATE migration.comparisons SET result = result || '{\"seconds\": 90}'")
+        assert "which took 90 s: call migrator cutover compare" in red(patient, ready.conditions)["history"]
+
+
+@pytest.mark.proves("4-X6")
+def test_a_configuration_that_becomes_read_only_behind_the_return(
+    server: MongoServer, scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may write on either side until it is mended; then the same call finishes."""
+    real = epoch.close_source
+    with own_scene(server, scheduler_dsn) as ready:
+
+        def locked(sessions: Sessions, number: int) -> None:
+            real(sessions, number)
+            ready.folder.chmod(0o500)
+
+        monkeypatch.setattr(epoch, "close_source", locked)
+        with ordinary_user():
+            for _ in range(2):
+                with pytest.raises(MigratorError, match="to name postgres: Permission denied; mend it"):
+                    ready.switch()
+                assert configfile.backend_in(ready.config) == "mongo"
+                assert fence.is_engaged(ready.database, "write-block", ())
+                with pytest.raises(SwitchedError):
+                    open_scheduler_store(ready.settings)
+                with pytest.raises(RefusedError, match="point of no return is passed: call cutover run again"):
+                    forward.abort(ready.settings)
+            monkeypatch.undo()
+            ready.folder.chmod(0o700)
+        done = ready.switch()
+        assert (done.resumed, done.cutover.state) == (True, "switched")
+        store = open_scheduler_store(load_settings(str(ready.config)))
+        assert store.backend == "postgres"
+        store.close()
+
+
+def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
+    with own_scene(server, scheduler_dsn) as ready:
+        before = (f"{signals.CUTOVER}fence.done", ready.folder)
+        with held(ready.config, *before, command="cutover run") as first:
+            status, out, said = run("cutover", "run", "--config", str(ready.config))
+            assert (status, out) == (USAGE, "")
+            assert said == "migrator: another cutover, or rollback, of this target is running\n"
+            for other in (
+                lambda: forward.abort(ready.settings),
+                lambda: window.finish(ready.settings),
+                lambda: rollback.run(ready.settings, ready.config, 1),
+            ):
+                with pytest.raises(RefusedError, match="another cutover, or rollback, of this target is running"):
+                    other()
+            first.go()
+            status, out, said = first.end()
+        assert status == 0, said
+        assert out.startswith("switched to postgres as number 1\n")
+        with pytest.raises(RefusedError, match="the switch was made already"):
+            ready.switch()
+
+
+@pytest.mark.proves("4-X5")
+@pytest.mark.parametrize("ends", ["switched", "taken back"] if DEEP else ["switched"])
+def test_a_scheduler_that_is_logged_in_as_the_tools_own_user(
+    ends: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fence lets that user through: the epoch stops the process, from before the fence on."""
+    with (
+        scene(server, fresh_name(), scheduler_dsn, tmp_path, "its_own") as ready,
+        closing(open_scheduler_store(ready.settings)) as store,
+    ):
+        with store.session("a") as session:
+            one = session.schedules.upsert(schedule(enabled=True))
+            session.triggers.upsert(trigger(one, enabled=True, next_fire_at=store.now()))
+        assert len(store.queue.fire_due(firing.plan, 10)) == 1  # there is a run to be claimed, and then another to fire
+        with store.session("a") as session:
+            (due,) = session.triggers.of_schedule(one.id)
+            session.triggers.upsert(msgspec.structs.replace(due, next_fire_at=store.now()))
+        ready.ready()
+        tried: list[str] = []
+
+        def work(point: str) -> None:
+            if point not in {f"{signals.CUTOVER}{step}.begun" for step in ("drain", "parity", forward.RETURN)}:
+                return
+            tried.append(point)
+            with pytest.raises(SwitchedError), store.session("a") as session:
+                session.schedules.upsert(schedule())
+            with pytest.raises(SwitchedError):
+                store.queue.fire_due(firing.plan, 10)
+            with pytest.raises(SwitchedError):
+                store.queue.claim(str(uuid4()), 10, timedelta(minutes=1))
+            if ends == "taken back" and point.endswith("parity.begun"):
+                raise RefusedError("enough")
+
+        monkeypatch.setattr(signals, "_listen", work)
+        if ends == "switched":
+            ready.switch()
+            assert len(tried) == 3
+            after = open_scheduler_store(load_settings(str(ready.config)))
+            with after.session("a") as session:
+                assert session.schedules.get(one.id) is not None
+            after.close()
+        else:
+            with pytest.raises(RefusedError, match="enough"):
+                ready.switch()
+            with store.session("a") as session:
+                session.schedules.upsert(schedule())
+            assert configfile.backend_in(ready.config) == "mongo"
