@@ -189,7 +189,7 @@ def _status_lines(found: "Standing") -> Iterator[str]:
 
     one = found.cutover
     if found.beside_since is not None:
-        yield f"both schedulers run since {found.beside_since:%Y-%m-%d %H:%M:%S} UTC: the others' handlers are shadowed"
+        yield f"both schedulers run since {found.beside_since:%Y-%m-%d %H:%M:%S} UTC; here what is marked idempotent"
     if one is None:
         yield "there was no switch"
         return
