@@ -34,6 +34,7 @@ from migrator.pipeline.sessions import Sessions, retrying
 from migrator.records.base import Record, SourcedRecord
 from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import TRIGGERS
+from migrator.store.epoch import KEY
 from migrator.store.mongo.client import Source
 from migrator.store.mongo.indexes import adopt_triggers
 from migrator.store.mongo.places import PLACES
@@ -272,6 +273,12 @@ def adopt(sessions: Sessions) -> None:
             ).format(sql.Identifier("scheduler", record.table)),
             (sessions.profile.source_of(place.name), place.prefixes[0]),
         )
+
+
+def forget_processes(sessions: Sessions) -> None:
+    """Remove the processes that registered here, and the locks made here: under the same ids they begin anew there."""
+    sessions.target.execute("DELETE FROM scheduler.workers WHERE source IS NULL")
+    sessions.target.execute("DELETE FROM scheduler.locks WHERE source IS NULL AND key <> %s", (KEY,))
 
 
 def forget(sessions: Sessions) -> None:

@@ -9,7 +9,8 @@ Each step is journaled (level 2 takes the journal with it, last), idempotent, an
 """
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -23,6 +24,7 @@ from migrator.cutover.forward import backup_folder, lift
 from migrator.cutover.gate import Gate
 from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.errors import MigratorError, RefusedError, UnreachableError
+from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
@@ -101,20 +103,8 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
                 with suppress(psycopg.Error, MigratorError):  # what failed says more; called again, it goes on
                     waited_out(settings, lambda: _undo(sessions, journal.cutover))
                 raise
-        with journal.step(TURN):
-            number = journal.cutover.detail["epoch"] + 1
-            epoch.set_target(sessions, number, "mongo")
-            epoch.open_source(sessions, number)
-            path = Path(journal.cutover.config_path)
-            configfile.switch(path, "mongo", configfile.kept_as(path, "rollback", number))
-            lift(sessions, journal.cutover)
-        with journal.step("back-close"):
-            reverse.forget(sessions)
-            with sessions.target.transaction():
-                outbox.close_outbox(sessions.target)
-                if level != 3:  # noqa: PLR2004 - a level; after a restore they have no documents
-                    reverse.adopt(sessions)
-                journal.end("rolled-back")
+        with _tail_waits(sessions):
+            _turn(sessions, journal, level)
     elif not journal.done("back-close"):
         with journal.step("back-close"):
             pass  # an earlier call did it, and was killed before it could say so
@@ -124,6 +114,36 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
             detail["rows"] = lost
         _downgrade(sessions)
     return RolledBack(level=level, documents=carried.documents, lost=lost, folder=str(folder) if lost else "")
+
+
+def _turn(sessions: Sessions, journal: Journal, level: Level) -> None:
+    """Open MongoDB, and close the window."""
+    with journal.step(TURN):
+        number = journal.cutover.detail["epoch"] + 1
+        epoch.set_target(sessions, number, "mongo")
+        epoch.open_source(sessions, number)
+        path = Path(journal.cutover.config_path)
+        configfile.switch(path, "mongo", configfile.kept_as(path, "rollback", number))
+        lift(sessions, journal.cutover)
+    with journal.step("back-close"):
+        reverse.forget(sessions)
+        with sessions.target.transaction():
+            outbox.close_outbox(sessions.target)
+            if level != 3:  # noqa: PLR2004 - a level; after a restore they have no documents
+                reverse.adopt(sessions)
+            reverse.forget_processes(sessions)
+            journal.end("rolled-back")
+
+
+@contextmanager
+def _tail_waits(sessions: Sessions) -> Iterator[None]:
+    """Keep the tail from writing rows: it would take those for somebody else's that are given their documents here."""
+    sessions.target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))
+    try:
+        yield
+    finally:
+        with suppress(psycopg.Error):  # a connection that is gone holds nothing
+            sessions.target.execute("SELECT pg_advisory_unlock(%s)", (ROWS_KEY,))
 
 
 def _undo(sessions: Sessions, cutover: Cutover) -> None:

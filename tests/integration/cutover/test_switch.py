@@ -17,6 +17,7 @@ from migrator.cutover import figures, journal, outbox, parallel, processes, reve
 from migrator.cutover.outlook import outlook, standing
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError, SwitchedError
+from migrator.pipeline.tail.follow import Tail
 from migrator.records.run import Run
 from migrator.records.worker import Worker
 from migrator.report import render
@@ -97,6 +98,23 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     stands = standing(ready.settings).cutover
     assert stands is not None
     assert (stands.environment, stands.state) == ("production", "rolled-back")
+
+
+def test_a_process_that_begins_anew_is_not_taken_for_another(ready: Scene) -> None:
+    process = Worker(id=uuid4(), tenant_id="*", kind="scheduler", status="active")
+    ready.switch()
+    _begin(ready, process)
+    rollback.run(ready.settings, ready.config, 1)
+    _begin(ready, process)
+    with Tail(ready.settings) as tail:
+        assert tail.run("caught-up").quarantined == ready.quarantined
+
+
+def _begin(scene: Scene, process: Worker) -> None:
+    """Register a process where the data is, and let it hold a lock."""
+    with closing(open_scheduler_store(load_settings(str(scene.config)))) as store:
+        store.workers.register(process)
+        assert store.locks.acquire("a", "work", ttl=timedelta(hours=1)) is not None
 
 
 BOTH_RAN = (
