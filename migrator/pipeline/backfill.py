@@ -115,23 +115,30 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     done, interrupted = run_chunks(settings, profile, jobs, progress)
     progress.close()
     if not dry_run and not interrupted:
-        waited_out(settings, lambda: _close(sessions, plan))
+        waited_out(settings, lambda: _settle(sessions, plan))
+        sessions.source.client.close()  # now, since its threads take half a second to end, for which the exit waits
+        waited_out(settings, lambda: _build(sessions, plan))
     return _result(
         sessions.target, plan, done, resumed=resumed, complete=not interrupted, unknown=unknown, dry_run=dry_run
     )
 
 
-def _close(sessions: Sessions, plan: Plan) -> None:
-    """Run the closing passes; each of them may have been done before."""
+def _settle(sessions: Sessions, plan: Plan) -> None:
+    """Run the closing passes that need all rows; each of them may have been done before."""
     _stay_alone(sessions)
     target = sessions.target
     close_links(target, plan)
     settle_duplicates(sessions, plan, plans.plan_context(plan))
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
+
+
+def _build(sessions: Sessions, plan: Plan) -> None:
+    """Build what the load went without; the copy is complete then."""
+    _stay_alone(sessions)
+    refresh_statistics(sessions, plan)  # first: checking the foreign keys is planned with them
     deferred.restore(sessions.settings, workers(sessions.settings.copy))
-    refresh_statistics(sessions, plan)
-    ledger.set_plan_state(target, plan.id, "complete")
+    ledger.set_plan_state(sessions.target, plan.id, "complete")
 
 
 def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:

@@ -44,9 +44,7 @@ class _Tally(msgspec.Struct):
     loaded_again: list[str] = msgspec.field(default_factory=list)
 
     def loaded(self, document: Loadable) -> None:
-        """Count a document that is stored."""
-        for row in document.rows:
-            self.rows[row.record.table] += 1
+        """Count a document that is stored, but for its rows."""
         self.clean += document.clean
         if document.notes:
             self.notes.update(document.notes)
@@ -142,6 +140,7 @@ def _decoded(
 def _nothing(_target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
     """Only count: a dry run."""
     for document in documents:
+        tally.rows.update(row.record.table for row in document.rows)
         tally.loaded(document)
 
 
@@ -151,7 +150,9 @@ def _append(target: Connection, documents: Iterable[Loadable], tally: _Tally) ->
     for document in documents:
         rows.add(document)
         tally.loaded(document)
-    tally.written.update(rows.write(target))
+    written = rows.write(target)
+    tally.rows.update(written)
+    tally.written.update(written)
 
 
 def _merge(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
@@ -163,6 +164,7 @@ def _merge(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> 
     out = {id(loser.document) for loser in losers}
     for document in batch:
         if id(document) not in out:
+            tally.rows.update(row.record.table for row in document.rows)
             tally.loaded(document)
 
 

@@ -3,7 +3,7 @@
 The copy and the comparison both go through here, so that what is written and what is expected cannot drift apart.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,6 +14,7 @@ from migrator.pipeline.references import Lookup, Resolved
 from migrator.pipeline.transform import Prepared, prepare, render
 from migrator.records.base import EMPTY
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.values import document as documents
 from migrator.values import identity, residue
 from migrator.values.rawid import raw_id
 
@@ -36,45 +37,50 @@ def outcomes(
     ``at_a_time`` is how many documents go together: the target is asked about references once for each piece.
     """
     for piece in pieces(batch, at_a_time):
-        found: list[Outcome] = []
-        prepared: list[Prepared] = []
-        for raw in piece:
-            outcome = Outcome(raw)
-            found.append(outcome)
+        found = [Outcome(raw) for raw in piece]
+        prepared: list[tuple[Outcome, Prepared]] = []
+        for outcome, document in zip(found, documents.decode_all(piece), strict=True):
             try:
-                outcome.prepared = prepare(collection, context, raw)
-                prepared.append(outcome.prepared)
+                outcome.prepared = prepare(collection, context, outcome.raw, document)
+                prepared.append((outcome, outcome.prepared))
             except Rejected as reason:
                 outcome.rejected = reason
             except Skipped as reason:
                 outcome.skipped = reason.reason
-        if collection.references:
-            resolver.learn(collection, prepared)
-        for outcome in found:
-            if outcome.prepared is not None:
-                _finish(collection, resolver, outcome, outcome.prepared)
+        _finish(collection, resolver, prepared)
         yield found
 
 
-def _finish(collection: Collection, resolver: Lookup, outcome: Outcome, prepared: Prepared) -> None:
-    try:
-        resolved = resolver.resolve(collection, prepared) if collection.references else None
-        rows, left = render(collection, prepared, prepared.rows if resolved is None else resolved.rows)
-    except Rejected as reason:
-        outcome.rejected = reason
-        return
-    outcome.loadable = loadable = Loadable(outcome.raw, rows, left)
-    notes = prepared.notes if resolved is None else resolved.notes
-    if notes:
-        loadable.notes = tuple(("finding", note.kind, note.path) for note in notes)
+def _finish(collection: Collection, resolver: Lookup, found: Sequence[tuple[Outcome, Prepared]]) -> None:
+    """Look up what these documents refer to, prove that their rows carry them, and render the rows."""
+    resolver.learn(collection, [prepared for _, prepared in found])
+    resolved: list[tuple[Outcome, Prepared, Resolved]] = []
+    for outcome, prepared in found:
+        try:
+            resolved.append((outcome, prepared, resolver.resolve(collection, prepared)))
+        except Rejected as reason:
+            outcome.rejected = reason
+    rebuilt = [collection.encode(one.rows) for _, _, one in resolved]
+    proved = documents.encode_to(rebuilt, [outcome.raw for outcome, _, _ in resolved])
+    for (outcome, prepared, one), is_proved in zip(resolved, proved, strict=True):
+        try:
+            outcome.loadable = _loadable(collection, prepared, one, proved=is_proved)
+        except Rejected as reason:
+            outcome.rejected = reason
+
+
+def _loadable(collection: Collection, prepared: Prepared, resolved: Resolved, *, proved: bool) -> Loadable:
+    rows, left = render(collection, prepared, resolved.rows, proved=proved)
+    loadable = Loadable(prepared.raw, rows, left, orphans=resolved.orphans)
+    if resolved.notes:
+        loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)
     if left != EMPTY:
         kept = {("residue", entry.kind, entry.field): None for entry in residue.entries(left)}
         loadable.notes += tuple(kept)
         loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
-    if resolved is not None:
-        loadable.orphans = resolved.orphans
-    if resolved is not None and resolved.links:
+    if resolved.links:
         loadable.links = tuple(_links(collection, prepared, resolved))
+    return loadable
 
 
 def _links(collection: Collection, prepared: Prepared, resolved: Resolved) -> Iterator[Link]:

@@ -44,10 +44,10 @@ class Inline(Executor):
 
 @contextmanager
 def executor(settings: CopySettings) -> Iterator[Executor]:
-    """Yield the executor of the configuration; its processes end with the block.
+    """Yield the executor of the configuration; its processes end after the block.
 
-    A block that ends in an error starts nothing more and waits for what runs. Raises ``UnreachableError`` when a worker
-    was killed.
+    They take a second to do so, for MongoDB's driver waits for its threads: only a block that ends in an error waits
+    for them. Raises ``UnreachableError`` when a worker was killed.
     """
     if settings.executor == "dask":
         with _dask(settings) as cluster:
@@ -55,14 +55,15 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
         return
     # spawn: MongoDB's driver has threads, which a forked process would not have
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers(settings), context, _start_worker, (os.getpid(),)) as pool:
-        try:
-            yield pool
-        except BrokenProcessPool as error:
+    pool = ProcessPoolExecutor(workers(settings), context, _start_worker, (os.getpid(),))
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
             raise UnreachableError(LOST_WORKER) from error
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        raise
+    pool.shutdown(wait=False)
 
 
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":

@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 
 from migrator.pipeline.transform import Row
-from migrator.records.base import EMPTY
+from migrator.records.base import EMPTY, Record
 from migrator.sources.profile import ReferenceKey
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_id, table_name, upsert
@@ -61,8 +61,8 @@ class Appended:
     """Rows on their way straight into their tables; holds bytes alone, so that decoded documents can go at once."""
 
     def __init__(self) -> None:
-        self._parts: dict[type[Any], list[bytes]] = {}
-        self._counts: Counter[str] = Counter()
+        self._parts: dict[type[Record], list[bytes]] = {}
+        """Head and tail of each row, by table."""
 
     def add(self, document: Loadable) -> None:
         """Take the rows of one document; it lists its owner before what depends on it."""
@@ -73,7 +73,6 @@ class Appended:
                 parts = self._parts[record] = []
             parts.append(row.head)
             parts.append(row.tail)
-            self._counts[record.table] += 1
 
     def write(self, connection: Connection) -> Counter[str]:
         """Append everything, and return the rows by table.
@@ -82,7 +81,8 @@ class Appended:
         """
         for record, parts in self._parts.items():
             copy_in(connection, table_name(record.table), codec(record), parts)
-        counts, self._parts, self._counts = self._counts, {}, Counter()
+        counts = Counter({record.table: len(parts) // 2 for record, parts in self._parts.items()})
+        self._parts = {}
         return counts
 
 

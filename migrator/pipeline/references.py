@@ -12,7 +12,6 @@ from uuid import UUID
 import msgspec
 
 from migrator.pipeline.transform import Prepared
-from migrator.records.base import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.connection import Connection
 
@@ -113,10 +112,8 @@ class Resolver:
     def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
         """Look up every reference of these documents that is not known yet."""
         named: dict[str, set[UUID]] = {}
-        for reference, row in _references(collection, prepared):
-            target = getattr(row, reference.column)
-            if target is not None:
-                named.setdefault(reference.target.table, set()).add(target)
+        for reference in collection.references:
+            named.setdefault(reference.target.table, set()).update(_targets(reference, prepared))
         for table, ids in named.items():
             known = self._stored.setdefault(table, set())
             if len(known) > CACHED_IDS:
@@ -126,12 +123,21 @@ class Resolver:
                     f"SELECT id FROM scheduler.{table} WHERE id = ANY(%s)",  # noqa: S608 - a record's table name
                     (list(unknown),),
                 )
-                known.update(row[0] for row in found)
+                stored = {row[0] for row in found}
+                known.update(one for one in unknown if one in stored)  # the objects that documents share: equal at once
             if table in self._doomed:
                 known -= self._doomed[table]
 
     def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
+        for reference in collection.references:
+            for row in prepared.rows:
+                target = getattr(row, reference.column) if type(row) is reference.record else None
+                if target is not None and target not in self._stored.get(reference.target.table, ()):
+                    return self._without(collection, prepared)
+        return Resolved(prepared.rows, prepared.notes, ())
+
+    def _without(self, collection: Collection, prepared: Prepared) -> Resolved:
         rows, notes, links = prepared.rows, prepared.notes, []
         orphans: tuple[ReferenceKey, ...] = ()
         for reference in collection.references:
@@ -153,9 +159,12 @@ class Resolver:
         return Resolved(rows, notes, tuple(links), orphans)
 
 
-def _references(collection: Collection, prepared: Iterable[Prepared]) -> Iterable[tuple[Reference, Record]]:
-    for one in prepared:
-        for reference in collection.references:
-            for row in one.rows:
-                if type(row) is reference.record:
-                    yield reference, row
+def _targets(reference: Reference, prepared: Iterable[Prepared]) -> list[UUID]:
+    """Return the ids that these documents name in one column."""
+    record, column = reference.record, reference.column
+    return [
+        target
+        for one in prepared
+        for row in one.rows
+        if type(row) is record and (target := getattr(row, column)) is not None
+    ]

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from bson.errors import BSONError
 
 from migrator.records.base import EMPTY, Record
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
@@ -38,41 +37,47 @@ class Row(msgspec.Struct):
     tail: bytes
 
 
-def prepare(collection: Collection, context: Context, raw: bytes) -> Prepared:
-    """Decode one document; raise ``Rejected`` or ``Skipped`` where it makes no rows."""
-    try:
-        document = documents.decode(raw)
-    except documents.Undecodable as error:
-        raise Rejected(UNDECODABLE, "", f"a readable document ({error})") from None
+def prepare(
+    collection: Collection, context: Context, raw: bytes, document: Document | documents.Undecodable | None = None
+) -> Prepared:
+    """Make the rows of one document; ``document``: what ``documents.decode_all`` gave for it, where that was called.
+
+    Raises ``Rejected`` or ``Skipped`` where it has none.
+    """
+    if document is None:
+        [document] = documents.decode_all([raw])
+    if isinstance(document, documents.Undecodable):
+        raise Rejected(UNDECODABLE, "", f"a readable document ({document})")
     decoded: Decoded = collection.decode(document, context)
     return Prepared(raw, document, decoded.rows, decoded.notes)
 
 
-def settle(collection: Collection, raw: bytes, document: Document, rows: Rows) -> tuple[Rows, bytes]:
+def settle(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[Rows, bytes]:
     """Return the rows with the residue attached, and the residue (``b"{}"`` for a clean document).
 
     Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type).
     """
     rebuilt = collection.encode(rows)
-    if _encodes_to(rebuilt, raw):
+    raw, document = [prepared.raw], prepared.document
+    if documents.encode_to([rebuilt], raw)[0]:
         return rows, EMPTY
-    if not _encodes_to(document, raw):
+    if not documents.encode_to([document], raw)[0]:
         raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
     left = residue.difference(document, rebuilt)
     return (rows, EMPTY) if left == EMPTY else (collection.attach(rows, left), left)
 
 
-def render(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[list[Row], bytes]:
-    """Return the rendered rows of a document and its residue.
+def render(collection: Collection, prepared: Prepared, rows: Rows, *, proved: bool = False) -> tuple[list[Row], bytes]:
+    """Return the rendered rows of a document and its residue; ``proved``: the rows encode to its bytes.
 
     A text with U+0000 is stored with U+FFFD in its place; the residue keeps the original.
     """
-    settled, left = settle(collection, prepared.raw, prepared.document, rows)
+    settled, left = (rows, EMPTY) if proved else settle(collection, prepared, rows)
     try:
         return [_rendered(row) for row in settled], left
     except NulInTextError:
         storable = tuple(_without_nul(row) for row in rows)
-        settled, left = settle(collection, prepared.raw, prepared.document, storable)
+        settled, left = settle(collection, prepared, storable)
         return [_rendered(row) for row in settled], left
 
 
@@ -90,13 +95,6 @@ def rebuild(collection: Collection, rows: Rows) -> Document:
 def _rendered(row: Record) -> Row:
     head, tail = codec(type(row)).render(row)
     return Row(row, head, tail)
-
-
-def _encodes_to(document: Document, raw: bytes) -> bool:
-    try:
-        return documents.encode(document) == raw
-    except (BSONError, OverflowError):  # what the columns give back is not even BSON: then it is not the document
-        return False
 
 
 def _without_nul(row: Record) -> Record:

@@ -5,12 +5,14 @@ not 0, 1, ...). It is the caller's part to compare ``encode(decode(raw))`` with 
 document is trusted (design §6 a).
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import bson
 from bson.code import Code
 from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.errors import InvalidBSON
+from bson.errors import BSONError, InvalidBSON
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
 
 Value: TypeAlias = Any
@@ -24,6 +26,12 @@ _RAW = DEFAULT_RAW_BSON_OPTIONS.with_options(datetime_conversion=DatetimeConvers
 _REFERENCE = b"$ref\0"
 _DOLLAR = ord("$")
 _SMALLEST = 5
+_ARRAY_HEAD = 10
+"""Bytes before the first element of an array that is a document's only member: two lengths, a type, an empty name."""
+_MEMBER_HEAD = 6
+"""Bytes before a document's first member with an empty name: a length, a type, the name."""
+_ELEMENT_HEAD = 2
+"""Bytes before an element besides its index: its type, and what ends the name."""
 _INT64 = 2**63
 
 
@@ -51,6 +59,22 @@ def decode(raw: bytes) -> Document:
     return document
 
 
+def decode_all(raws: Sequence[bytes]) -> list[Document | Undecodable]:
+    """Return what ``decode`` gives for each, or raises; faster, since readable documents are decoded in one call."""
+    together = b"".join(raws)
+    if _DOLLAR not in together or _REFERENCE not in together:
+        with suppress(InvalidBSON, RecursionError):
+            return list(bson.decode_all(together, OPTIONS))
+    return [_decoded(raw) for raw in raws]
+
+
+def _decoded(raw: bytes) -> Document | Undecodable:
+    try:
+        return decode(raw)
+    except Undecodable as reason:
+        return reason
+
+
 def encode(document: Document) -> bytes:
     """Return the BSON of a document.
 
@@ -61,6 +85,32 @@ def encode(document: Document) -> bytes:
         return bson.encode(document, codec_options=OPTIONS)
     except OverflowError:
         return bson.encode(with_doubles(document), codec_options=OPTIONS)
+
+
+def encode_to(documents: Sequence[Document], raws: Sequence[bytes]) -> list[bool]:
+    """Tell of each document whether its BSON, keys in their order, is its raw bytes; False where it is not even BSON.
+
+    All are encoded in one call, as an array, whose elements are found by their lengths. (``encode`` puts the ``_id`` of
+    the outermost document first, as the server does.)
+    """
+    try:
+        array = bson.encode({"": documents}, codec_options=OPTIONS)
+    except (BSONError, OverflowError):
+        return [_encodes_to(document, raw) for document, raw in zip(documents, raws, strict=True)]
+    equal: list[bool] = []
+    position = _ARRAY_HEAD
+    for index, raw in enumerate(raws):
+        position += _ELEMENT_HEAD + len(str(index))
+        equal.append(array.startswith(raw, position))
+        position += int.from_bytes(array[position : position + 4], "little")
+    return equal
+
+
+def _encodes_to(document: Document, raw: bytes) -> bool:
+    try:
+        return encode({"": document})[_MEMBER_HEAD:-1] == raw
+    except (BSONError, OverflowError):  # what the columns give back is not even BSON: then it is not the document
+        return False
 
 
 def split(batch: bytes) -> list[bytes]:

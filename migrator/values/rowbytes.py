@@ -44,9 +44,6 @@ _SHORT = 24
 
 
 def _text(value: str) -> bytes:
-    known = _few.get(value)
-    if known is not None:
-        return known
     if "\0" in value:
         raise NulInTextError
     encoded = value.encode()
@@ -54,10 +51,6 @@ def _text(value: str) -> bytes:
     if len(value) <= _SHORT and len(_few) < _FEW:
         _few[value] = cell
     return cell
-
-
-def _uuid(value: UUID) -> bytes:
-    return b"\0\0\0\x10" + value.int.to_bytes(16, "big")
 
 
 def _flag(value: bool) -> bytes:  # noqa: FBT001 - the packer of one value
@@ -69,29 +62,42 @@ def _time(value: datetime) -> bytes:
     return _big(8, (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds)
 
 
-def _jsonb(value: bytes) -> bytes:
-    return _length(len(value) + 1) + b"\x01" + value
-
-
 def _texts(values: Iterable[str]) -> bytes:
-    items = [_text(value) for value in values]
+    items = [_few.get(value) or _text(value) for value in values]
     if not items:
         return _length(12) + bytes(8) + _length(TEXT_OID)
     body = b"".join(items)
     return _length(20 + len(body)) + _array(1, 0, TEXT_OID, len(items), 1) + body
 
 
-PACKERS: dict[str, Callable[[Any], bytes]] = {
-    "uuid": _uuid,
-    "text": _text,
-    "text[]": _texts,
-    "bool": _flag,
-    "int2": lambda value: _small(2, value),
-    "int4": lambda value: _int(4, value),
-    "int8": lambda value: _big(8, value),
-    "timestamptz": _time,
-    "jsonb": _jsonb,
+_PACKED = {
+    "uuid": "UUID_HEAD + {0}.int.to_bytes(16, 'big')",
+    "text": "(FEW.get({0}) or TEXT({0}))",
+    "text[]": "TEXTS({0})",
+    "bool": "FLAG({0})",
+    "int2": "SMALL(2, {0})",
+    "int4": "INT(4, {0})",
+    "int8": "BIG(8, {0})",
+    "timestamptz": "TIME({0})",
+    "jsonb": "JSON_HEAD(len({0}) + 1, 1) + {0}",
 }
+"""Column type to the expression that packs a value, written into a record's renderer: a call less for each column."""
+
+_WORDS = {
+    "NULL": NULL,
+    "UUID_HEAD": b"\0\0\0\x10",
+    "FEW": _few,
+    "TEXT": _text,
+    "TEXTS": _texts,
+    "FLAG": _flag,
+    "SMALL": _small,
+    "INT": _int,
+    "BIG": _big,
+    "TIME": _time,
+    "JSON_HEAD": Struct("!ib").pack,
+    "JOIN": b"".join,
+}
+"""What those expressions name; in capitals, since the columns' own names stand beside them."""
 
 
 def _read_texts(cell: bytes) -> tuple[str, ...]:
@@ -145,20 +151,17 @@ def _type_name(annotation: Any) -> str:  # noqa: ANN401 - an annotation may be a
 
 def _renderer(
     types: Mapping[str, str], plain: Sequence[str], json: Sequence[str]
-) -> Callable[[Any], tuple[bytes, bytes]]:
+) -> Callable[[msgspec.Struct], tuple[bytes, bytes]]:
     """Return a function that renders a row: one expression over its columns, half the time of a loop over them."""
 
     def cell(name: str) -> str:
-        return f"NULL if (v := r.{name}) is None else {types[name].replace('[]', '_array')}(v)"
+        return f"NULL if {name} is None else {_PACKED[types[name]].format(name)}, "
 
     source = (
-        f"lambda r: (join((COUNT, {', '.join(map(cell, plain))})), "
-        f"join(({''.join(cell(name) + ', ' for name in json)})))"
+        f"lambda {', '.join(types)}: (JOIN((COUNT, {''.join(map(cell, plain))})), JOIN(({''.join(map(cell, json))})))"
     )
-    names = {kind.replace("[]", "_array"): pack for kind, pack in PACKERS.items()}
-    values = {**names, "NULL": NULL, "COUNT": _fields(len(types)), "join": b"".join}
-    made: Callable[[Any], tuple[bytes, bytes]] = eval(source, values)  # noqa: S307 - made of column names alone
-    return made
+    made: Callable[..., tuple[bytes, bytes]] = eval(source, {**_WORDS, "COUNT": _fields(len(types))})  # noqa: S307 - made of column names alone
+    return lambda row: made(*msgspec.structs.astuple(row))
 
 
 class RowCodec:

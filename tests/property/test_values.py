@@ -48,6 +48,18 @@ def test_a_document_survives_bson(value: Document) -> None:
 
 
 @PROFILE
+@given(st.lists(documents(), max_size=12), st.data())
+def test_many_together_fare_as_each_alone(found: list[Document], data: st.DataObject) -> None:
+    raws = [document.encode({"": value})[6:-1] for value in found]  # the _id where it stands
+    assert document.encode_to([one for one in document.decode_all(raws) if isinstance(one, dict)], raws) == [
+        True
+    ] * len(raws)
+    others = data.draw(st.permutations(found))
+    expected = [document.encode({"": other})[6:-1] == raw for other, raw in zip(others, raws, strict=True)]
+    assert document.encode_to(others, raws) == expected
+
+
+@PROFILE
 @given(st.lists(documents().map(document.encode), max_size=5))
 def test_a_batch_is_split_into_its_documents(raws: list[bytes]) -> None:
     assert document.split(b"".join(raws)) == raws

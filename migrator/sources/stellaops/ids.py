@@ -96,14 +96,14 @@ def graph_job_id(tenant: str, text: str) -> UUID:
 
 def schedule_text(value: UUID | None) -> str | None:
     """Return the canonical text of a schedule's id; what the source spelled otherwise is residue."""
-    return None if value is None else f"{names.SCHEDULE_PREFIX}{value.int:032x}"
+    return None if value is None else names.SCHEDULE_PREFIX + identity.hex_of(value)
 
 
 def run_text(value: UUID | None) -> str | None:
     """Return the canonical text of a run's id."""
-    return None if value is None else f"{names.RUN_PREFIX}{value.int:032x}"
+    return None if value is None else names.RUN_PREFIX + identity.hex_of(value)
 
 
 def trigger_text(value: UUID | None) -> str | None:
     """Return the canonical text of a trigger's id."""
-    return None if value is None else f"{names.TRIGGER_PREFIX}{value.int:032x}"
+    return None if value is None else names.TRIGGER_PREFIX + identity.hex_of(value)

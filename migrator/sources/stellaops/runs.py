@@ -1,6 +1,6 @@
 """``runs``: executions of schedules."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -18,7 +18,6 @@ from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
 
 SOURCE = names.source(names.RUNS)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Stats(Shape):
@@ -181,7 +180,8 @@ def _duration(started: datetime, finished: datetime, notes: list[Note]) -> int |
     if finished < started:
         notes.append(Note("finished-before-started", "finishedAt"))
         return None
-    return (finished - started) // _MILLISECOND
+    lasted = finished - started
+    return (lasted.days * 86_400 + lasted.seconds) * 1_000 + lasted.microseconds // 1_000
 
 
 def _note_negative(stats: Stats, notes: list[Note]) -> None:

@@ -81,6 +81,41 @@ def test_nesting_beyond_python_is_undecodable_alone() -> None:
     assert caught.value.reason == "too-deep"
 
 
+def test_one_that_cannot_be_decoded_costs_the_others_nothing() -> None:
+    good, bad = document.encode({"a": 1}), raw_document(element(0x20, "a"))
+    reference = document.encode({"a": {"$ref": "c", "$id": 1}})
+    first, second, third = document.decode_all([good, bad, reference])
+    assert (first, third) == ({"a": 1}, {"a": {"$ref": "c", "$id": 1}})
+    assert isinstance(third, dict)
+    assert type(third["a"]) is dict
+    assert isinstance(second, document.Undecodable)
+    assert second.reason == "unknown-type"
+    assert document.decode_all([reference]) == [third]
+    assert document.decode_all([]) == []
+
+
+@pytest.mark.parametrize("raw", [*DEPRECATED.values(), *FOLDED.values()], ids=[*DEPRECATED, *FOLDED])
+def test_what_python_folds_is_told_among_others(raw: bytes) -> None:
+    other = document.encode({"a": list(range(3))})
+    raws = [other, raw, *[other] * 20]
+    expected = [True, False, *[True] * 20]
+    assert document.encode_to([document.decode(one) for one in raws], raws) == expected
+
+
+@pytest.mark.parametrize("odd", [{"a": object()}, {"a": 2**63}, {1: 2}], ids=["no-bson", "too-large", "no-text"])
+def test_what_is_not_bson_is_not_what_was_read(odd: dict[str, object]) -> None:
+    raw = document.encode({"a": 1})
+    assert document.encode_to([{"a": 1}, odd, {"a": 1}], [raw] * 3) == [True, False, True]
+    assert document.encode_to([{"a": 2**63}], [document.encode({"a": 2.0**63})]) == [True]
+
+
+def test_another_length_shifts_what_follows_and_no_more() -> None:
+    values = [{"a": "x" * number} for number in range(12)]
+    raws = [document.encode(value) for value in values]
+    values[3], values[10] = {"a": "longer by far"}, {}
+    assert document.encode_to(values, raws) == [number not in (3, 10) for number in range(12)]
+
+
 def test_a_batch_is_split() -> None:
     raws = [document.encode({"a": "x" * number}) for number in range(3)]
     assert document.split(b"".join(raws)) == raws
