@@ -170,8 +170,11 @@ class _Writer:
         from pymongo import InsertOne  # noqa: PLC0415 - as above
 
         self._made += 1
-        document = {**self._pool[self._made % len(self._pool)], "_id": f"run_{bson.ObjectId()}00000000"}
-        self._ids.append(document["_id"])
+        own = f"run_{bson.ObjectId()}00000000"
+        document = {**self._pool[self._made % len(self._pool)], "_id": own}
+        if "id" in document:
+            document["id"] = own  # as it is in every run: another one would be kept as residue
+        self._ids.append(own)
         return InsertOne(document)
 
     def _delete(self) -> Any:  # noqa: ANN401 - as above
