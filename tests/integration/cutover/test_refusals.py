@@ -151,8 +151,11 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
         window.finish(ready.settings)
     ready.switch()
     assert rollback.plan(ready.settings, ready.config, 1)[0].passed
-    until = standing(ready.settings).open_until
+    stands = standing(ready.settings)
+    until, opened = stands.open_until, next(one.ended_at for one in stands.steps if one.step == "switch")
     assert until is not None
+    assert opened is not None
+    assert until - opened == timedelta(hours=48)
     for early in (None, until - timedelta(seconds=1)):
         with pytest.raises(RefusedError, match=r"the way back stays open until .* UTC \(48 h\): call again then, or"):
             window.finish(ready.settings, now=early)
