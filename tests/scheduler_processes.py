@@ -20,6 +20,7 @@ from migrator.scheduler.leader import RESOURCE
 from migrator.store import open_scheduler_store
 from migrator.store.ports import RunQuery
 from migrator.values import jsonb
+from tests.owned import OWNED
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 60.0
@@ -66,7 +67,7 @@ class Site:
     def start(self, *arguments: str, **scheduler: Any) -> "subprocess.Popen[bytes]":  # noqa: ANN401 - as above
         command = [sys.executable, "-m", "migrator", "run", "--config", str(self.configured(**scheduler)), *arguments]
         log = (self.folder / f"process-{len(self._processes)}.log").open("wb")
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([*OWNED, *command], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         log.close()
         self._processes.append(process)
         return process

@@ -22,10 +22,11 @@ import msgspec
 from migrator.config import load_settings
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, UnreachableError
 from migrator.exit_status import QUARANTINE, TOOL_FAILED
 from migrator.pipeline import progress
 from tests.cutting_over import Scene
+from tests.owned import OWNED
 
 Found = TypeVar("Found")
 Victim: TypeAlias = Literal["itself", "mongod", "postgres"]
@@ -97,7 +98,7 @@ class Supervised:
             file.write(f"\n$ {' '.join(command[2:])}\n".encode())
             file.flush()
             return subprocess.Popen(
-                command,
+                [*OWNED, *command],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **own, **environment},
@@ -161,7 +162,8 @@ class Supervised:
                 for what in ("mongod", "postgres"):
                     server = self._server(what)
                     if not server.running:
-                        server.restart()
+                        with suppress(UnreachableError):  # killed again while it starts: the next look
+                            server.restart()
                 with self._guard:
                     ended = {name: one for name, one in self._watched.items() if one.process.poll() is not None}
                     for name in ended:
@@ -189,7 +191,7 @@ class Supervised:
                 said.write(f"\n$ {' '.join(arguments)} # {fate}\n".encode())
                 said.flush()
                 process = subprocess.Popen(
-                    self.migrator(*arguments),
+                    [*OWNED, *self.migrator(*arguments)],
                     stdout=file,
                     stderr=said,
                     env={**os.environ, "PYTHONPATH": str(Path(__file__).with_name("faults")), **environment},

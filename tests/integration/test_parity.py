@@ -328,7 +328,7 @@ def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
     )
     settings = settings_for(mongo_database, scheduler_dsn)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow, "_close", _killed)
+        patch.setattr(flow, "_settle", _killed)
         with pytest.raises(KeyboardInterrupt):
             backfill(settings, Scope())
     (runs,) = compare(settings, Scope()).collections
