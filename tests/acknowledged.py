@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records.run import Run
-from migrator.store.ports import RunQuery, ScheduleQuery, SchedulerStore
+from migrator.store.ports import RunQuery, ScheduleQuery, SchedulerStore, Session
 
 Answer: TypeAlias = Literal["done", "refused", "lost"]
 Phase: TypeAlias = Literal["absent", "live", "paused", "cancelled"]
@@ -89,15 +89,19 @@ def seen(store: SchedulerStore, tenant: str) -> Seen:
         for one in session.schedules.list(ScheduleQuery(limit=ALL)):
             phase: Phase = "paused" if one.status == "paused" else "cancelled" if one.status == "cancelled" else "live"
             found[one.id] = (phase, one.name)
-        runs: list[Run] = []
-        query = RunQuery(limit=500)
-        while True:
-            page = session.runs.list(query)
-            runs += page.runs
-            if page.cursor is None:
-                break
-            query = msgspec.structs.replace(query, cursor=page.cursor)
-    return Seen(Counter(actors), found, runs)
+        return Seen(Counter(actors), found, every_run(session))
+
+
+def every_run(session: Session) -> list[Run]:
+    """Return all runs of a tenant, page by page."""
+    runs: list[Run] = []
+    query = RunQuery(limit=500)
+    while True:
+        page = session.runs.list(query)
+        runs += page.runs
+        if page.cursor is None:
+            return runs
+        query = RunQuery(limit=500, cursor=page.cursor)
 
 
 def faults(operations: Sequence[Operation], looked: Mapping[str, Seen], *, ended: bool) -> list[str]:

@@ -11,11 +11,10 @@ import msgspec
 
 from migrator.config import Settings, load_settings
 from migrator.embedded.postgres import PostgresServer
-from migrator.records.run import Run
 from migrator.store import open_scheduler_store
 from migrator.store.ports import SchedulerStore
-from migrator.store.queries import RunQuery
 from migrator.values import jsonb
+from tests.acknowledged import every_run
 from tests.contract.assignment import Slot
 from tests.cutting_over import APPLICATION, Scene
 from tests.store_postgres import schedule, trigger
@@ -120,14 +119,7 @@ class Load(Supervised):
     def slots(self) -> list[Slot]:
         """Return the slots that have a first run in state completed, or a completed repetition, on today's side."""
         with self.store() as store, store.session(TENANT) as session:
-            runs: list[Run] = []
-            query = RunQuery(limit=500)
-            while True:
-                page = session.runs.list(query)
-                runs += page.runs
-                if page.cursor is None:
-                    break
-                query = RunQuery(limit=500, cursor=page.cursor)
+            runs = every_run(session)
         done = [(run.trigger_id, run.scheduled_at) for run in runs if run.state == "completed"]
         return [(one, at) for one, at in done if one is not None and at is not None]
 

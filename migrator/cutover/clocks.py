@@ -10,6 +10,7 @@ from datetime import UTC
 
 import msgspec
 
+from migrator.cutover.journal import database_time
 from migrator.store.mongo.client import Source
 from migrator.store.postgres.connection import Connection
 
@@ -64,6 +65,4 @@ def _source(source: Source) -> float:
 
 
 def _target(target: Connection) -> float:
-    row = target.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
-    return float(row[0])
+    return database_time(target).timestamp()
