@@ -1,4 +1,4 @@
-"""The rules of the house that a file listing can hold: sizes, names, what must not be in any file."""
+"""The rules of the house that a file listing can hold: names, and what must not be in any file."""
 
 import ast
 import re
@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST = 400
-USUAL = 150
 
 
 def tracked() -> list[Path]:
@@ -39,16 +37,6 @@ def texts() -> list[tuple[Path, str]]:
 
 def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def test_no_file_is_too_long() -> None:
-    lengths = {named(path): len(path.read_text().splitlines()) for path in python_files("")}
-    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
-
-
-def test_most_files_are_short() -> None:
-    lengths = sorted(len(path.read_text().splitlines()) for path in python_files("migrator"))
-    assert lengths[len(lengths) // 2] <= USUAL
 
 
 def test_the_folder_of_revisions_does_not_shadow_the_library() -> None:
