@@ -147,6 +147,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     collections: tuple[Collection, ...]
     """In load order: parents first."""
     closing: tuple[Closing, ...] = ()
+    reverse_sync: bool = False
+    """Rows written in PostgreSQL can be written back as documents of this source, and a test takes them both ways."""
 
     def source_of(self, collection: str) -> str:
         """Return the text of the ``source`` column, ``<profile>/<collection>``."""

@@ -20,6 +20,7 @@ from migrator.sources.stellaops import (
 PROFILE = Profile(
     name=names.NAME,
     version=1,
+    reverse_sync=True,
     collections=(
         schedules.COLLECTION,
         own.TRIGGERS,

@@ -5,8 +5,9 @@ from typing import Final
 
 from migrator.cutover import figures, gates, overdue, smoke
 from migrator.pipeline.sessions import Sessions, close_kept
-from migrator.result import Exhibit, Finding, Measurement, Tally, unverified
+from migrator.result import Exhibit, Finding, Measurement, Tally, not_applicable, unverified
 from migrator.scheduler.key_figures import FIGURES
+from migrator.sources import load_profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres import epoch
 from migrator.store.postgres.connection import speaking_of
@@ -16,6 +17,10 @@ from migrator.verify.rehearsal import back, down, files
 
 READINESS: Final = "Cutover readiness"
 MOMENTS: Final = "Key figures before the switch, at it, and now"
+NO_REVERSE_SYNC: Final = (
+    "the profile {} has no reverse sync: what is written in PostgreSQL after a cutover cannot be written back into its"
+    " documents"
+)
 Rows = tuple[tuple[str | int | None, ...], ...]
 MARKS: Final = {True: "met", False: "not met", None: "cannot be told"}
 
@@ -99,6 +104,9 @@ def down_and_up(context: Context) -> Found:
 
 def there_and_back(context: Context) -> Found:
     """Write into a scratch copy behind an open outbox, carry it to a scratch source, and look at every document."""
+    profile = load_profile(context.settings.source.profile)
+    if not profile.reverse_sync:
+        return Found(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
     done = back.there_and_back(context.settings)
     counts = {"documents in the sample": done.sample, "rows written": done.written, "documents carried": done.carried}
     title = "what was written after a switch does not come back as it was written"
