@@ -25,7 +25,6 @@ def test_every_tool_moves_every_document(collection: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.proves("3-P1", "3-P2", "3-P3", "3-P4", "3-P5", "3-A23")
 def test_every_operation_of_the_scheduler_is_measured_on_both_backends(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "scheduler.py"), "--triggers", "40", "--instances", "1,2"]
     command += ["--calls", "2", "--drain", "20", "--results", str(tmp_path)]

@@ -99,7 +99,6 @@ def test_a_limit_holds_and_the_rest_is_claimed_next_time(at_work: SchedulerStore
     assert batches == [ids(rows[:2]), ids(rows[2:4]), ids(rows[4:]), []]
 
 
-@pytest.mark.proves("4-C1")
 def test_a_worker_takes_only_what_its_queues_name(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
     mail, slow, none = put(at_work, *(schedule(tenant, queue=name) for name in ("mail", "slow", None)))
     rows = put(at_work, *(run(tenant, schedule_id=of.id) for of in (mail, slow, none)), run(tenant))

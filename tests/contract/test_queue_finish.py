@@ -32,7 +32,7 @@ ENDS = ("completed", "error", "cancelled", "timeout")
 FOLLOWERS = ("completed", "failed", "scheduled", "cancelled")
 
 
-@pytest.mark.proves("2-X3", "4-C3", "0-T2.4.2", "3-A15")
+@pytest.mark.proves("2-X3", "4-C3", "0-T2.4.2")
 @pytest.mark.parametrize("state", ENDS)
 def test_a_run_ends_with_its_outcome_its_time_and_its_duration(
     state: str, at_work: SchedulerStore, queue: Queue, tenant: str

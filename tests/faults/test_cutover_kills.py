@@ -196,7 +196,7 @@ def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: 
 
 
 @pytest.mark.slow
-@pytest.mark.proves("4-B3", "3-A20")
+@pytest.mark.proves("4-B3")
 @pytest.mark.parametrize("point", RESTORING if DEEP else ("restored",))
 def test_a_restore_that_was_killed_ends_as_one_that_was_not(point: str, ready: Scene) -> None:
     ready.switch()

@@ -44,7 +44,7 @@ def site(dsn: str, tmp_path: Path) -> Iterator[Site]:
     made.close()
 
 
-@pytest.mark.proves("4-P1", "4-P2")
+@pytest.mark.proves("4-P2")
 def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(site: Site, target: Connection) -> None:
     parallel.begin(target, "op", "both run for a day")
     now = site.store.now()

@@ -88,7 +88,7 @@ def statuses(done: Done) -> dict[str, str]:
     return {one["id"]: one["outcome"]["status"] for one in parsed(done)["evidence"]["checks"]}
 
 
-@pytest.mark.proves("0-O6b", "3-T3", "4-D8")
+@pytest.mark.proves("0-O6b", "3-T3")
 def test_an_empty_database_is_migrated_and_sound(
     postgres_dsn: str, call: Callable[..., Done], callers: list[Any], tmp_path: Path
 ) -> None:

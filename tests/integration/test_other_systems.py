@@ -87,7 +87,6 @@ def with_parents_only(rows: tuple[Record, ...]) -> tuple[Record, ...]:
     )
 
 
-@pytest.mark.proves("2-M1", "2-M2", "2-M3", "2-M4", "3-A1..12", "3-A13", "4-D1")
 @NAMED
 def test_rows_as_the_driver_gives_them_come_back_from_the_target(
     connection: Connection, table: TableSource, row: Row
@@ -106,7 +105,6 @@ def test_rows_as_the_driver_gives_them_come_back_from_the_target(
             connection.execute(sql.SQL("TRUNCATE {} CASCADE").format(table_name(kind)))
 
 
-@pytest.mark.proves("3-A19")
 @pytest.mark.parametrize("status", ["pending", "processing", "completed", "failed"])
 def test_rows_that_break_the_sources_migration_are_loaded(connection: Connection, status: str) -> None:
     """Enabled rows, and rows that are processing, with a line that the migration could not convert."""

@@ -44,7 +44,7 @@ def ran(context: Context, monkeypatch: pytest.MonkeyPatch) -> Result:
     return verify(context.settings, request, checks=performance.CHECKS)
 
 
-@pytest.mark.proves("3-P1", "3-P2", "3-P3", "3-P4", "2-X15", "4-V8..11")
+@pytest.mark.proves("4-V8", "4-V10", "4-V11")
 def test_every_operation_has_its_figure_and_its_ceiling(
     any_scheduler_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +67,6 @@ def test_every_operation_has_its_figure_and_its_ceiling(
     }
 
 
-@pytest.mark.proves("4-V8..11")
 def test_nothing_is_left_behind_and_the_evidence_holds_no_times(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +77,6 @@ def test_nothing_is_left_behind_and_the_evidence_holds_no_times(
             assert connection.execute(f"SELECT count(*) FROM scheduler.{record.table}".encode()).fetchone() == (0,)
 
 
-@pytest.mark.proves("3-P2")
 def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_for(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +93,7 @@ def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_f
     assert strict.exit_status() & 1
 
 
-@pytest.mark.proves("4-V8..11")
+@pytest.mark.proves("4-V9")
 def test_a_pool_that_keeps_to_no_bound_is_seen(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     bounded = Pool.__init__
 

@@ -111,7 +111,7 @@ def nodes_of(dispatch: Dispatch, statement: str, parameters: list[Any], *before:
     return [node for node in nodes if node["Actual Loops"]]
 
 
-@pytest.mark.proves("2-X6", "3-B1", "3-B12", "3-A16")
+@pytest.mark.proves("2-X6", "3-B1", "3-B12")
 @pytest.mark.parametrize("what", GUARDS)
 def test_statements_of_the_queue_touch_few_rows(what: str, filled: Dispatch) -> None:
     (statement, parameters), wanted, most = GUARDS[what]

@@ -231,7 +231,7 @@ def test_one_setting_chooses_the_store(scheduler_dsn: str) -> None:
             open_store(Settings(persistence=persistence))
 
 
-@pytest.mark.proves("1-D1/2", "1-T2")
+@pytest.mark.proves("1-D1", "1-T2")
 def test_with_postgres_no_driver_of_mongodb_is_even_imported(scheduler_dsn: str) -> None:
     program = """
 import sys

@@ -295,7 +295,7 @@ def touched(nodes: list[Node]) -> int:
 
 
 @pytest.mark.proves(
-    "0-T2.2.3", "0-T2.4.3", "0-T2.5.2", "0-T2.6.2", "1-S9", "1-S10", "1-S17", "2-I1", "2-I2", "2-I3", "2-I4", "3-A16"
+    "0-T2.2.3", "0-T2.4.3", "0-T2.5.2", "0-T2.6.2", "1-S9", "1-S10", "1-S17", "2-I1", "2-I2", "2-I3", "2-I4"
 )
 @pytest.mark.parametrize("what", GUARDS)
 def test_statements_use_their_index_and_touch_few_rows(what: str, store: PostgresStore) -> None:

@@ -266,7 +266,6 @@ def test_lists_come_in_order_from_their_index(what: str, filled: Connection) -> 
 
 
 @pytest.mark.parametrize("what", FOUND)
-@pytest.mark.proves("3-A16")
 def test_rows_are_found_through_their_index(what: str, filled: Connection) -> None:
     query, index = FOUND[what]
     nodes = plan_of(filled, query)
@@ -287,7 +286,6 @@ def test_row_level_security_leaves_the_plans_as_they_are(what: str, filled: Conn
             assert what not in ORDERED or not kinds(nodes) & SORTS, role
 
 
-@pytest.mark.proves("3-A16")
 def test_every_index_but_those_of_keys_is_guarded(filled: Connection) -> None:
     found = filled.execute(
         "SELECT idx.relname FROM pg_index JOIN pg_class AS idx ON idx.oid = indexrelid"

@@ -100,13 +100,62 @@ def test_every_state_of_a_machine_is_taken(
     assert count(connection, table) == len(machine)
 
 
-@pytest.mark.proves("1-S1..S8")
+@pytest.mark.proves("1-S3", "1-S4")
 def test_every_code_of_graph_jobs_is_taken(connection: Connection) -> None:
-    """1-S3, 1-S4."""
     for type_ in states.GRAPH_JOB_TYPES.values():
         for status in states.GRAPH_JOB_CODES.values():
             insert(connection, "graph_jobs", type=type_, status=status)
     assert count(connection, "graph_jobs") == 12
+
+
+# The plan of 2025-12-06 for the graph jobs, as published: column → type, nullable. Its default now() of a migrated time
+# is left out on purpose: no migrated column takes the time of its load.
+GRAPH_JOBS = {
+    "id": ("uuid", "NO"),
+    "tenant_id": ("text", "NO"),
+    "type": ("smallint", "NO"),
+    "status": ("smallint", "NO"),
+    "payload": ("jsonb", "NO"),
+    "created_at": ("timestamp with time zone", "NO"),
+    "updated_at": ("timestamp with time zone", "NO"),
+    "correlation_id": ("text", "YES"),
+}
+GRAPH_JOB_EVENTS = {
+    "id": ("bigint", "NO"),
+    "job_id": ("uuid", "NO"),
+    "tenant_id": ("text", "NO"),
+    "status": ("smallint", "NO"),
+    "payload": ("jsonb", "NO"),
+    "created_at": ("timestamp with time zone", "NO"),
+}
+PLANNED = [
+    *(("graph_jobs", name, f"1-S{place}") for place, name in enumerate(GRAPH_JOBS, 1)),
+    *(("graph_job_events", name, f"1-S{place}") for place, name in enumerate(GRAPH_JOB_EVENTS, 11)),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [pytest.param(table, column, marks=pytest.mark.proves(proved)) for table, column, proved in PLANNED],
+)
+def test_a_column_of_the_graph_jobs_is_as_planned(table: str, column: str, connection: Connection) -> None:
+    found = connection.execute(
+        "SELECT data_type, is_nullable, column_default FROM information_schema.columns"
+        " WHERE table_schema = 'scheduler' AND table_name = %s AND column_name = %s",
+        (table, column),
+    ).fetchone()
+    planned = (GRAPH_JOBS if table == "graph_jobs" else GRAPH_JOB_EVENTS)[column]
+    sequence = "nextval('scheduler.graph_job_events_id_seq'::regclass)"
+    assert found == (*planned, sequence if (table, column) == ("graph_job_events", "id") else None)
+
+
+def test_the_graph_jobs_have_no_column_that_was_not_planned(connection: Connection) -> None:
+    for table, planned in (("graph_jobs", GRAPH_JOBS), ("graph_job_events", GRAPH_JOB_EVENTS)):
+        found = connection.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = 'scheduler' AND table_name = %s",
+            (table,),
+        ).fetchall()
+        assert {name for (name,) in found} == set(planned)
 
 
 @pytest.mark.parametrize("values", [CRON, INTERVAL, EVENT, {}], ids=["cron", "interval", "event", "one_time"])
@@ -204,9 +253,8 @@ def test_locks_summaries_and_handlers_are_one_of_a_kind(connection: Connection) 
     insert(connection, "handlers", "b", name="mail")
 
 
-@pytest.mark.proves("1-S11..16")
+@pytest.mark.proves("1-S12")
 def test_deleting_a_graph_job_removes_its_events_and_an_orphan_event_is_refused(any_scheduler_dsn: str) -> None:
-    """1-S11 to 1-S16."""
     with connect(any_scheduler_dsn) as connection:
         job, other = insert(connection, "graph_jobs"), insert(connection, "graph_jobs")
         first = insert(connection, "graph_job_events", job_id=job)

@@ -109,7 +109,6 @@ def assert_as_declared(declared: Corruption, trial: Trial) -> None:
     assert {check for check in trial.red if check not in declared.yes and not declared.may(check)} == set()
 
 
-@pytest.mark.proves("3-A17")
 def test_what_the_sample_lacks_is_shown_on_documents_made_for_it(specimens: Scratch) -> None:
     (trial,) = run(specimens, [CLASSES[name] for name in MADE_ONLY], SPECS, made=True)
     assert_as_declared(CLASSES[trial.name], trial)

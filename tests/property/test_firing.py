@@ -31,7 +31,7 @@ def timings(draw: st.DrawFn) -> tuple[Any, timedelta, datetime]:
     return trigger(interval_ms=step // timedelta(milliseconds=1), **columns), step, start or START
 
 
-@pytest.mark.proves("2-F3", "2-F3b", "2-F3c", "2-F3d", "0-T2.11.3")
+@pytest.mark.proves("2-F3", "2-F3b", "2-F3c", "2-F3d", "0-T2.11.3", "0-R2")
 @given(timings(), gaps, st.none() | st.integers(1, 3), st.integers(0, 900))
 def test_no_slot_twice_none_out_of_bounds_none_too_many_none_forgotten(
     timing: tuple[Any, timedelta, datetime], moments: list[timedelta], limit: int | None, lasts: int

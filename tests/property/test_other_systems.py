@@ -101,7 +101,6 @@ def changed(draw: st.DrawFn) -> tuple[TableSource, Row]:
     return table, row
 
 
-@pytest.mark.proves("2-M1", "2-M2", "2-M3", "2-M4", "3-A1..12", "3-A13", "4-D1", "4-D5", "4-D6", "4-D7")
 @SOME
 @given(changed())
 def test_a_row_comes_back_or_is_set_aside(case: tuple[TableSource, Row]) -> None:

@@ -28,7 +28,6 @@ from tests.contract.rows import (
 # -- handlers
 
 
-@pytest.mark.proves("4-D3")
 def test_seeding_twice_changes_nothing(yard: Yard) -> None:
     seeds = [handler(yard.tenant, name=name, handler_path=f"app.{name}") for name in ("sync", "clean")]
     first = yard.facade.seed_handlers(seeds, now=NOW)
@@ -40,7 +39,6 @@ def test_seeding_twice_changes_nothing(yard: Yard) -> None:
     assert yard.everything() == before
 
 
-@pytest.mark.proves("4-D3")
 @pytest.mark.parametrize(
     "other",
     [

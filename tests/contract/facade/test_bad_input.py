@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[Call, type[Exception], str]] = {
 }
 
 
-@pytest.mark.proves("2-F1", "2-F2", "4-D7")
+@pytest.mark.proves("2-F1", "2-F2")
 def test_what_cannot_be_is_refused_by_name_and_changes_nothing(yard: Yard) -> None:
     yard.recurring()
     before = yard.everything()

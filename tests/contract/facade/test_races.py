@@ -69,7 +69,6 @@ def test_of_pause_and_cancel_the_cancel_stands(yard: Yard) -> None:
         assert yard.status(job) == "cancelled"
 
 
-@pytest.mark.proves("3-A14")
 def test_an_edit_that_meets_a_tick_loses_neither(yard: Yard) -> None:
     job = yard.recurring(max_concurrency=None, max_retries=0)
     for step in range(1, 7):

@@ -31,9 +31,17 @@ def ask(yard: Yard, action: str, schedule_id: object) -> None:
     getattr(yard.facade, method)(schedule_id, now=yard.now)
 
 
-@pytest.mark.proves("3-S50..53", "3-B5", "3-B6", "3-B7", "3-B8", "3-T5")
+@pytest.mark.proves("3-T5")
 @pytest.mark.parametrize("status", states.SCHEDULE)
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(
+    "action",
+    [
+        pytest.param("pause", marks=pytest.mark.proves("3-S50", "3-B5")),
+        pytest.param("resume", marks=pytest.mark.proves("3-S51", "3-B6")),
+        pytest.param("cancel", marks=pytest.mark.proves("3-S52", "3-B7")),
+        pytest.param("retry", marks=pytest.mark.proves("3-S53", "3-B8")),
+    ],
+)
 def test_an_action_is_done_exactly_in_the_states_that_allow_it(yard: Yard, action: str, status: str) -> None:
     job = yard.recurring()
     yard.put(job, status)
@@ -48,10 +56,9 @@ def test_an_action_is_done_exactly_in_the_states_that_allow_it(yard: Yard, actio
         assert yard.everything() == before
 
 
-@pytest.mark.proves("3-S1..49")
 @pytest.mark.parametrize("status", states.SCHEDULE)
 def test_whatever_is_asked_a_schedule_moves_along_the_edges_of_its_machine(yard: Yard, status: str) -> None:
-    """Each method of the facade from each state: 49 ordered pairs as far as the facade reaches them."""
+    """Each method of the facade from each state, as far as the facade reaches."""
     reached: dict[str, str] = {}
     for name, call in CALLS.items():
         job = yard.recurring()
@@ -86,7 +93,6 @@ REACHED: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.proves("3-S50..53")
 def test_the_actions_of_the_machine_lead_along_its_edges() -> None:
     for froms, to in states.SCHEDULE_ACTIONS.values():
         assert all(states.may_follow(states.SCHEDULE, status, to) for status in froms)

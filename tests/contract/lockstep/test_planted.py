@@ -77,7 +77,7 @@ def drive(plant: Callable[[Any], None], examples: int = 200) -> None:
     run_state_machine_as_test(machine, settings=test)
 
 
-@pytest.mark.proves("0-T2.10.2", "0-R1..3")
+@pytest.mark.proves("0-T2.10.2", "0-R3")
 @pytest.mark.parametrize("fault", QUEUE_FAULTS)
 def test_a_fault_of_the_queue_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def plant(store: Any) -> None:  # noqa: ANN401 - the model

@@ -230,7 +230,6 @@ def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
     assert run_of(at_work, tenant, row.id).result == b'"the second one"'
 
 
-@pytest.mark.proves("4-C1")
 def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_it(
     at_work: SchedulerStore, tenant: str
 ) -> None:

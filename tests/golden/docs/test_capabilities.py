@@ -1,14 +1,18 @@
 """docs/capabilities.md: which test shows which capability to work; ``UPDATE_GOLDEN=1`` writes it anew.
 
 ``capabilities.tsv`` holds the rows that were asked for: id, capability, owner (I: the toolkit does it; V: shown through
-the facade, an adapter or a fake; R: only recorded). A row marked I or V must have a test that carries its id in
-``pytest.mark.proves``, or stand in ``to_come.tsv`` with what is missing.
+the facade, an adapter or a fake; R: recorded in the report). A row may list several members (``4-Z1..7``). Each id in
+``pytest.mark.proves`` names one member, never a range, and a row is shown when each of its members has a test. What
+has none stands in ``to_come.tsv`` with what is missing. The marks are those of the collected tests: a mark on one case
+of a parametrised test counts for that case, and a test that is always skipped shows nothing.
 """
 
-import ast
+import json
 import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +30,8 @@ HEAD = """\
 # Capabilities, and the tests that show them
 
 Every row that the source documents ask for. **I**: the toolkit does it. **V**: shown through the scheduler's facade, an
-adapter or a fake, because the servers, pages and brokers are the application's. **R**: recorded in the report only.
+adapter or a fake, because the servers, pages and brokers are the application's. **R**: recorded in the report.
+A row that lists several members, such as `4-Z1..7`, is shown when each member has a test of its own.
 `make test ARGS="-k name"` runs a test by its name.
 """
 
@@ -76,67 +81,72 @@ def to_come() -> dict[str, str]:
     return {row: missing for row, _, missing in (line.partition("\t") for line in lines)}
 
 
-def marks() -> Iterator[tuple[str, str]]:
-    """Yield every id in a ``proves`` mark, with the test that carries it; the sources are read, nothing is run."""
-    for path in sorted(TESTS.rglob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        tables = {
-            target.id: statement.value
-            for statement in tree.body
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
-            for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
-            if isinstance(target, ast.Name)
-        }
-        name = path.relative_to(TESTS.parent).as_posix()
-        for statement in tree.body:
-            place = f"{name}::{statement.name}" if isinstance(statement, ast.FunctionDef | ast.ClassDef) else name
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "proves":
-                    for argument in node.args:
-                        yield from ((text, place) for text in _texts(argument, tables))
+COLLECTOR = """
+import json, pathlib, sys, pytest
+
+class Marks:
+    def pytest_collection_finish(self, session):
+        run = [item for item in session.items if item.get_closest_marker("skip") is None]
+        marks = [(text, item) for item in run for mark in item.iter_markers("proves") for text in mark.args]
+        found = sorted({(text, item.nodeid.partition("[")[0]) for text, item in marks})
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(found))
+
+options = ["--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]
+sys.exit(pytest.main([*options, sys.argv[2]], plugins=[Marks()]))
+"""
 
 
-def _texts(node: ast.expr, tables: dict[str, ast.expr]) -> Iterator[str]:
-    """Yield the texts of an argument: itself, or all values of the tables of the module that it is looked up in."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.value
-        elif isinstance(each, ast.Name) and each.id in tables:
-            table = tables[each.id]
-            values = table.values if isinstance(table, ast.Dict) else [table]
-            for value in values:
-                yield from _texts(value, {})
+@cache
+def marks() -> tuple[tuple[str, str], ...]:
+    """Return every id in a ``proves`` mark with the test that carries it; nothing is run."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "marks.json"
+        command = [sys.executable, "-c", COLLECTOR, str(written), str(TESTS)]
+        done = subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return tuple((text, place) for text, place in json.loads(written.read_text(encoding="utf-8")))
 
 
 @cache
 def proofs() -> dict[str, tuple[str, ...]]:
-    """Return the tests of every row, and check that every id named by a test is one of a row."""
-    owners = {single: row.id for rows in sections().values() for row in rows for single in expand(row.id)}
+    """Return the tests of every member of a row, and check that every mark names exactly one member."""
+    known = {single for rows in sections().values() for row in rows for single in expand(row.id)}
     found: dict[str, set[str]] = {}
     unknown = []
     for text, place in marks():
-        for single in expand(text):
-            if single in owners:
-                found.setdefault(owners[single], set()).add(place)
-            else:
-                unknown.append(f"{place} proves {text}")
-    assert not unknown, "ids of no row: " + "; ".join(unknown)
-    return {row: tuple(sorted(places)) for row, places in found.items()}
+        if text in known:
+            found.setdefault(text, set()).add(place)
+        else:
+            unknown.append(f"{place} proves {text}")
+    assert not unknown, "no member of a row: " + "; ".join(unknown)
+    return {single: tuple(sorted(places)) for single, places in found.items()}
+
+
+def without(row: Row) -> list[str]:
+    """Return the members of a row that no test shows."""
+    return sorted(expand(row.id) - set(proofs()), key=_numbers)
+
+
+def _numbers(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", text)]
 
 
 def page() -> str:
     """Return docs/capabilities.md."""
     every = [row for rows in sections().values() for row in rows]
     asked = [row for row in every if row.own != "R"]
-    shown = [row for row in asked if row.id in proofs()]
-    waiting = [row for row in asked if row.id in to_come()]
+    shown = [row for row in asked if not without(row)]
+    waiting = [row for row in every if row.id in to_come()]
     lines = [HEAD]
     lines.append(
-        f"{len(every)} rows; {len(shown)} of the {len(asked)} marked I or V have tests, {len(waiting)} are to come."
+        f"{len(every)} rows. Of the {len(asked)} marked I or V, {len(shown)} have a test for each of their members."
     )
     if waiting:
-        lines += ["", "## Still to come", "", "| id | capability | what is missing |", "|---|---|---|"]
-        lines += [f"| {row.id} | {row.capability} | {to_come()[row.id]} |" for row in waiting]
+        lines += ["", "## Not shown", "", "| id | capability | members without a test | what is missing |"]
+        lines += ["|---|---|---|---|"]
+        lines += [
+            f"| {row.id} | {row.capability} | {', '.join(without(row))} | {to_come()[row.id]} |" for row in waiting
+        ]
     for title, rows in sections().items():
         lines += ["", f"## {title}", "", "| id | capability | own | shown by |", "|---|---|---|---|"]
         lines += [f"| {row.id} | {row.capability} | {row.own} | {_shown_by(row)} |" for row in rows]
@@ -144,27 +154,31 @@ def page() -> str:
 
 
 def _shown_by(row: Row) -> str:
-    places = proofs().get(row.id, ())
-    if not places:
-        return "to come" if row.id in to_come() else "recorded"
+    places = sorted({place for single in expand(row.id) for place in proofs().get(single, ())})
     named = ", ".join(f"`{place.removeprefix('tests/')}`" for place in places[:SHOWN])
-    return named if len(places) <= SHOWN else f"{named} and {len(places) - SHOWN} more"
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    missing = without(row)
+    if not missing:
+        return named + more
+    if not places:
+        return "**not shown**"
+    return f"{named}{more}; **not shown: {', '.join(missing)}**"
 
 
-def test_every_capability_has_a_test_or_is_listed_as_to_come() -> None:
+def test_every_capability_has_a_test_or_is_listed_with_what_is_missing() -> None:
     missing = [
-        f"{row.id} {row.capability}"
+        f"{row.id} {row.capability}: {', '.join(without(row))}"
         for rows in sections().values()
         for row in rows
-        if row.own != "R" and row.id not in proofs() and row.id not in to_come()
+        if without(row) and row.id not in to_come()
     ]
-    assert not missing, "neither shown by a test nor listed as to come:\n" + "\n".join(missing)
+    assert not missing, "neither shown by a test nor in to_come.tsv:\n" + "\n".join(missing)
 
 
-def test_nothing_that_is_shown_is_listed_as_to_come() -> None:
-    known = {row.id for rows in sections().values() for row in rows if row.own != "R"}
-    assert set(to_come()) <= known
-    assert not set(to_come()) & set(proofs())
+def test_nothing_that_is_shown_is_listed_as_missing() -> None:
+    known = {row.id: row for rows in sections().values() for row in rows}
+    assert set(to_come()) <= set(known)
+    assert [row for row in to_come() if not without(known[row])] == []
 
 
 @pytest.mark.parametrize(

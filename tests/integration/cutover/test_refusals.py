@@ -173,7 +173,7 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
         open_scheduler_store(ready.settings)  # an old process stays shut out, also without the fence
 
 
-@pytest.mark.proves("4-B2", "3-A21", "4-D9")
+@pytest.mark.proves("4-B2")
 def test_level_two_takes_the_schema_away_with_its_rows_exported(ready: Scene) -> None:
     ready.switch()
     store = open_scheduler_store(load_settings(str(ready.config)))
@@ -195,7 +195,7 @@ def test_level_two_takes_the_schema_away_with_its_rows_exported(ready: Scene) ->
     again.close()
 
 
-@pytest.mark.proves("4-B3", "3-A20", "3-O3")
+@pytest.mark.proves("4-B3", "3-O3")
 def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: Scene) -> None:
     sessions = Sessions(ready.settings)
     names = [one.name for one in sessions.profile.collections]

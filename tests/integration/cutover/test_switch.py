@@ -46,7 +46,7 @@ def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[S
         yield made
 
 
-@pytest.mark.proves("0-T2.12.1", "0-T2.12.2/4", "0-T2.12.3", "3-O1", "4-X1", "4-X2", "4-B1", "1-B1", "1-D1/2")
+@pytest.mark.proves("0-T2.12.1", "0-T2.12.2", "0-T2.12.3", "3-O1", "4-X1", "4-X2", "4-B1", "1-B1", "1-D1")
 def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     found = outlook(ready.settings, ready.config, quarantined=ready.quarantined)
     assert [one.name for one in found.gates if one.passed is False] == []
@@ -156,7 +156,7 @@ def worked(store: SchedulerStore, count: int, state: str) -> None:
             )
 
 
-@pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.2/4")
+@pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.4")
 def test_the_day_of_another_environment_is_watched_to_its_end(
     server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:

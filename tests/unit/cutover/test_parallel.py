@@ -11,7 +11,6 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ONE, OTHER = UUID(int=1), UUID(int=2)
 
 
-@pytest.mark.proves("4-P1")
 def test_slots_are_matched_missing_extra_or_duplicate() -> None:
     later = NOON + timedelta(minutes=1)
     found = compare(

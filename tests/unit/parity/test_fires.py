@@ -13,7 +13,7 @@ NIGHTLY = Rule(kind="cron", live=True, dialect="cronos", expression="30 2 * * *"
 HOURLY = Rule(kind="interval", live=True, interval_ms=3_600_000)
 
 
-@pytest.mark.proves("0-T2.11.3", "3-A17", "3-A18", "4-D6")
+@pytest.mark.proves("0-T2.11.3")
 @pytest.mark.parametrize(
     ("source", "change", "apart"),
     [

@@ -82,7 +82,6 @@ def test_what_is_set_aside(table: str, changes: dict[str, Any], fault: str) -> N
     assert f"{caught.value.reason} {caught.value.path}" == fault
 
 
-@pytest.mark.proves("3-A1..12")
 def test_the_twelve_columns() -> None:
     trip = travel(JOBS, JOB)
     schedule, trigger = trip.schedule, trip.trigger
@@ -98,14 +97,12 @@ def test_the_twelve_columns() -> None:
     assert jsonb.decode(schedule.payload or b"")["url"] == "https://example.org/news"
 
 
-@pytest.mark.proves("3-A14")
 @pytest.mark.parametrize(("unit", "milliseconds"), [("minutes", 60_000), ("hours", 3_600_000), ("days", 86_400_000)])
 def test_one_unit(unit: str, milliseconds: int) -> None:
     """The source's trigger adds N of the unit; that is what the interval is here, once."""
     assert job(schedule_time=None, interval_minutes=7, interval_type=unit).trigger.interval_ms == 7 * milliseconds
 
 
-@pytest.mark.proves("3-A17")
 @pytest.mark.parametrize(("line", "interval"), LISTED)
 def test_an_interval_counted_twice_is_undone(line: str, interval: tuple[int, str]) -> None:
     """Hourly became every 60 hours, daily every 1440 days; the line is still there, and right."""
@@ -116,7 +113,6 @@ def test_an_interval_counted_twice_is_undone(line: str, interval: tuple[int, str
     assert (trip.trigger.cron_dialect, trip.trigger.timezone) == ("robfig", "Africa/Cairo")
 
 
-@pytest.mark.proves("3-A17")
 @pytest.mark.parametrize(("line", "interval"), LISTED)
 def test_a_listed_line_as_an_interval_when_asked(line: str, interval: tuple[int, str]) -> None:
     """With one unit; the next fires are those of the line, but for the minute at which they fall."""
@@ -130,7 +126,6 @@ def test_a_listed_line_as_an_interval_when_asked(line: str, interval: tuple[int,
     assert [fires[0] + number * timedelta(milliseconds=trip.trigger.interval_ms or 0) for number in range(20)] == fires
 
 
-@pytest.mark.proves("3-A17")
 def test_a_day_is_no_interval_where_the_clock_changes() -> None:
     """A daily line in a zone with daylight saving time has days of 23 and 25 hours, and stays a line."""
     asked = context(cron_zone="America/New_York", constant_cron_as_interval=True)
@@ -138,7 +133,6 @@ def test_a_day_is_no_interval_where_the_clock_changes() -> None:
     assert base(asked, schedule_time="*/15 * * * *").trigger.interval_ms == 15 * 60_000
 
 
-@pytest.mark.proves("3-A18")
 @pytest.mark.parametrize(
     ("line", "interval"),
     [
@@ -159,21 +153,18 @@ def test_a_line_that_silently_became_an_hour_is_a_line_again(line: str, interval
     assert (trip.trigger.kind, trip.trigger.cron_expression) == ("cron", line)
 
 
-@pytest.mark.proves("3-A18")
 @pytest.mark.parametrize("line", ["0 9,17 * * 1-5", "30 6 1 * *", "0 */5 * * *"])
 def test_a_complex_line_stays_a_line_even_when_intervals_are_asked_for(line: str) -> None:
     trip = base(context(constant_cron_as_interval=True, cron_zone="UTC"), schedule_time=line)
     assert (trip.trigger.kind, trip.trigger.cron_expression) == ("cron", line)
 
 
-@pytest.mark.proves("3-A18")
 def test_an_interval_that_is_the_line_stays() -> None:
     """60 minutes is what `5 * * * *` means."""
     trip = job(schedule_time="5 * * * *", interval_minutes=60, interval_type="minutes")
     assert (trip.trigger.kind, trip.trigger.interval_ms, trip.kinds) == ("interval", 3_600_000, [])
 
 
-@pytest.mark.proves("3-A22")
 def test_an_interval_that_somebody_set_wins_over_the_line() -> None:
     """The line stays in source_spec; no zone is needed for it."""
     trip = job(RowContext(tenant="acme"), schedule_time="0 9 * * *", interval_minutes=30)
@@ -208,7 +199,6 @@ def test_an_interval_without_a_line_that_may_be_counted_twice(minutes: int, unit
     assert trip.trigger.interval_ms == minutes * names.UNITS[unit]
 
 
-@pytest.mark.proves("3-A17")
 def test_a_line_without_a_zone_is_nobodys_guess() -> None:
     """The operator states the zone."""
     for row in (
@@ -223,7 +213,6 @@ def test_a_line_without_a_zone_is_nobodys_guess() -> None:
         base(context(cron_zone="Middle/Earth"))
 
 
-@pytest.mark.proves("3-A19")
 @pytest.mark.parametrize("status", ["pending", "processing", "completed", "failed"])
 def test_rows_that_break_the_sources_own_migration(status: str) -> None:
     """Any enabled row, and any that is processing."""
@@ -296,7 +285,6 @@ def test_an_interval_changed_since_is_written_in_minutes() -> None:
     assert (back["interval_minutes"], back["interval_type"]) == (45, "minutes")
 
 
-@pytest.mark.proves("3-A13")
 def test_an_execution_is_a_run() -> None:
     run = execution().run
     assert (run.schedule_id, run.run_number, run.attempt, run.cause) == (KEYS[5], 12, 3, "retry")
@@ -311,7 +299,6 @@ def test_an_execution_is_a_run() -> None:
     assert execution(status="running", completed_at=None, duration_ms=None).kinds == ["live-run"]
 
 
-@pytest.mark.proves("3-A15")
 @pytest.mark.parametrize(
     ("changes", "kinds", "duration"),
     [

@@ -20,7 +20,6 @@ def test_no_route_is_listed_twice() -> None:
     assert len({(route.system, route.verb, route.path) for route in ROUTES}) == len(ROUTES)
 
 
-@pytest.mark.proves("2-X13", "3-D1..4", "3-D5", "3-D6", "3-D7", "3-D8", "4-S7")
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.system} {route.verb} {route.path}")
 def test_each_route_calls_something_and_answers_in_a_known_shape(route: Route) -> None:
     assert route.call in FACADE | WITHOUT_FACADE

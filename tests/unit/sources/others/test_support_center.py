@@ -44,7 +44,6 @@ def refused(table: str, **changes: Any) -> str:  # noqa: ANN401 - as above
     return f"{caught.value.reason} {caught.value.path}"
 
 
-@pytest.mark.proves("4-D1", "4-D4")
 def test_a_job_is_a_schedule_with_the_handler_of_its_function() -> None:
     trip = job()
     schedule, trigger = trip.schedule, trip.trigger
@@ -62,7 +61,6 @@ def test_a_job_is_a_schedule_with_the_handler_of_its_function() -> None:
     assert jsonb.decode(schedule.payload or b"") == {"retention_days": 7}
 
 
-@pytest.mark.proves("4-D5")
 @pytest.mark.parametrize(
     ("config", "milliseconds", "kinds"),
     [
@@ -81,7 +79,6 @@ def test_intervals(config: dict[str, Any], milliseconds: int, kinds: list[str]) 
     assert jsonb.decode(trip.trigger.source_spec or b"") == config
 
 
-@pytest.mark.proves("4-D5")
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
@@ -100,7 +97,6 @@ def test_an_interval_that_is_none_is_set_aside(config: dict[str, Any], fault: st
     assert refused("scheduled_jobs", schedule_config=config) == fault
 
 
-@pytest.mark.proves("4-D6")
 @pytest.mark.parametrize(
     "config",
     [
@@ -133,7 +129,6 @@ def apscheduler(config: dict[str, Any], after: datetime) -> Any:  # noqa: ANN401
         start = fire + timedelta(microseconds=1)
 
 
-@pytest.mark.proves("4-D6")
 def test_a_keyword_left_out_is_what_the_source_means_by_it() -> None:
     """`*`, and 0 for the second."""
     full = cron_job(second="0", minute="0", hour="9", day="*", day_of_week="*", month="*").trigger
@@ -142,14 +137,12 @@ def test_a_keyword_left_out_is_what_the_source_means_by_it() -> None:
     assert jsonb.decode(short.source_spec or b"") == {"minute": "0", "hour": "9", "day": None}
 
 
-@pytest.mark.proves("4-D6")
 def test_a_weekday_in_digits_is_reported() -> None:
     """A weekday shifted by one cannot be seen in a row; that it may be, can."""
     assert cron_job(hour="9", day_of_week="0").kinds == ["numeric-weekday"]
     assert cron_job(hour="9", day_of_week="mon").kinds == []
 
 
-@pytest.mark.proves("4-D6")
 @pytest.mark.parametrize(
     ("config", "fault"),
     [
@@ -178,7 +171,6 @@ def test_keywords_without_a_zone_are_nobodys_guess() -> None:
     assert job(nowhere).trigger.kind == "interval"
 
 
-@pytest.mark.proves("4-D7")
 @pytest.mark.parametrize(
     ("column", "least", "most"),
     [
@@ -234,7 +226,6 @@ def test_what_is_set_aside(table: str, changes: Row, fault: str) -> None:
     assert refused(table, **changes) == fault
 
 
-@pytest.mark.proves("4-D2")
 def test_types_are_read_from_their_table_where_it_is_given() -> None:
     types = {7: {"name": "interval"}, 8: {"name": "date"}}
     given = msgspec.structs.replace(CONTEXT, parents={**CONTEXT.parents, "scheduler_job_types": types})
@@ -253,7 +244,6 @@ def test_the_maps_are_total() -> None:
         assert names.EXECUTION_STATUSES_BACK[state] == word
 
 
-@pytest.mark.proves("4-D1")
 def test_an_execution_is_a_run() -> None:
     run = execution().run
     assert (run.schedule_id, run.state, run.cause) == (KEYS[8], "completed", "manual")
