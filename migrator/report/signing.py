@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from migrator.errors import RefusedError, UsageError
+from migrator.errors import RefusedError, UsageError, install_extra
 from migrator.result import Result, Signature, digest, signed_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Seal: TypeAlias = Literal["none", "good", "bad", "another-key", "untold"]
 """``none``: not signed; ``untold``: signed, and the extra that could prove it is not installed."""
 
-MISSING = "signatures need the extra sign, which is not installed: pip install 'migrator[sign]'"
+MISSING = f"signatures need the extra sign, which is not installed: {install_extra('sign')}"
 
 
 def private_key(path: Path) -> "Ed25519PrivateKey":

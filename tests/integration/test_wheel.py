@@ -55,7 +55,7 @@ def test_holds_what_the_code_reads_beside_its_modules(installed: Installed) -> N
 
 def test_holds_nothing_else(installed: Installed) -> None:
     names = ZipFile(installed.wheel).namelist()
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"migrator"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"migrator", "scheduler_migrator"}
 
 
 @pytest.mark.proves("0-T2.1.2")

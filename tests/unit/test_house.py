@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from migrator.errors import DISTRIBUTION, install_extra
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -62,6 +64,20 @@ def test_test_folders_are_not_packages() -> None:
 def test_no_file_names(forbidden: str) -> None:
     here = Path(__file__)
     assert [named(path) for path, text in texts() if path != here and re.search(forbidden, text)] == []
+
+
+def test_every_message_installs_this_distribution_and_an_extra_that_it_has() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION
+    wanted = re.compile(r"pip install ['\"]?([a-z-]*migrator)(?:\[(\w+)\])?")
+    told = [(named(path), *found) for path, text in texts() for found in wanted.findall(text)]
+    assert {install_extra(extra) for _, name, extra in told if name == DISTRIBUTION} >= {install_extra("sign")}
+    assert [entry for entry in told if entry[1] != DISTRIBUTION] == []
+    extras = {*project["optional-dependencies"], ""}
+    assert [entry for entry in told if entry[2] not in extras] == []
+    called = re.compile(r"install_extra\(['\"](\w+)['\"]\)")
+    used = {extra for path in python_files("migrator") for extra in called.findall(path.read_text())}
+    assert used == set(project["optional-dependencies"])
 
 
 def test_the_lock_names_neither_an_index_nor_a_folder() -> None:
