@@ -43,8 +43,9 @@ format: $(STAMP) ## lay out the code
 types: $(STAMP) ## check the types
 	$(BIN)/mypy
 
-imports: $(STAMP) ## check that dependencies point one way
+imports: $(STAMP) ## check that dependencies point one way, and that each imported package is declared
 	$(BIN)/lint-imports
+	$(BIN)/deptry migrator alembic
 
 check: lint types imports test ## all of the above but the demo
 

@@ -1,49 +1,135 @@
-"""What people install is complete: built from this tree, the wheel works where no checkout is."""
+"""What people install is complete: built from this tree, the wheel works in an environment of its own.
+
+The environment holds the distributions that the wheel declares, directly or through another one, and nothing else.
+They are links to what is installed here, so that no registry is asked; ``pip check`` says that nothing is missing.
+"""
 
 import os
 import subprocess
 import sys
+import venv
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
+import click
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from pymongo.database import Database
 
-from migrator.cli import COMMANDS
+from migrator.cli import cli
+from migrator.errors import install_extra
+from migrator.exit_status import DIFFERENT, UNVERIFIED, USAGE
+from tests.copying import settings_for, write_config
+from tests.ordinary_user import ordinary_folder
+from tests.stellaops_documents import CANONICAL, fresh
 
 ROOT = Path(__file__).resolve().parents[2]
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+BASE = ""
+"""No extra."""
 
 
 @dataclass
 class Installed:
-    """The wheel, unpacked into a folder of its own."""
+    """The wheel in an environment with what it declares."""
 
-    wheel: Path
     folder: Path
 
-    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), **settings}
-        command = [sys.executable, *arguments]
+    def run(self, *arguments: str, program: str = "migrator", **settings: str) -> subprocess.CompletedProcess[str]:
+        outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MIGRATOR"))}
         return subprocess.run(
-            command, capture_output=True, text=True, cwd=self.folder.parent, env=environment, check=False
+            [self.folder / "bin" / program, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.folder.parent,
+            env={**outside, **settings},
+            check=False,
         )
 
 
+def declared(requirements: Iterable[str], extras: Iterable[str]) -> set[str]:
+    """Return the names of the distributions that the requirements ask for, directly or through others."""
+    found: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    waiting = [(Requirement(text), extra) for text in requirements for extra in {BASE, *extras}]
+    while waiting:
+        wanted, extra = waiting.pop()
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(wanted.name)
+        found.add(name)
+        new = {(name, one) for one in (BASE, *wanted.extras)} - seen
+        seen |= new
+        waiting += [(Requirement(text), one) for _, one in new for text in metadata.requires(name) or ()]
+    return found
+
+
+def link(name: str, site: Path) -> None:
+    """Put the modules and the metadata of an installed distribution into another environment."""
+    distribution = metadata.distribution(name)
+    for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+        (site / top).symlink_to(Path(str(distribution.locate_file(top))))
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(ROOT)]
+    build = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, text=True)
-    (wheel,) = folder.glob("*.whl")
-    target = folder / "site"
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)], check=True)
-    return Installed(wheel, target)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Iterator[Callable[[str], Installed]]:
+    """Yield what makes the environment with one extra alone, or with none; each is made once.
+
+    They lie where the embedded servers' user may enter.
+    """
+    made: dict[str, Installed] = {}
+
+    def install(extra: str) -> Installed:
+        if extra not in made:
+            folder = parent / (extra or "base")
+            venv.create(folder)
+            pip = [*PIP, "--python", str(folder / "bin" / "python")]
+            subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True)
+            (site,) = folder.glob("lib/python*/site-packages")
+            (own,) = metadata.distributions(path=[str(site)])
+            for name in declared(own.requires or (), {extra}):
+                link(name, site)
+            subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
+            made[extra] = Installed(folder)
+        return made[extra]
+
+    with ordinary_folder() as parent:
+        yield install
+
+
+@pytest.fixture(scope="module")
+def alone(installed: Callable[[str], Installed]) -> Installed:
+    """The wheel without any extra."""
+    return installed(BASE)
+
+
+@pytest.fixture
+def config(mongo_database: Database[Any], postgres_dsn: str, tmp_path: Path) -> Path:
+    """A configuration for one document of each collection, and an empty database to copy them into."""
+    for collection in CANONICAL:
+        mongo_database[collection].insert_one(fresh(collection))
+    return write_config(tmp_path, settings_for(mongo_database, postgres_dsn))
 
 
 @pytest.mark.proves("0-O1")
-def test_holds_what_the_code_reads_beside_its_modules(installed: Installed) -> None:
-    names = ZipFile(installed.wheel).namelist()
+def test_holds_what_the_code_reads_beside_its_modules(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
     revisions = {f"migrator/_alembic/versions/{path.name}" for path in (ROOT / "alembic" / "versions").glob("*.py")}
     assert revisions
     assert revisions <= set(names)
@@ -53,27 +139,130 @@ def test_holds_what_the_code_reads_beside_its_modules(installed: Installed) -> N
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
-def test_holds_nothing_else(installed: Installed) -> None:
-    names = ZipFile(installed.wheel).namelist()
+def test_holds_nothing_else(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"migrator", "scheduler_migrator"}
 
 
 @pytest.mark.proves("0-T2.1.2")
-def test_is_what_runs(installed: Installed) -> None:
-    said = installed.run("-c", "import migrator; print(migrator.__file__)").stdout
-    assert Path(said.strip()).is_relative_to(installed.folder)
+def test_is_what_runs(alone: Installed) -> None:
+    said = alone.run("-c", "import migrator; print(migrator.__file__)", program="python").stdout
+    assert Path(said.strip()).is_relative_to(alone.folder)
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_nothing_is_there_that_is_not_declared(alone: Installed) -> None:
+    for module in ("pytest", "distributed", "cryptography", "psycopg2"):
+        assert alone.run("-c", f"import {module}", program="python").stderr.strip().startswith("Traceback"), module
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Return every command and every command within one, as words."""
+
+    def within(group: click.Command, words: tuple[str, ...]) -> list[tuple[str, ...]]:
+        if not isinstance(group, click.Group):
+            return [words]
+        context = click.Context(group)
+        names = [(name, group.get_command(context, name)) for name in group.list_commands(context)]
+        return [words, *(found for name, one in names if one is not None for found in within(one, (*words, name)))]
+
+    return within(cli, ())
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
 @pytest.mark.proves("0-O1", "0-T2.1.1")
-def test_every_command_helps(installed: Installed, command: str) -> None:
-    done = installed.run("-m", "migrator", *command.split(), "--help")
+def test_every_command_helps(alone: Installed, command: tuple[str, ...]) -> None:
+    done = alone.run(*command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage:")
 
 
-def test_makes_the_schema(installed: Installed, postgres_dsn: str) -> None:
-    upgrade = installed.run("-m", "migrator", "schema", "upgrade", MIGRATOR_POSTGRES__DSN=postgres_dsn)
+@pytest.mark.proves("0-O1", "0-T2.1.1", "0-T2.1.2")
+def test_moves_and_verifies_between_real_servers(alone: Installed, config: Path) -> None:
+    """What a move begins with, command by command."""
+
+    def call(*command: str) -> subprocess.CompletedProcess[str]:
+        done = alone.run(*command, "--config", str(config))
+        assert "Traceback" not in done.stderr
+        return done
+
+    upgrade = call("schema", "upgrade")
     assert upgrade.returncode == 0, upgrade.stderr
-    check = installed.run("-m", "migrator", "schema", "check", MIGRATOR_POSTGRES__DSN=postgres_dsn)
+    check = call("schema", "check")
     assert check.returncode == 0, check.stdout + check.stderr
+    doctor = call("doctor")
+    assert (doctor.returncode, doctor.stderr) == (DIFFERENT, ""), doctor.stdout + doctor.stderr
+    wrong = [line.partition(":")[0] for line in doctor.stdout.splitlines() if not line.startswith("ok")]
+    assert wrong == ["NO  writers of the source"]  # the server of the tests asks nobody for a password
+    backfill = call("backfill")
+    assert backfill.returncode == 0, backfill.stderr
+    verify = call("verify")
+    assert verify.returncode & ~UNVERIFIED == 0, verify.stdout + verify.stderr
+    plan = call("cutover", "plan")
+    assert plan.stderr == ""
+    assert plan.returncode in {DIFFERENT, UNVERIFIED}, plan.stdout
+    assert "\nnot ready, by tail, fence" in plan.stdout
+
+
+def keys(folder: Path) -> tuple[Path, Path]:
+    """Return a new private key and its public half."""
+    private = Ed25519PrivateKey.generate()
+    pem = serialization.Encoding.PEM
+    one, other = folder / "private.pem", folder / "public.pem"
+    one.write_bytes(
+        private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+    other.write_bytes(private.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return one, other
+
+
+def sign(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    private, public = keys(config.parent)
+    result = config.parent / "result.json"
+    result.write_bytes((ROOT / "reports" / "sample" / "result.json").read_bytes())
+    signed = here.run("report", "sign", str(result), "--key", str(private))
+    if signed.returncode:
+        return signed
+    return here.run("report", "check", str(result), "--public-key", str(public))
+
+
+def on_dask(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    return here.run("inspect", "--config", str(config), MIGRATOR_COPY__EXECUTOR="dask")
+
+
+def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    """Start both servers; they are the data of the extra."""
+    script = config.parent / "servers.py"
+    script.write_text(
+        "import sys\n"
+        "from migrator.embedded.mongo import MongoServer\n"
+        "from migrator.embedded.postgres import PostgresServer\n"
+        "from migrator.errors import MigratorError\n"
+        "try:\n"
+        "    with MongoServer.start(fast=True), PostgresServer.start(fast=True):\n"
+        "        pass\n"
+        "except MigratorError as error:\n"
+        "    print(error, file=sys.stderr)\n"
+        "    sys.exit(error.exit_status)\n"
+    )
+    return here.run(str(script), program="python")
+
+
+EXTRAS = {"sign": sign, "dask": on_dask, "embedded": programs}
+
+
+def test_every_extra_is_tried() -> None:
+    own = metadata.metadata("scheduler-migrator").get_all("Provides-Extra")
+    assert set(own or ()) == set(EXTRAS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.proves("0-T2.1.2")
+def test_each_extra_alone_is_enough_for_what_it_guards(
+    installed: Callable[[str], Installed], alone: Installed, config: Path, extra: str
+) -> None:
+    without = EXTRAS[extra](alone, config)
+    assert (without.returncode, without.stderr.count("\n")) == (USAGE, 1), without.stderr
+    assert install_extra(extra) in without.stderr
+    done = EXTRAS[extra](installed(extra), config)
+    assert done.returncode == 0, done.stdout + done.stderr
