@@ -20,22 +20,33 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.pipeline.tail.follow import Tail
+from migrator.sources import load_profile
+from migrator.values import document as documents
+from tests.agenda_documents import REAL, real
 from tests.conftest import fresh_name
 from tests.copying import settings_for, write_config
 from tests.ordinary_user import hand_over, ordinary_folder
 from tests.stellaops_documents import CANONICAL, fresh
 
 APPLICATION = "application"
+COMPARABLE = msgspec.structs.replace(load_profile("stellaops"), names_slots=True)
+"""A source whose parallel run can be compared; no shipped one is."""
 
 
 class Scene:
     """A scheduler in MongoDB that was copied, followed and compared, and is ready to be switched."""
 
     def __init__(
-        self, server: MongoServer, database: Database[Any], dsn: str, folder: Path, user: str = APPLICATION
+        self,
+        server: MongoServer,
+        database: Database[Any],
+        dsn: str,
+        folder: Path,
+        user: str = APPLICATION,
+        profile: str = "stellaops",
     ) -> None:
         self.server, self.database, self.dsn, self.folder, self.user = server, database, dsn, folder, user
-        base = settings_for(database, dsn)
+        base = settings_for(database, dsn, profile=profile)
         self.settings = Settings(
             source=base.source,
             mongo=type(base.mongo)(uri=server.uri, database=database.name),
@@ -72,19 +83,33 @@ class Scene:
             yield client[self.database.name]
 
 
+def _stellaops(database: Database[Any]) -> None:
+    for collection in CANONICAL:
+        database[collection].insert_one(fresh(collection))
+
+
+def _agenda(database: Database[Any]) -> None:
+    for folder, collection in REAL:
+        database[collection].insert_many([documents.decode(raw) for raw in real(folder, collection)])
+
+
+DOCUMENTS = {"stellaops": _stellaops, "agenda": _agenda}
+
+
 @contextmanager
-def scene(server: MongoServer, name: str, dsn: str, folder: Path, user: str = APPLICATION) -> Iterator[Scene]:
+def scene(
+    server: MongoServer, name: str, dsn: str, folder: Path, user: str = APPLICATION, profile: str = "stellaops"
+) -> Iterator[Scene]:
     """Yield a scene over a handful of documents; everything of it is removed afterwards.
 
     ``user``: of the other programs; two scenes on one server need two.
     """
     with MongoClient[dict[str, Any]](server.uri) as client:
         database = client[name]
-        for collection in CANONICAL:
-            database[collection].insert_one(fresh(collection))
+        DOCUMENTS[profile](database)
         client.admin.command("createUser", user, pwd="secret", roles=[{"role": "readWrite", "db": name}])
         try:
-            yield Scene(server, database, dsn, folder, user)
+            yield Scene(server, database, dsn, folder, user, profile)
         finally:
             close_kept()
             fence.lift(database, "write-block", ())

@@ -9,7 +9,7 @@ from migrator import __version__
 
 COMMANDS = {
     "backfill": "Copy the source into PostgreSQL; resumes by itself.",
-    "cutover": "Switch the scheduler to PostgreSQL behind a fence; shows first what would be done.",
+    "cutover": "Move writers from MongoDB to PostgreSQL, behind a fence; cutover plan shows what would be done.",
     "demo": "Move a whole scheduler between two servers of its own, and leave a report.",
     "doctor": "Reach both servers and say what stands in the way of a move.",
     "inspect": "Take a census of the source: counts, field paths, types, what would be set aside.",
@@ -19,7 +19,7 @@ COMMANDS = {
     "quarantine": "List, show or retry the documents that were set aside.",
     "report": "Render a stored result again, sign it, or check that a report belongs to it.",
     "retention": "Remove old runs of the scheduler, or say which.",
-    "rollback": "Switch back to MongoDB; shows first what would be done.",
+    "rollback": "Move writers back to MongoDB; rollback plan shows what would be done.",
     "run": "Run a scheduler process on the configured backend.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
     "status": "Show where the copy, or the scheduler, stands.",

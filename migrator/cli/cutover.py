@@ -60,17 +60,27 @@ def compare(config: str | None, *, as_json: bool) -> None:
 @click.option("--end", "ended", is_flag=True, help="They do not any more: every handler runs here.")
 @common
 def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
-    """Put on record that both schedulers run: five more gates, computed from the runs, must hold before the switch.
+    """Put on record that both schedulers run: five more gates, computed from the runs, must hold before the cutover.
+
+    Refused (2), before anything is written, for a source whose runs do not name the slot they were fired for: their
+    slots cannot be compared. In this version that is every source.
 
     Processes on PostgreSQL see it before their next claim: from then on they call only handlers that are marked
     idempotent, and record the runs of the others without doing anything. The switch ends it too.
     """
-    from migrator.cutover.parallel import begin, end  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.parallel import begin, end, require_comparable  # noqa: PLC0415 - imported when called, as above
+    from migrator.sources import load_profile  # noqa: PLC0415 - as above
     from migrator.store.postgres.connection import open_target, speaking_of  # noqa: PLC0415 - as above
 
     settings = settings_of(config)
+    profile = load_profile(settings.source.profile)
+    if not ended:
+        require_comparable(profile)
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
-        (end if ended else begin)(target, who, reason)
+        if ended:
+            end(target, who, reason)
+        else:
+            begin(target, profile, who, reason)
     hours = settings.cutover.stability_hours
     if as_json:
         print_json({"who": who, "reason": reason, "hours": 0 if ended else hours})

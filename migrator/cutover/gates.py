@@ -56,6 +56,10 @@ def unmet(found: list[Gate]) -> list[Gate]:
     return [one for one in found if one.passed is False]
 
 
+def _reverse_sync(sessions: Sessions, _: Conditions) -> Answer:
+    return servers.reverse_sync(sessions.profile)
+
+
 def _copy(sessions: Sessions, _: Conditions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
@@ -169,6 +173,7 @@ def _alone(sessions: Sessions, _: Conditions) -> Answer:
 
 
 _GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
+    "reverse sync": _reverse_sync,
     "copy": _copy,
     "replica set": _replica_set,
     "tail": _tail,

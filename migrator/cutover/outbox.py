@@ -16,6 +16,7 @@ from migrator.records import ALL
 from migrator.records.lock import Lock
 from migrator.records.worker import Worker
 from migrator.store.postgres.connection import Connection
+from migrator.store.work import SCRATCH
 
 FOLLOWED: Final = tuple(record for record in ALL if record not in (Lock, Worker))
 """Records whose rows are carried back."""
@@ -23,13 +24,17 @@ POLL_S: Final = 0.1
 TRIGGER: Final = "migrator_outbox"
 FUNCTION: Final = sql.Identifier("migration", "note_in_outbox")
 
-# SECURITY DEFINER: the application's roles have no rights in the tool's schema, and need none.
+# SECURITY DEFINER: the application's roles have no rights in the tool's schema, and need none. Rows of scratch tenants
+# are the tool's own trials: no document stands for them.
 _FUNCTION_DDL = """
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     seen jsonb := to_jsonb(CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END);
 BEGIN
+    IF starts_with(seen ->> 'tenant_id', {scratch}) THEN
+        RETURN NULL;
+    END IF;
     INSERT INTO migration.outbox (table_name, row_id, source, source_id)
         VALUES (TG_TABLE_NAME, seen ->> 'id', seen ->> 'source',
             coalesce(seen ->> 'source_id', seen #>> '{{payload,_id}}'));
@@ -56,7 +61,7 @@ def open_outbox(connection: Connection) -> None:
     source with some would hide the others (the profile's rule).
     """
     with connection.transaction():
-        connection.execute(sql.SQL(_FUNCTION_DDL).format(function=FUNCTION))
+        connection.execute(sql.SQL(_FUNCTION_DDL).format(function=FUNCTION, scratch=sql.Literal(SCRATCH)))
         connection.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(FUNCTION))
         for record in FOLLOWED:
             connection.execute(

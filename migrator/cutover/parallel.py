@@ -18,6 +18,8 @@ from migrator.cutover.gate import Gate
 from migrator.cutover.journal import database_time, decide
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
+from migrator.sources import comparable_in_parallel
+from migrator.sources.profile import Profile
 from migrator.store.postgres import beside, epoch
 from migrator.store.postgres.connection import Connection
 
@@ -63,11 +65,23 @@ def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
     return max([began, *(at for at in errors if at >= began)])
 
 
-def begin(target: Connection, who: str, reason: str) -> datetime:
-    """Put on record that both sides run from now on, and return since when; ``RefusedError`` where one of them cannot.
+def require_comparable(profile: Profile) -> None:
+    """Raise ``RefusedError`` for a source whose parallel run could never satisfy the gate ``history recorded``."""
+    if not profile.names_slots:
+        known = ", ".join(comparable_in_parallel()) or "no source of this version"
+        raise RefusedError(
+            f"a parallel run of profile {profile.name} cannot be compared: its runs do not name the slot they were"
+            f" fired for; can be compared: {known}. Call migrator cutover plan, and cut over without a parallel run"
+        )
 
-    Scheduler processes on PostgreSQL see it before their next claim.
+
+def begin(target: Connection, profile: Profile, who: str, reason: str) -> datetime:
+    """Put on record that both sides run from now on, and return since when.
+
+    Raises ``RefusedError``, before anything is written, for a source that cannot be compared, and where one of the
+    sides cannot run. Scheduler processes on PostgreSQL see the record before their next claim.
     """
+    require_comparable(profile)
     stands = epoch.read(target)
     if stands is not None:
         why = "holds the data alone" if stands.backend == "postgres" else "is closed since the last switch was undone"
@@ -110,7 +124,7 @@ def checklist(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     return [
         _stable(target, began, moment, window),
         _all_succeeded(target, began),
-        _recorded(target, began, moment),
+        _recorded(target, began, moment, sessions.profile),
         _no_errors(target, moment - window),
         _reads(target),
     ]
@@ -142,8 +156,11 @@ def _all_succeeded(target: Connection, began: datetime) -> Gate:
     return Gate(name="all jobs succeeded", passed=without == 0, words=words)
 
 
-def _recorded(target: Connection, began: datetime, now: datetime) -> Gate:
+def _recorded(target: Connection, began: datetime, now: datetime, profile: Profile) -> Gate:
     """4-K3: what the old side fired, the new side has on record, and nothing else."""
+    if not profile.names_slots:  # begun by an older version, which did not refuse it
+        words = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
+        return Gate(name="history recorded", passed=False, words=words)
     found = fired(target, began, now)
     words = (
         f"{found.matched:,} slots matched, {len(found.missing):,} missing, {len(found.extra):,} extra,"

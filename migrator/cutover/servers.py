@@ -7,6 +7,7 @@ from migrator.config import Settings
 from migrator.cutover import clocks as hands
 from migrator.cutover import fence
 from migrator.pipeline.history import History
+from migrator.sources.profile import Profile
 from migrator.store.mongo.client import Source
 from migrator.store.mongo.client import replica_set as name_of_set
 from migrator.store.postgres.connection import Connection
@@ -16,6 +17,14 @@ ROOM_MB: Final = 8
 
 Answer: TypeAlias = tuple[bool | None, str]
 """As of ``gate.Gate``: whether it holds, and the words."""
+
+
+def reverse_sync(profile: Profile) -> Answer:
+    """Whether a cutover of this source could be rolled back; it is refused where it could not."""
+    if profile.reverse_sync:
+        return True, f"profile {profile.name}: changes in PostgreSQL can be written back to MongoDB"
+    words = "has no tested reverse sync, so a cutover could not be rolled back and is refused"
+    return False, f"profile {profile.name} {words}; backfill, tail and parity work for this source"
 
 
 def replica_set(source: Source) -> Answer:

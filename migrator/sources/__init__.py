@@ -25,3 +25,8 @@ def load_profile(name: str) -> "Profile":
     module = import_module(f"{__name__}.{name}")
     found: Profile = module.PROFILE
     return found
+
+
+def comparable_in_parallel() -> tuple[str, ...]:
+    """Return the profiles whose parallel run can be compared (`Profile.names_slots`)."""
+    return tuple(name for name in NAMES if load_profile(name).names_slots)

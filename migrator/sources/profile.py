@@ -148,7 +148,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """In load order: parents first."""
     closing: tuple[Closing, ...] = ()
     reverse_sync: bool = False
-    """Rows written in PostgreSQL can be written back as documents of this source, and a test takes them both ways."""
+    """Rows that PostgreSQL changed or added can be written back into documents of this source, and tests go there and
+    back. A cutover of any other source is refused, since it could not be rolled back."""
+    names_slots: bool = False
+    """Every run of the old scheduler names the slot it was fired for (``scheduled_at``), so that a parallel run can be
+    compared slot by slot. A parallel run of any other source is refused."""
 
     def source_of(self, collection: str) -> str:
         """Return the text of the ``source`` column, ``<profile>/<collection>``."""

@@ -15,6 +15,7 @@ from migrator.scheduler.shadow import SHADOWED
 from migrator.store.epoch import Epoch
 from migrator.store.postgres import beside, epoch
 from migrator.store.postgres.connection import Connection, open_target
+from tests.cutting_over import COMPARABLE
 from tests.scheduled_work import lines
 from tests.scheduler_processes import Site, stop, until
 
@@ -46,7 +47,7 @@ def site(dsn: str, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.mark.proves("4-P2")
 def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(site: Site, target: Connection) -> None:
-    parallel.begin(target, "op", "both run for a day")
+    parallel.begin(target, COMPARABLE, "op", "both run for a day")
     now = site.store.now()
     twice = site.put("note", {"kind": "one_time", "run_at": now})
     once = site.put("hold", {"kind": "one_time", "run_at": now})
@@ -66,7 +67,7 @@ def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(s
     until(lambda: site.states(again) == ["completed"])
     assert site.runs(again)[0].result == b'"went on"'
 
-    parallel.begin(target, "op", "once more")
+    parallel.begin(target, COMPARABLE, "op", "once more")
     third = site.put("hold")
     until(lambda: site.states(third) == ["completed"])
     assert site.runs(third)[0].result == SHADOWED
@@ -85,15 +86,15 @@ def test_nothing_runs_beside_a_side_that_holds_the_data_or_is_closed(target: Con
     for backend, why in (("mongo", "is closed since"), ("postgres", "holds the data alone")):
         epoch.write(target, Epoch(1, backend))
         with pytest.raises(RefusedError, match=f"PostgreSQL {why}"):
-            parallel.begin(target, "op", "why")
+            parallel.begin(target, COMPARABLE, "op", "why")
     assert beside.since(target) is None
     assert target.execute("SELECT count(*) FROM migration.decisions").fetchone() == (0,)
 
 
 def test_what_is_on_record_is_told_apart(target: Connection, dsn: str) -> None:
-    first = parallel.begin(target, "op", "both run")
+    first = parallel.begin(target, COMPARABLE, "op", "both run")
     assert beside.since(target) == first
-    assert parallel.begin(target, "op", "from now on") > first
+    assert parallel.begin(target, COMPARABLE, "op", "from now on") > first
     parallel.end(target, "op", "done")
     with psycopg.connect(dsn) as connection:
         kinds = connection.execute("SELECT kind FROM migration.decisions ORDER BY id").fetchall()

@@ -11,6 +11,7 @@ from pymongo.database import Database
 from migrator.cutover import parallel
 from migrator.pipeline.sessions import Sessions
 from tests.copying import settings_for
+from tests.cutting_over import COMPARABLE
 
 NAMES = ("stable", "all jobs succeeded", "history recorded", "no errors", "figures agree")
 RUN = (
@@ -22,6 +23,7 @@ RUN = (
 @pytest.fixture
 def sessions(mongo_database: Database[Any], scheduler_dsn: str) -> Iterator[Sessions]:
     opened = Sessions(settings_for(mongo_database, scheduler_dsn))
+    opened.profile = COMPARABLE
     yield opened
     opened.close()
 
@@ -35,7 +37,7 @@ def red(sessions: Sessions, after: timedelta = timedelta(hours=25)) -> set[str]:
 @pytest.mark.proves("4-K1", "4-K2", "4-K3", "4-K4", "4-K5", "4-P3")
 def test_each_entry_is_computed(sessions: Sessions, scheduler_dsn: str) -> None:
     assert parallel.checklist(sessions) == []
-    parallel.begin(sessions.target, "op", "both run")
+    parallel.begin(sessions.target, COMPARABLE, "op", "both run")
     at = datetime.now(UTC) + timedelta(seconds=1)
     with psycopg.connect(scheduler_dsn, autocommit=True) as connection:
         connection.execute(

@@ -17,6 +17,7 @@ from migrator.cutover import figures, journal, outbox, parallel, processes, reve
 from migrator.cutover.outlook import outlook, standing
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError, SwitchedError
+from migrator.pipeline import sessions
 from migrator.pipeline.tail.follow import Tail
 from migrator.records.run import Run
 from migrator.records.worker import Worker
@@ -29,7 +30,7 @@ from migrator.store.postgres.connection import open_target
 from migrator.verify.checks.cutover import CHECKS
 from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
-from tests.cutting_over import Scene, scene
+from tests.cutting_over import COMPARABLE, Scene, scene
 from tests.store_postgres import schedule
 
 
@@ -158,8 +159,9 @@ def worked(store: SchedulerStore, count: int, state: str) -> None:
 
 @pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.4")
 def test_the_day_of_another_environment_is_watched_to_its_end(
-    server: MongoServer, scheduler_dsn: str, tmp_path: Path
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sessions, "load_profile", lambda _: COMPARABLE)
     with scene(server, fresh_name(), scheduler_dsn, tmp_path) as staging:
         staging.config.write_text(
             f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability_hours = 0\n"
@@ -173,7 +175,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
         assert "there was no switch" in called("cutover", "status", *where)[1]
         assert called("cutover", "status", "--wait", "0", *where)[0] == 4
         with open_target(staging.settings, autocommit=True) as target:
-            parallel.begin(target, "op", "both run")
+            parallel.begin(target, COMPARABLE, "op", "both run")
             born = target.execute(BOTH_RAN).rowcount // 2
         assert "both schedulers run since" in called("cutover", "status", *where)[1]
 

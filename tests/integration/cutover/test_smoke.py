@@ -1,0 +1,54 @@
+"""What the smoke test of a cutover leaves behind: nothing, on either side."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from migrator import signals
+from migrator.cutover import outbox
+from migrator.embedded.mongo import MongoServer
+from migrator.store.work import SCRATCH
+from tests.conftest import fresh_name
+from tests.copying import contents
+from tests.cutting_over import Scene, scene
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
+def test_rows_of_scratch_tenants_are_not_noted_for_the_reverse_sync(
+    ready: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MongoDB would get run summaries of no tenant; the reverse sync of a source without such rows would stop."""
+    notes: dict[str, list[tuple[str, str]]] = {}
+    rows = []
+
+    def look(point: str) -> None:
+        if point.startswith(f"{signals.CUTOVER}smoke."):
+            with psycopg.connect(ready.dsn) as connection:
+                found = connection.execute("SELECT table_name, row_id FROM migration.outbox ORDER BY id").fetchall()
+            notes[point.rpartition(".")[2]] = found
+            rows.append(contents(ready.dsn))
+
+    monkeypatch.setattr(signals, "_listen", look)
+    ready.switch()
+    assert notes["begun"] == notes["done"]
+    assert rows[0] == rows[1]
+    for name in ready.database.list_collection_names():
+        assert ready.database[name].count_documents({"tenantId": {"$regex": f"^{SCRATCH}"}}) == 0, name
+
+
+def test_every_table_whose_rows_are_noted_names_the_tenant() -> None:
+    assert [one.table for one in outbox.FOLLOWED if "tenant_id" not in one.__struct_fields__] == []

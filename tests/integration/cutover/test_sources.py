@@ -1,0 +1,77 @@
+"""Sources that a cutover, or a parallel run, is refused for: before anything is written, and with the reason."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from migrator.cutover import configfile, fence
+from migrator.embedded.mongo import MongoServer
+from migrator.exit_status import DIFFERENT, UNVERIFIED, USAGE
+from migrator.sources import NAMES, comparable_in_parallel, load_profile
+from tests.conftest import fresh_name
+from tests.copying import contents, run
+from tests.cutting_over import Scene, scene
+
+WORDS = "profile agenda has no tested reverse sync, so a cutover could not be rolled back and is refused"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def agenda(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile="agenda") as made:
+        made.ready()
+        yield made
+
+
+def state(scene: Scene) -> tuple[Any, ...]:
+    """Return all that either side, and the file, holds."""
+    source = {name: sorted(map(repr, scene.database[name].find())) for name in scene.database.list_collection_names()}
+    tool = {}
+    with psycopg.connect(scene.dsn) as connection:
+        for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'migration'").fetchall():
+            tool[name] = sorted(map(repr, connection.execute(f"SELECT * FROM migration.{name}").fetchall()))
+    return source, contents(scene.dsn), tool, scene.config.read_text(), sorted(scene.folder.iterdir())
+
+
+def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agenda: Scene) -> None:
+    before = state(agenda)
+    where = ("--config", str(agenda.config), "--quarantined", str(agenda.quarantined))
+    status, out, said = run("cutover", "plan", *where)
+    assert status == UNVERIFIED, said
+    assert f"NO  reverse sync: {WORDS}" in out
+    assert out.splitlines()[-1] == "not ready, by reverse sync; nothing was changed"
+    status, out, said = run("cutover", "run", *where)
+    assert (status, out) == (USAGE, "")
+    assert said.startswith(f"migrator: the switch is not made: reverse sync: {WORDS}")
+    assert state(agenda) == before
+    assert configfile.backend_in(agenda.config) == "mongo"
+    assert not fence.is_engaged(agenda.database, "write-block", ())
+    status, out, said = run("doctor", "--config", str(agenda.config))
+    assert status == DIFFERENT, out + said
+    assert f"NO  reverse sync: {WORDS}" in out
+
+
+def test_the_gate_asks_a_property_of_the_source() -> None:
+    assert {name: load_profile(name).reverse_sync for name in NAMES} == {"stellaops": True, "agenda": False}
+
+
+@pytest.mark.parametrize("profile", NAMES)
+def test_a_parallel_run_that_cannot_be_compared_is_refused(
+    profile: str, server: MongoServer, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    assert comparable_in_parallel() == ()
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path, profile=profile) as one:
+        before = state(one)
+        status, out, said = run("cutover", "parallel", "--who", "op", "--reason", "both", "--config", str(one.config))
+        assert (status, out) == (USAGE, "")
+        assert f"a parallel run of profile {profile} cannot be compared: its runs do not name the slot" in said
+        assert "can be compared: no source of this version" in said
+        assert state(one) == before
