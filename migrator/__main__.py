@@ -10,6 +10,7 @@ import click
 from migrator.cli import cli
 from migrator.errors import MigratorError
 from migrator.exit_status import UNVERIFIED, USAGE
+from migrator.telemetry import shield_streams
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     SIGTERM stops as Ctrl-C does: a copy ends at a chunk.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    shield_streams()
     try:
         status = cli.main(prog_name="migrator", standalone_mode=False)
     except click.exceptions.Exit as end:

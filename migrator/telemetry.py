@@ -1,12 +1,15 @@
-"""What the tool says while it works: structured log lines, redaction, and progress. All of it on standard error."""
+"""What the tool says: structured log lines, redaction, progress, and the streams through which all output goes."""
 
+import codecs
 import re
 import sys
 import time
-from typing import Any, TextIO
+import unicodedata
+from typing import Any, TextIO, cast
 
 _SECRETS = (
-    (re.compile(r"(?i)\b(mongodb(?:\+srv)?|postgres(?:ql)?)://[^\s/@]*@"), r"\1://***@"),
+    # up to the last "@": a password may hold one that is not percent-encoded
+    (re.compile(r"(?i)\b(mongodb(?:\+srv)?|postgres(?:ql)?)://[^\s'\"]*@"), r"\1://***@"),
     (re.compile(r"(?i)\b(password|passwd|pwd|secret|token|sslpassword)(\s*[=:]\s*)('[^']*'|\S+)"), r"\1\2***"),
 )
 
@@ -16,6 +19,72 @@ def redact(text: str) -> str:
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
+
+
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that a terminal obeys, or shows as nothing: controls, directions, lone surrogates, separators."""
+_ERASE_LINE = "\r\x1b[K"
+
+
+def visible(text: str) -> str:
+    r"""Return a text as one line that a terminal only shows: what it would obey is spelled out as ``\\u001b``.
+
+    The spelling is JSON's, so that a JSON document whose strings hold such characters stays the same document.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if unicodedata.category(one) not in _INVISIBLE else _spelled(one) for one in text)
+
+
+def _spelled(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+
+
+class VisibleStream:
+    """A text stream that spells out what a terminal would obey (``visible``); only line ends pass as they are.
+
+    It has no ``buffer``, so that nobody writes past it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to ``stream``, which takes every character afterwards: what its encoding lacks is spelled out too."""
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
+            reconfigure(encoding=encoding, errors="backslashreplace")
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text of one or more lines; return the number of its characters."""
+        self._stream.write(text if text.isascii() and text.isprintable() else "\n".join(map(visible, text.split("\n"))))
+        return len(text)
+
+    def rewrite(self, text: str) -> None:
+        """Write a text in place of the line that the cursor is on."""
+        self._stream.write(_ERASE_LINE + "\n".join(map(visible, text.split("\n"))))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the stream has
+        """Return an attribute of the stream, but not its bytes."""
+        if name in {"buffer", "_stream"}:
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+def shield_streams() -> None:
+    """Put a ``VisibleStream`` before standard output and standard error: the one place that all output goes through."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, VisibleStream):
+            setattr(sys, name, cast("TextIO", VisibleStream(stream)))
+
+
+def _rewrite(stream: TextIO, text: str) -> None:
+    """Write over the line that rewrites itself."""
+    if isinstance(stream, VisibleStream):
+        stream.rewrite(text)
+    else:
+        stream.write(_ERASE_LINE + text)
 
 
 def logger() -> Any:  # noqa: ANN401 - structlog's bound loggers have no common type
@@ -58,8 +127,11 @@ def waiting(reason: str, *, stream: TextIO | None = None) -> None:
 def say(text: str, *, stream: TextIO | None = None) -> None:
     """Write a line of its own, over one that rewrites itself if there is one."""
     stream = sys.stderr if stream is None else stream
-    erased = "\r\x1b[K" if stream.isatty() else ""
-    stream.write(f"{erased}{redact(text)}\n")  # in one piece: several processes share the stream
+    line = f"{visible(redact(text))}\n"  # in one piece: several processes share the stream
+    if stream.isatty():
+        _rewrite(stream, line)
+    else:
+        stream.write(line)
     stream.flush()
 
 
@@ -109,7 +181,7 @@ class Progress:
 
     def _write(self, line: str, *, final: bool = False) -> None:
         if self._live:
-            self._stream.write(f"\r\x1b[K{line}" + ("\n" if final else ""))
+            _rewrite(self._stream, line + ("\n" if final else ""))
         else:
             self._stream.write(line + "\n")
         self._stream.flush()

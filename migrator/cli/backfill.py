@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
 
 
@@ -41,5 +41,5 @@ def command(
     if flags["as_json"]:
         print_json(done)
     else:
-        click.echo("\n".join(backfill_lines(done, dry_run=flags["dry_run"])))
+        print_lines(backfill_lines(done, dry_run=flags["dry_run"]))
     finish(mask(unverified=not done.complete, quarantine=done.quarantined))

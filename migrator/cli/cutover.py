@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.config import DEFAULT_PATH
 from migrator.exit_status import mask
 
@@ -35,7 +35,7 @@ def plan(config: str | None, quarantined: int, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(_plan_lines(found)))
+        print_lines(_plan_lines(found))
     finish(mask(unverified=not found.ready))
 
 
@@ -111,7 +111,7 @@ def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
     click.echo(f"the old configuration is kept in {done.cutover.backup_path}")
     found = processes.arrivals(settings)
     if found is not None:
-        click.echo("\n".join(processes.lines(found)))
+        print_lines(processes.lines(found))
         if not found.complete:
             click.echo("migrator cutover status --wait 300 waits for them")
     click.echo("keep migrator tail running: it carries what is written to MongoDB, until migrator cutover finish")
@@ -148,7 +148,7 @@ def status(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(_status_lines(found)))
+        print_lines(_status_lines(found))
     finish(mask(unverified=wait_s is not None and not (found.arrivals and found.arrivals.complete)))
 
 

@@ -15,11 +15,13 @@ from migrator import result as results
 from migrator.cli import render
 from migrator.cli.demo_render import manifest
 from migrator.cli.demo_seed import DATABASE, write
+from migrator.cli.options import print_lines
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.embedded.demo import SEED, Planted, planted
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.exit_status import mask
+from migrator.files import write_private
 from migrator.pipeline import quarantine
 from migrator.pipeline.backfill import Backfill, backfill
 from migrator.pipeline.census import census
@@ -27,6 +29,7 @@ from migrator.pipeline.outlook import outlook
 from migrator.pipeline.plan import Scope
 from migrator.report import words
 from migrator.store.postgres.migrate import upgrade
+from migrator.telemetry import visible
 from migrator.values import identity
 from migrator.verify.runner import Request, verify_into
 
@@ -59,14 +62,14 @@ def demonstrate(given: Settings, wish: Wish) -> int:
         _head("verify")
         result, folder = verify_into(settings, Request(), directory=wish.report_dir, say=_err)
         items = planted(number)
-        (folder / MANIFEST).write_text(manifest(items))
+        write_private(folder / MANIFEST, manifest(items).encode())
         found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
         surprises = list(unplanned(items, found))
         if wish.as_json:
-            click.echo(results.encode(result), nl=False)
+            click.echo(results.encode(result).decode(), nl=False)
         else:
             _head("done")
-            click.echo("\n".join(last_screen(done, result, folder, items, found)))
+            print_lines(last_screen(done, result, folder, items, found))
         for line in surprises:
             click.echo(f"not planned: {line}", err=True)
         if wish.keep:
@@ -132,7 +135,7 @@ def last_screen(
     yield f"left out    {left or 'nothing'}"
     yield f"planted     {len(items)} documents with trouble, listed in {folder / MANIFEST}"
     yield ""
-    yield words.screen(result, str(folder))
+    yield from words.screen(result, str(folder))
 
 
 def _keep(settings: Settings) -> None:
@@ -149,7 +152,7 @@ def _keep(settings: Settings) -> None:
 def _say(title: str, lines: Iterator[str]) -> None:
     _head(title)
     for line in lines:
-        _err(line)
+        _err(visible(line))
 
 
 def _head(title: str) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
 
 
@@ -20,7 +20,7 @@ def command(config: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(lines(found.findings)))
+        print_lines(lines(found.findings))
     finish(
         mask(
             different=any(one.passed is False for one in found.findings),

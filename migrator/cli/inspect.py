@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
 
 
@@ -23,7 +23,7 @@ def command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(census_lines(found)))
+        print_lines(census_lines(found))
         if fields:
-            click.echo("\n".join(field_lines(found)))
+            print_lines(field_lines(found))
     finish(mask(quarantine=any(one.quarantine for one in found.collections)))

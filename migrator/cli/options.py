@@ -1,12 +1,13 @@
 """Options and endings that every command shares."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
 
-from migrator.config import Settings, load_settings
+from migrator.config import Settings, exposed_files, load_settings
+from migrator.telemetry import say, visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -20,6 +21,8 @@ def common(command: Command) -> Command:
 def settings_of(config: str | None, **copy: object) -> Settings:
     """Load the settings named on the command line; ``copy`` overrides keys of ``[copy]`` where given."""
     settings = load_settings(config)
+    for file in exposed_files(settings, config):
+        say(f"warning: {file} holds a password and every user of this machine may read it: chmod 600 {file}")
     given = {name: value for name, value in copy.items() if value is not None}
     if not given:
         return settings
@@ -29,6 +32,12 @@ def settings_of(config: str | None, **copy: object) -> Settings:
 def finish(status: int) -> NoReturn:
     """End the command with ``status``, a bit mask (design, command line)."""
     raise click.exceptions.Exit(status)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines for people; a line that quotes a name with a line end, or with what a terminal obeys, stays one."""
+    for line in lines:
+        click.echo(visible(line))
 
 
 def print_json(value: object) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
 
 
@@ -45,8 +45,8 @@ def command(
         print_json(outcome if repaired is None else repaired)
     else:
         if repaired is not None:
-            click.echo("\n".join(repair_lines(repaired)))
-        click.echo("\n".join(parity_lines(outcome)))
+            print_lines(repair_lines(repaired))
+        print_lines(parity_lines(outcome))
     collections = outcome.collections
     different = any(one.differing or one.missing or one.extra for one in collections) or any(
         one.differing_total for one in outcome.aggregates

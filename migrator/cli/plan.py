@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, print_json, settings_of
+from migrator.cli.options import common, print_json, print_lines, settings_of
 
 
 @click.command()
@@ -18,4 +18,4 @@ def command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(plan_lines(found)))
+        print_lines(plan_lines(found))

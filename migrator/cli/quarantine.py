@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
+from migrator.errors import UsageError
 from migrator.exit_status import mask
 
 narrowed = (
@@ -31,9 +32,10 @@ def list_(config: str | None, collection: str | None, reason: str | None, *, as_
     if as_json:
         print_json(found)
     else:
-        for one in found:
-            place = one.path or "the document"
-            click.echo(f"{one.collection}  {one.source_id}  {one.reason} at {place}: expected {one.expected}")
+        print_lines(
+            f"{one.collection}  {one.source_id}  {one.reason} at {one.path or 'the document'}: expected {one.expected}"
+            for one in found
+        )
         click.echo(f"{len(found):,} documents in quarantine")
     finish(mask(quarantine=found))
 
@@ -49,16 +51,15 @@ def show(config: str | None, collection: str, source_id: str, raw: str | None, *
     from migrator.pipeline.quarantine import raw_document, readable  # noqa: PLC0415 - as above
 
     entry, content = raw_document(settings_of(config), collection, source_id)
+    if raw is not None:
+        _keep(Path(raw), content)
     document = readable(content) if flags["values"] else None
     if flags["as_json"]:
         print_json({**msgspec.to_builtins(entry), **({} if document is None else {"document": document})})
     else:
-        for name in entry.__struct_fields__:
-            click.echo(f"{name}: {getattr(entry, name)}")
+        print_lines(f"{name}: {getattr(entry, name)}" for name in entry.__struct_fields__)
         if document is not None:
             click.echo(document)
-    if raw is not None:
-        Path(raw).write_bytes(content)
     finish(mask(quarantine=True))
 
 
@@ -79,3 +80,16 @@ def retry(config: str | None, collection: str | None, reason: str | None, *, as_
             click.echo("others may refer to what was loaded now: run migrator backfill again to fill their references")
         click.echo("nothing compared: run migrator parity, or migrator verify")
     finish(mask(quarantine=done.rejected))
+
+
+def _keep(file: Path, content: bytes) -> None:
+    """Write a document's bytes into a new file; raise ``UsageError`` where it is there, or cannot be made."""
+    from migrator.files import write_private  # noqa: PLC0415 - as above
+
+    try:
+        write_private(file, content, exclusive=True)
+    except FileExistsError:
+        raise UsageError(f"--raw: {file} is there already, and is not overwritten; name another file") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no legal name"
+        raise UsageError(f"--raw: cannot write {file}: {why or type(error).__name__}") from None

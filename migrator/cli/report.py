@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from migrator.cli.options import finish, print_json
+from migrator.cli.options import finish, print_json, print_lines
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 RESULT = click.argument("result_json", type=click.Path(path_type=Path), metavar="RESULT.json")
@@ -29,7 +29,7 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
         print_json({"written": [str(path) for path in written]})
     else:
         for path in written:
-            click.echo(path)
+            print_lines([str(path)])
 
 
 @command.command("sign", short_help="Sign a result with an Ed25519 key.")
@@ -49,7 +49,7 @@ def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
     else:
         click.echo(f"signed with the key {signed.signature.key if signed.signature else ''}")
         for path in written:
-            click.echo(path)
+            print_lines([str(path)])
 
 
 @command.command("check", short_help="Prove that a report belongs to its result, and that the evidence is whole.")
@@ -69,6 +69,5 @@ def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path
     if as_json:
         print_json(answer)
     else:
-        for line in answer.lines():
-            click.echo(line)
+        print_lines(answer.lines())
     finish(answer.exit_status())

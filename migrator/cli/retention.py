@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 
 
 @click.command()
@@ -46,6 +46,6 @@ def command(
     else:
         verb = "would remove" if dry_run else "removed"
         for one in removed:
-            click.echo(f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules")
+            print_lines([f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules"])
         click.echo(f"{verb} {sum(one.total for one in removed):,} runs in all")
     finish(0)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.config import DEFAULT_PATH
 from migrator.exit_status import mask
 
@@ -35,8 +35,8 @@ def plan(config: str | None, level: int, *, as_json: bool) -> None:
     if as_json:
         print_json({"steps": rollback.STEPS[level], "gates": found})
     else:
-        click.echo("\n".join([f"{number}. {step}" for number, step in enumerate(rollback.STEPS[level], 1)]))
-        click.echo("\n".join(lines(found)))
+        print_lines([f"{number}. {step}" for number, step in enumerate(rollback.STEPS[level], 1)])
+        print_lines(lines(found))
     finish(mask(unverified=unmet(found)))
 
 

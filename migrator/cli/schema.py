@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
 
@@ -98,8 +98,8 @@ def check(config: str | None, *, as_json: bool) -> None:
         for place in behind:
             click.echo(f"{place.branch}: to apply: {', '.join(place.pending)}; call migrator schema upgrade")
         for one in found:
-            click.echo(f"{one.object}: {one.kind}")
-            click.echo(f"  expected: {one.expected or 'nothing'}")
+            print_lines([f"{one.object}: {one.kind}"])
+            click.echo(f"  expected: {one.expected or 'nothing'}")  # a definition may have several lines
             click.echo(f"  found:    {one.found or 'nothing'}")
         same = "the live catalogue equals the declared one"
         click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")

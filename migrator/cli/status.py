@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
 
 
@@ -20,7 +20,7 @@ def command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(status_lines(found)))
+        print_lines(status_lines(found))
     unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
     alarmed = found.tail is not None and found.tail.alarm is not None
     finish(mask(unverified=unfinished or alarmed, quarantine=found.quarantined))
@@ -41,5 +41,5 @@ def _scheduler(config: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(lines(found)))
+        print_lines(lines(found))
     finish(0)

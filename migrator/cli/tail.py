@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
 
 
@@ -37,5 +37,5 @@ def command(config: str | None, metrics_file: str | None, *, until_caught_up: bo
     if as_json:
         print_json(done)
     else:
-        click.echo("\n".join(tail_lines(done)))
+        print_lines(tail_lines(done))
     finish(mask(unverified=not done.applied or (until_caught_up and not done.reached), quarantine=done.quarantined))

@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from migrator.cli.options import common, finish, settings_of
+from migrator.cli.options import common, finish, print_lines, settings_of
 
 
 @click.command("verify")
@@ -103,7 +103,7 @@ def command(
         start=start,
     )
     if as_json:
-        click.echo(results.encode(result), nl=False)
+        click.echo(results.encode(result).decode(), nl=False)
     else:
-        click.echo(words.screen(result, str(folder)))
+        print_lines(words.screen(result, str(folder)))
     finish(result.exit_status())

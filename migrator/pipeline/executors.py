@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 
 from migrator import signals
 from migrator.config import CopySettings
+from migrator.errors import ConfigurationError, UnreachableError
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
+from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
 LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
@@ -90,6 +92,7 @@ def _interruption_blocked() -> Iterator[None]:
 def _start_worker(parent: int) -> None:
     """Leave interruption to the parent, which lets chunks finish; die with a parent that is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    shield_streams()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -265,11 +265,11 @@ def short(check: Check) -> str:
     return check.id.partition(".")[2] or check.id
 
 
-def screen(result: Result, folder: str) -> str:
+def screen(result: Result, folder: str) -> list[str]:
     """Return the last lines of a verification on a terminal."""
     said = [sentence(result), *(f"  {one}" for one in rests_on(result))]
     for check in result.evidence.checks:
         if check.outcome.status != "passed":
             why = check.outcome.reason or counted(check.findings_total, "finding")
             said.append(f"  {STATUS_WORDS[check.outcome.status]}: {check.id}: {check.title} ({why})")
-    return "\n".join([*said, f"report: {folder}/report.html"])
+    return [*said, f"report: {folder}/report.html"]

@@ -6,6 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from migrator.errors import UsageError
+from migrator.telemetry import visible
 
 PREFIX: Final = "migrator_"
 
@@ -80,4 +81,6 @@ def _number(value: float) -> str:
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # line ends have a spelling of their own; "\\u001b" is none that readers of this format know
+    lines = (visible(line).replace("\\", "\\\\").replace('"', '\\"') for line in value.split("\n"))
+    return "\\n".join(lines)
