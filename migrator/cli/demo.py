@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, settings_of
+from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 
 SIZES = click.Choice(["small", "medium", "large"])
 
@@ -39,26 +39,31 @@ def command(
 
 
 @command.command("seed")
-@click.option("--mongo-uri", required=True, metavar="URI", help="The server to write to.")
 @click.option(
-    "--database", metavar="NAME", help="Its database (default: the one in the URI, else stellaops_scheduler)."
+    "--database",
+    metavar="NAME",
+    help="Write into this database (default: mongo.database, else the one in mongo.uri, else stellaops_scheduler).",
 )
 @click.option("--size", type=SIZES, default="small", help="About 20 000, 300 000 or 2 000 000 documents.")
 @click.option(
     "--seed", "number", type=int, metavar="N", help="Another seed gives other data; the same one the same bytes."
 )
-@click.option("--drop", is_flag=True, help="Drop the database first; without it one that holds anything is refused.")
+@click.option(
+    "--drop",
+    is_flag=True,
+    help="Drop the database that --database names first; without it one that holds anything is refused.",
+)
 @click.option("--clean", is_flag=True, help="Plant no trouble.")
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
 @click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def seed_command(mongo_uri: str, database: str | None, size: str, number: int | None, **flags: bool) -> None:
-    """Write the demo's data into a MongoDB of your own, and say what is wrong in it."""
+@common
+def seed_command(config: str | None, database: str | None, size: str, number: int | None, **flags: bool) -> None:
+    """Write the demo's data into a MongoDB of your own (mongo.uri), and say what is wrong in it."""
     from migrator.cli.demo_render import seeded_json, seeded_lines  # noqa: PLC0415 - imported when called
     from migrator.cli.demo_seed import seed_into  # noqa: PLC0415 - as above
 
     seeded = seed_into(
-        mongo_uri,
+        settings_of(config),
         database,
         size=size,
         seed=number,
@@ -70,4 +75,4 @@ def seed_command(mongo_uri: str, database: str | None, size: str, number: int | 
     if flags["as_json"]:
         print_json(seeded_json(seeded))
     else:
-        click.echo("\n".join(seeded_lines(seeded)))
+        print_lines(seeded_lines(seeded))

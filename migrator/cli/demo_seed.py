@@ -8,7 +8,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
-from migrator.config import MongoSettings, Settings
+from migrator.config import Settings, mongo_uri
 from migrator.embedded.demo import SEED, Planted, Size, planted, seed
 from migrator.errors import RefusedError, UsageError
 from migrator.store.mongo.client import open_source, speaking_of
@@ -30,7 +30,7 @@ class Seeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def seed_into(
-    uri: str,
+    settings: Settings,
     name: str | None,
     *,
     size: str,
@@ -40,16 +40,21 @@ def seed_into(
     huge: bool = False,
     triggers: bool = False,
 ) -> Seeded:
-    """Write the demo's data into a database, which must be empty unless ``drop`` says to empty it.
+    """Write the demo's data into a database of the source's server, which must be empty unless ``drop`` empties it.
 
-    Raises ``RefusedError`` for a database that holds anything, ``UsageError`` for one that belongs to the server, and
-    ``ConfigurationError`` or ``UnreachableError`` when the server cannot be reached.
+    Raises ``RefusedError`` for a database that holds anything, ``UsageError`` for one that belongs to the server and
+    for a drop of one that ``name`` does not name, and ``ConfigurationError`` or ``UnreachableError`` when the server
+    cannot be reached.
     """
-    chosen = name or _named_in(uri) or DATABASE
+    if drop and name is None:
+        raise UsageError("--drop drops only a database that is named: add --database NAME")
+    chosen = name or settings.mongo.database or _named_in(mongo_uri(settings)) or DATABASE
     if chosen in _NOT_OURS:
         raise UsageError(f"database {chosen} belongs to the server; name another with --database")
     number = SEED if seed is None else seed
-    database = open_source(Settings(mongo=MongoSettings(uri=uri, database=chosen)))
+    database = open_source(
+        msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, database=chosen))
+    )
     client: MongoClient[dict[str, Any]] = database.client
     with client, speaking_of("the server"):
         if drop:

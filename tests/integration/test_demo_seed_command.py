@@ -13,7 +13,11 @@ from migrator.embedded.mongo import MongoServer
 
 
 def seed(server: MongoServer, *options: str) -> Result:
-    return CliRunner().invoke(cli, ["demo", "seed", "--mongo-uri", server.uri, *options])
+    return seed_at(server.uri, *options)
+
+
+def seed_at(uri: str, *options: str) -> Result:
+    return CliRunner(env={"MIGRATOR_MONGO__URI": uri}).invoke(cli, ["demo", "seed", *options])
 
 
 def test_it_writes_says_what_and_lists_the_trouble(mongo_server: MongoServer, mongo_database: Database[Any]) -> None:
@@ -55,7 +59,7 @@ def test_the_database_of_the_uri_is_used_else_that_of_the_product(
 ) -> None:
     named = mongo_server.uri.replace("/?", "/from_the_uri?")
     for uri, name in ((named, "from_the_uri"), (mongo_server.uri, "stellaops_scheduler")):
-        done = CliRunner().invoke(cli, ["demo", "seed", "--mongo-uri", uri, "--clean"])
+        done = seed_at(uri, "--clean")
         assert done.exit_code == 0, done.output
         assert mongo_client[name]["schedules"].count_documents({}) == 400
         mongo_client.drop_database(name)
@@ -64,3 +68,22 @@ def test_the_database_of_the_uri_is_used_else_that_of_the_product(
 def test_a_database_of_the_server_is_never_written_or_dropped(mongo_server: MongoServer) -> None:
     refused = seed(mongo_server, "--database", "admin", "--drop")
     assert "belongs to the server" in str(refused.exception)
+
+
+def test_a_database_is_dropped_only_by_its_name(mongo_server: MongoServer, mongo_database: Database[Any]) -> None:
+    mongo_database["mine"].insert_one({"_id": 1})
+    uri = mongo_server.uri.replace("/?", f"/{mongo_database.name}?")
+    refused = seed_at(uri, "--drop")
+    assert "add --database NAME" in str(refused.exception)
+    assert mongo_database["mine"].count_documents({}) == 1
+
+
+def test_the_database_of_the_configuration_has_precedence_over_that_of_the_uri(
+    mongo_server: MongoServer, mongo_client: MongoClient[Any], mongo_database: Database[Any]
+) -> None:
+    uri = mongo_server.uri.replace("/?", "/from_the_uri?")
+    environment = {"MIGRATOR_MONGO__URI": uri, "MIGRATOR_MONGO__DATABASE": mongo_database.name}
+    done = CliRunner(env=environment).invoke(cli, ["demo", "seed", "--clean"])
+    assert done.exit_code == 0, done.output
+    assert mongo_database["schedules"].count_documents({}) == 400
+    assert "from_the_uri" not in mongo_client.list_database_names()
