@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from migrator.errors import ConfigurationError
+from migrator.files import readable_by_all
 
 DEFAULT_PATH = "config.toml"
 PREFIX = "MIGRATOR_"
@@ -186,13 +187,37 @@ def load_settings(path: str | None = None, environment: Mapping[str, str] | None
 def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
     """Return the source's URI, its reference resolved; raise ``ConfigurationError`` where there is none."""
     mongo = settings.mongo
-    return _resolve("mongo.uri", mongo.uri, mongo.uri_env, mongo.uri_file, environment)
+    return _unambiguous("mongo.uri", _resolve("mongo.uri", mongo.uri, mongo.uri_env, mongo.uri_file, environment))
 
 
 def postgres_dsn(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
     """Return the target's DSN, its reference resolved; raise ``ConfigurationError`` where there is none."""
     postgres = settings.postgres
-    return _resolve("postgres.dsn", postgres.dsn, postgres.dsn_env, postgres.dsn_file, environment)
+    dsn = _resolve("postgres.dsn", postgres.dsn, postgres.dsn_env, postgres.dsn_file, environment)
+    return _unambiguous("postgres.dsn", dsn)
+
+
+def exposed_files(settings: Settings, path: str | None = None) -> list[Path]:
+    """Return the files that hold a secret of ``settings`` and that every user of this machine may read.
+
+    They are those named by ``uri_file`` and ``dsn_file``, and the configuration file where it holds a password itself.
+    """
+    held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
+    if any(one is not None and _holds_password(one) for one in _inline(Path(path or DEFAULT_PATH))):
+        held.append(Path(path or DEFAULT_PATH))
+    return [one for one in held if readable_by_all(one)]
+
+
+def _inline(file: Path) -> Iterator[str | None]:
+    """Yield the URI and the DSN as the configuration file itself holds them."""
+    tree = _read(file, required=False)
+    for section, key in (("mongo", "uri"), ("postgres", "dsn")):
+        yield tree.get(section, {}).get(key)
+
+
+def _holds_password(text: str) -> bool:
+    authority = text.partition("://")[2].partition("@")
+    return bool(authority[1] and ":" in authority[0]) or re.search(r"(?i)\bpassword\s*=", text) is not None
 
 
 def known_keys() -> dict[str, tuple[str, ...]]:
@@ -244,9 +269,15 @@ def _typed(section: str, key: str, text: str) -> object:
     if not isinstance(default, (bool, int, dict, list)):
         return text
     try:
-        return tomllib.loads(f"v = {text}")["v"]
+        tree = tomllib.loads(f"v = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    if tree.keys() != {"v"}:
+        raise ConfigurationError(
+            f"setting at {section}.{key}: the value has more than one line; looked in"
+            f" {PREFIX}{section.upper()}__{key.upper()}"
+        )
+    return tree["v"]
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -256,6 +287,21 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+def _unambiguous(name: str, uri: str) -> str:
+    """Return a URI, or refuse one that a driver would split inside its password, and then quote the rest of it."""
+    scheme, there, rest = uri.partition("://")
+    if not there or re.fullmatch(r"[a-z][a-z0-9+]*", scheme) is None:
+        return uri  # libpq's key=value form, or what the driver refuses by itself
+    place = rest.partition("?")[0]
+    authority, _, path = place.partition("/")
+    if authority.count("@") > 1 or ("@" not in authority and "@" in path):
+        raise ConfigurationError(
+            f"{name} holds an @ or a / that belongs to a user, a password or a database and is not percent-encoded:"
+            " write @ as %40 and / as %2F"
+        )
+    return uri
 
 
 def _resolve(

@@ -81,6 +81,7 @@ def write_config(folder: Path, settings: Settings) -> Path:
                 lines.append(f"{key} = {json.dumps(value)}")
     path = folder / "config.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.chmod(0o600)  # it holds passwords, of which the tool would warn
     return path
 
 

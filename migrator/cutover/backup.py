@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, Final, cast
+from urllib.parse import quote
 
 import bson
 import msgspec
@@ -16,6 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from migrator import signals
 from migrator.errors import RefusedError
+from migrator.files import make_folder, open_private, write_private
 from migrator.pipeline.sessions import SourceSessions
 from migrator.store.epoch import KEY
 from migrator.values import document as documents
@@ -63,12 +65,12 @@ def take(sessions: SourceSessions, folder: Path) -> Manifest:
         return checked(folder)
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    make_folder(beside)
     there = {one["name"]: one for one in sessions.source.list_collections()}
     names = [sessions.name_of(one.name) for one in sessions.profile.collections]
     parts = [_export(sessions, there[name], beside) for name in names if name in there]
     manifest = Manifest(database=sessions.source.name, profile=sessions.profile.name, parts=parts)
-    (beside / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest)))
+    write_private(beside / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     beside.rename(folder)
     return manifest
 
@@ -128,7 +130,7 @@ def fingerprint(sessions: SourceSessions, name: str) -> tuple[int, str]:
 def _export(sessions: SourceSessions, found: MutableMapping[str, Any], folder: Path) -> Part:
     name = found["name"]
     digest, count = hashlib.sha256(), 0
-    with (folder / f"{name}.bson").open("wb") as file:
+    with open_private(_file(folder, name)) as file:
         for one in _all(sessions, name):
             digest.update(one)
             file.write(one)
@@ -173,8 +175,13 @@ def _all(sessions: SourceSessions, name: str) -> Iterator[bytes]:
             yield from documents.split(cast("bytes", batch))
 
 
+def _file(folder: Path, collection: str) -> Path:
+    """Return where a collection is kept; its name may hold what is no part of a file's name."""
+    return folder / f"{quote(collection, safe=' ')}.bson"
+
+
 def _stored(folder: Path, part: Part) -> Iterator[bytes]:
-    with (folder / f"{part.collection}.bson").open("rb") as file:
+    with _file(folder, part.collection).open("rb") as file:
         while head := file.read(4):
             rest = file.read(int.from_bytes(head, "little") - 4)
             yield head + rest

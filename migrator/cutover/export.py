@@ -6,6 +6,7 @@ from pathlib import Path
 
 from psycopg import sql
 
+from migrator.files import make_folder, open_private
 from migrator.records import ALL
 from migrator.store.postgres.connection import Connection
 
@@ -38,7 +39,7 @@ def since_switch(target: Connection, folder: Path) -> dict[str, int]:
 
 def columns(target: Connection, folder: Path, places: Iterable[str]) -> None:
     """Export columns (``table.column``) that documents have no place for, of every row that holds something there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, exist_ok=True)
     for place in places:
         table, _, column = place.partition(".")
         if column == "*":
@@ -48,14 +49,14 @@ def columns(target: Connection, folder: Path, places: Iterable[str]) -> None:
                 "SELECT json_build_object('id', id, 'tenant_id', tenant_id, {name}, {column})::text FROM {table}"
                 " WHERE {column} IS NOT NULL"
             ).format(name=sql.Literal(column), column=sql.Identifier(column), table=sql.Identifier("scheduler", table))
-        with (folder / f"lost.{place}.jsonl").open("w", encoding="utf-8") as file, target.transaction():
-            file.writelines(line + "\n" for line in _lines(target, statement))
+        with open_private(folder / f"lost.{place}.jsonl") as file, target.transaction():
+            file.writelines(f"{line}\n".encode() for line in _lines(target, statement))
 
 
 def _whole(target: Connection, folder: Path, parts: list[tuple[str, str, str]]) -> dict[str, int]:
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    make_folder(beside)
     counts = {f"{schema}.{table}": _table(target, beside, schema, table, where) for schema, table, where in parts}
     shutil.rmtree(folder, ignore_errors=True)
     beside.rename(folder)
@@ -66,9 +67,9 @@ def _table(target: Connection, folder: Path, schema: str, table: str, where: str
     count = 0
     head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier(schema, table))
     statement = head + sql.SQL(where)
-    with (folder / f"{schema}.{table}.jsonl").open("w", encoding="utf-8") as file, target.transaction():
+    with open_private(folder / f"{schema}.{table}.jsonl") as file, target.transaction():
         for line in _lines(target, statement):
-            file.write(line + "\n")
+            file.write(f"{line}\n".encode())
             count += 1
     return count
 

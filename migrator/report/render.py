@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup
 
 from migrator.errors import UsageError
+from migrator.files import make_folder, write_private
 from migrator.report import words
 from migrator.report.junit import junit
 from migrator.report.sarif import sarif
@@ -70,9 +71,9 @@ def _renderings(result: Result) -> dict[str, bytes]:
 
 def _write(files: dict[str, bytes], directory: Path) -> list[Path]:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory, exist_ok=True)
         for name, content in files.items():
-            (directory / name).write_bytes(content)
+            write_private(directory / name, content)
     except OSError as error:
         raise UsageError(f"cannot write reports into {directory}: {error.strerror or type(error).__name__}") from None
     return [directory / name for name in files]

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from migrator import telemetry
+from migrator import files, telemetry
 from migrator.config import Settings
 from migrator.errors import MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
@@ -265,7 +265,7 @@ def make_folder(base: Path, name: str) -> Path:
     for number in itertools.count(1):
         folder = base / (name if number == 1 else f"{name}-{number}")
         try:
-            folder.mkdir(parents=True)
+            files.make_folder(folder)
         except FileExistsError:
             continue
         except OSError as error:

@@ -12,7 +12,16 @@ import msgspec
 import pytest
 
 from migrator import config, telemetry
-from migrator.config import Settings, known_keys, load_settings, mongo_uri, postgres_dsn
+from migrator.config import (
+    MongoSettings,
+    PostgresSettings,
+    Settings,
+    exposed_files,
+    known_keys,
+    load_settings,
+    mongo_uri,
+    postgres_dsn,
+)
 from migrator.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +53,7 @@ def defaults() -> dict[str, dict[str, Any]]:
 def written(tmp_path: Path, text: str) -> str:
     path = tmp_path / "config.toml"
     path.write_text(text)
+    path.chmod(0o600)
     return str(path)
 
 
@@ -262,3 +272,67 @@ def test_no_command_echoes_a_secret(command: str, sections: dict[str, str], tmp_
     assert done.stderr.startswith("migrator: ")
     assert len(done.stderr.splitlines()) == 1, "one line, and no warning of a library"
     assert SECRET not in done.stderr
+
+
+AMBIGUOUS = [
+    "postgresql://u:p@hunter2@host/x",
+    "postgresql://u:hunter2/p@host/x",
+    "postgres://u:1234/hunter2@host/x",
+    "mongodb://u:p@hunter2@host/x",
+    "mongodb+srv://u:hunter2/p@host/",
+]
+
+
+@pytest.mark.parametrize("uri", AMBIGUOUS)
+def test_a_uri_that_a_driver_would_split_inside_the_password_is_refused_without_it(uri: str) -> None:
+    for name, call, settings in (
+        ("mongo.uri", mongo_uri, Settings(mongo=MongoSettings(uri=uri))),
+        ("postgres.dsn", postgres_dsn, Settings(postgres=PostgresSettings(dsn=uri))),
+    ):
+        with pytest.raises(ConfigurationError) as refused:
+            call(settings)
+        assert str(refused.value) == (
+            f"{name} holds an @ or a / that belongs to a user, a password or a database and is not percent-encoded:"
+            " write @ as %40 and / as %2F"
+        )
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://u:p%40hunter2%2F@host/x",
+        "postgresql://host/x?user=me@server",
+        "postgresql:///x?host=/var/run/@socket",
+        "host=h user=u@h password=a/b@c",
+        "service=target",
+        "mongodb://u:p@one:1,two:2/x?appName=a@b",
+        "mongodb://host/?replicaSet=rs0",
+    ],
+)
+def test_other_uris_are_left_alone(uri: str) -> None:
+    assert postgres_dsn(Settings(postgres=PostgresSettings(dsn=uri))) == uri
+    assert mongo_uri(Settings(mongo=MongoSettings(uri=uri))) == uri
+
+
+def test_a_secret_file_that_everybody_may_read_is_told(tmp_path: Path) -> None:
+    secret = tmp_path / "uri"
+    secret.write_text("mongodb://u:hunter2@h/")
+    file = tmp_path / "config.toml"
+    for text, mode, told in (
+        (f"[mongo]\nuri_file = {str(secret)!r}\n", 0o644, [secret]),
+        (f"[mongo]\nuri_file = {str(secret)!r}\n", 0o640, []),
+        ('[mongo]\nuri = "mongodb://u:hunter2@h/"\n', 0o644, [file]),
+        ('[postgres]\ndsn = "host=h password=hunter2"\n', 0o644, [file]),
+        ('[mongo]\nuri = "mongodb://h/"\n', 0o644, []),
+        ('[mongo]\nuri_env = "URI"\n', 0o644, []),
+    ):
+        file.write_text(text)
+        file.chmod(mode)
+        secret.chmod(mode)
+        assert exposed_files(load_settings(str(file), {}), str(file)) == told, text
+
+
+def test_a_value_of_the_environment_with_more_than_one_line_is_refused() -> None:
+    for text in ("4\nchunk_documents = 7", "4\n[mongo]\nuri = 'x'"):
+        with pytest.raises(ConfigurationError, match=r"copy\.workers: the value has more than one line"):
+            load_settings(environment={"MIGRATOR_COPY__WORKERS": text})
