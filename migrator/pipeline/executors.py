@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from migrator import signals
 from migrator.config import CopySettings
-from migrator.errors import ConfigurationError, UnreachableError
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.telemetry import shield_streams
 

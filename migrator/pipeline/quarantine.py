@@ -20,7 +20,7 @@ from migrator.pipeline.load import Loadable, merge_rows
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.values import document as documents
@@ -56,7 +56,7 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
     """Return the documents that are set aside now, in a stable order; ``UsageError`` for an unknown collection."""
     if collection is not None:
-        plans.check_scope(load_profile(settings.source.profile), Scope(only=(collection,)))
+        plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
         rows = target.execute(
             "SELECT collection, source_id, tenant_id, reason, path, expected, length(raw), tool_version,"

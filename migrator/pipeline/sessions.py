@@ -11,7 +11,7 @@ from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 from migrator.config import Settings
 from migrator.errors import MigratorError, UnreachableError
 from migrator.pipeline.references import Resolver
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.mongo.client import Source, committed, open_source
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
@@ -34,7 +34,7 @@ class SourceSessions:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.profile = load_profile(settings.source.profile)
+        self.profile = profile_of(settings.source)
         self.source: Source = committed(open_source(settings))
 
     def name_of(self, collection: str) -> str:

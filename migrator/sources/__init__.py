@@ -1,9 +1,11 @@
 """Source profiles: how each scheduler spells its documents."""
 
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,3 +32,38 @@ def load_profile(name: str) -> "Profile":
 def comparable_in_parallel() -> tuple[str, ...]:
     """Return the profiles whose parallel run can be compared (`Profile.names_slots`)."""
     return tuple(name for name in NAMES if load_profile(name).names_slots)
+
+
+def profile_of(settings: SourceSettings) -> "Profile":
+    """Return the configured profile.
+
+    Raises ``ConfigurationError`` for an unknown profile, and for names in ``source.collections`` that the profile does
+    not have, that MongoDB does not take, or that two collections share.
+    """
+    profile = load_profile(settings.profile)
+    _check_names([one.name for one in profile.collections], settings.collections, profile.name)
+    return profile
+
+
+def _check_names(known: Iterable[str], names: Mapping[str, str], profile: str) -> None:
+    known = list(known)
+    for collection, name in names.items():
+        where = f"source.collections.{collection}"
+        if collection not in known:
+            nearest = get_close_matches(collection, known, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"it has: {', '.join(known)}"
+            raise ConfigurationError(f"{where}: profile {profile} has no collection of this name; {hint}")
+        if not name or "$" in name or "\0" in name or name.startswith((".", "system.")) or name.endswith("."):
+            raise ConfigurationError(
+                f"{where}: expected the name of a collection of MongoDB: not empty, without $ and NUL, no dot at either"
+                " end, not beginning with system."
+            )
+    taken: dict[str, str] = {}
+    for collection in known:
+        name = names.get(collection, collection)
+        if name in taken:
+            raise ConfigurationError(
+                f"source.collections.{collection if collection in names else taken[name]}: {taken[name]} and"
+                f" {collection} would both be read from one collection of the source; name another one"
+            )
+        taken[name] = collection

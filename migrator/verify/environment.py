@@ -7,7 +7,7 @@ from importlib import metadata
 
 from migrator import __version__
 from migrator.errors import ConfigurationError, MigratorError
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.verify.context import Context
 
 LIBRARIES = ("psycopg", "pymongo", "cronsim")
@@ -18,7 +18,7 @@ NOT_ASKED = "not asked: fresh start"
 
 def basis(context: Context) -> dict[str, str]:
     """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
-    profile = load_profile(context.settings.source.profile)
+    profile = profile_of(context.settings.source)
     found = {"profile": f"{profile.name}/{profile.version}", "tool": f"migrator {__version__}"}
     with suppress(MigratorError):
         found["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)

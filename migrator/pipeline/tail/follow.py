@@ -19,7 +19,7 @@ from migrator.pipeline.tail.alarms import AlarmError
 from migrator.pipeline.tail.figures import write_metrics
 from migrator.pipeline.tail.lag import FROZEN_S
 from migrator.pipeline.tail.session import TailSession
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
@@ -183,4 +183,4 @@ class Tail:
 def standing(settings: Settings) -> positions.Standing | None:
     """Return where the tail of a target stands; None where it never ran."""
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
-        return positions.standing(target, load_profile(settings.source.profile).name)
+        return positions.standing(target, profile_of(settings.source).name)

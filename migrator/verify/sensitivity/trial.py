@@ -15,7 +15,7 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.executors import Inline
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import SourceSessions, close_kept
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.store.postgres.migrate import upgrade
 from migrator.store.postgres.security import Roles
@@ -72,7 +72,7 @@ class ScratchContext(Context):
             self._target.close()
 
     def _compare(self) -> ParityOutcome:
-        profile = load_profile(self.settings.source.profile)
+        profile = profile_of(self.settings.source)
         feeding = tuple(
             one.name for one in profile.collections if self._tables & {record.table for record in one.tables}
         )

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from bson.datetime_ms import DatetimeMS
 
+from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
-from migrator.sources import NAMES, load_profile
+from migrator.sources import NAMES, load_profile, profile_of
 from migrator.sources.order import arranger, reader
 from migrator.sources.profile import Rejected
 from migrator.sources.shapes import (
@@ -207,3 +208,28 @@ def test_profiles_are_found_by_name() -> None:
         load_profile("stelaops")
     with pytest.raises(ConfigurationError, match="known are stellaops, agenda"):
         load_profile("quartz")
+
+
+@pytest.mark.parametrize(
+    ("collections", "sentence"),
+    [
+        ({"rnus": "x"}, "source.collections.rnus: profile stellaops has no collection of this name; did you mean runs"),
+        ({"quartz": "x"}, "source.collections.quartz: profile stellaops has no collection of this name; it has: sched"),
+        ({"runs": ""}, "source.collections.runs: expected the name of a collection of MongoDB: not empty"),
+        ({"runs": "$x"}, "source.collections.runs: expected the name of a collection of MongoDB"),
+        ({"runs": "a\0b"}, "source.collections.runs: expected the name of a collection of MongoDB"),
+        ({"runs": "system.users"}, "source.collections.runs: expected the name of a collection of MongoDB"),
+        ({"runs": ".x"}, "source.collections.runs: expected the name of a collection of MongoDB"),
+        ({"runs": "schedules"}, "source.collections.runs: schedules and runs would both be read from one collection"),
+        ({"schedules": "runs"}, "source.collections.schedules: schedules and runs would both be read from one"),
+        ({"schedules": "x", "runs": "x"}, "source.collections.runs: schedules and runs would both be read from one"),
+    ],
+)
+def test_names_of_collections_are_checked(collections: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        profile_of(SourceSettings(collections=collections))
+    assert str(refused.value).startswith(sentence)
+
+
+def test_collections_may_change_their_names() -> None:
+    assert profile_of(SourceSettings(collections={"runs": "schedules", "schedules": "a/b"})).name == "stellaops"
