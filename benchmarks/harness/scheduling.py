@@ -13,8 +13,10 @@ import psycopg
 
 from migrator.config import Settings, postgres_dsn
 from migrator.scheduler.firing import plan
+from migrator.scheduler.requests import HistoryQuery
+from migrator.scheduler.service import SchedulerService
 from migrator.store import open_scheduler_store
-from migrator.store.ports import SchedulerStore
+from migrator.store.ports import ScheduleQuery, SchedulerStore
 from migrator.store.work import Claim, Finish
 from migrator.verify.timing.rows import Amount
 
@@ -25,6 +27,11 @@ POLLED: Final = 10
 CLEANED: Final = 100
 """Runs that one cleanup ends."""
 CLAIMS: Final = (1, 10, 100)
+POLLS: Final = 2
+"""Operations of a task that fire due triggers, each ``POLLED`` a call."""
+SINGLE_CLAIMS: Final = 2
+"""Operations of a task that claim one run a call, besides ``CLAIMS``."""
+PAGE: Final = 50
 BATCH: Final = 2_000
 PATIENCE_S: Final = 1_800
 _spawn = multiprocessing.get_context("spawn")
@@ -206,6 +213,13 @@ def _operations(store: SchedulerStore, task: Task) -> dict[str, tuple[int, Calla
         gone = store.queue.expired(CLEANED)
         store.queue.expire([_end(one, one.run.worker_id or "", "timeout") for one in gone])
 
+    def dispatch() -> None:
+        poll()
+        store.queue.claim(worker, 1, LEASE)
+
+    def finish() -> None:
+        store.queue.finish([_end(one, worker, "completed") for one in store.queue.claim(worker, 1, LEASE)])
+
     claims: dict[str, tuple[int, Callable[[], object]]] = {
         f"claim, batch {limit}": (task.calls, claim(limit)) for limit in CLAIMS
     }
@@ -214,9 +228,17 @@ def _operations(store: SchedulerStore, task: Task) -> dict[str, tuple[int, Calla
         return claims
     poll()
     lock()
+    facade = SchedulerService(store, TENANT)
+    one = facade.list(ScheduleQuery(limit=1)).jobs[0].schedule.id
+    facade.history(one, HistoryQuery(limit=PAGE))
     return {
         f"due poll, {POLLED} fire": (task.calls, poll),
         **claims,
+        "dispatch, poll and claim": (task.calls, dispatch),
+        "overhead, claim and finish one": (task.calls, finish),
+        "get one schedule": (task.calls, lambda: facade.get(one)),
+        f"list {PAGE} schedules": (task.calls, lambda: facade.list(ScheduleQuery(limit=PAGE))),
+        f"history, {PAGE} runs": (task.calls, lambda: facade.history(one, HistoryQuery(limit=PAGE))),
         "lock, acquire and release": (task.calls, lock),
         f"stale cleanup, {CLEANED} runs": (task.cleanups, clean),
     }

@@ -32,7 +32,8 @@ def test_every_operation_of_the_scheduler_is_measured_on_both_backends(tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads((tmp_path / "scheduler.json").read_text())
     measured = {(line["backend"], line["instances"], line["operation"].partition(",")[0]) for line in result["lines"]}
-    operations = {"due poll", "claim", "lock", "stale cleanup"}
+    operations = {"due poll", "claim", "dispatch", "overhead", "get one schedule", "history", "lock", "stale cleanup"}
+    operations.add("list 50 schedules")
     assert measured == {(one, many, name) for one in ("postgres", "mongo") for many in (1, 2) for name in operations}
     assert {line["operation"] for line in result["lines"]} >= {"claim, batch 1", "claim, batch 10", "claim, batch 100"}
     assert all(0 < line["p50"] <= line["p95"] <= line["p99"] for line in result["lines"])

@@ -17,6 +17,7 @@ from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from tests.conftest import Cluster
 from tests.integration.test_schema_plans import FILL
+from tests.marks import proving
 from tests.schema_rows import connect
 from tests.store_postgres import opened
 
@@ -189,7 +190,7 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
     ),
     "2-X10 runs of a trace": (lambda s: s.runs.list(RunQuery(trace_id="trace-701")), "ix_runs_trace", 10, set()),
     "0-T2.4.1 a run": (lambda s: s.runs.get(id_of(s, RUN)), "pk_runs", 2, SORTS),
-    "1-S10 graph jobs of a type in a status": (
+    "1-S10 0-T2.5.2 graph jobs of a type in a status": (
         lambda s: s.graph_jobs.list("overlay", "completed", 50),
         "idx_graph_jobs_tenant_type_status",
         60,
@@ -294,10 +295,7 @@ def touched(nodes: list[Node]) -> int:
     )
 
 
-@pytest.mark.proves(
-    "0-T2.2.3", "0-T2.4.3", "0-T2.5.2", "0-T2.6.2", "1-S9", "1-S10", "1-S17", "2-I1", "2-I2", "2-I3", "2-I4"
-)
-@pytest.mark.parametrize("what", GUARDS)
+@pytest.mark.parametrize("what", proving(GUARDS))
 def test_statements_use_their_index_and_touch_few_rows(what: str, store: PostgresStore) -> None:
     call, index, most, unwanted = GUARDS[what]
     with store.session(TENANT, now=LATE if what == ALL_DUE else EARLY) as session:

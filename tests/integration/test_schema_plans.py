@@ -8,6 +8,7 @@ from psycopg.sql import SQL, Identifier
 
 from migrator.store.postgres.connection import Connection
 from tests.conftest import Cluster
+from tests.marks import proving
 from tests.schema_rows import connect
 
 # Eight tenants; schedule 7, run 700 and graph job 7 have a third of what belongs to schedules, runs and graph jobs, so
@@ -273,7 +274,7 @@ def test_rows_are_found_through_their_index(what: str, filled: Connection) -> No
     assert "Seq Scan" not in kinds(nodes)
 
 
-@pytest.mark.parametrize("what", ORDERED | FOUND)
+@pytest.mark.parametrize("what", proving(ORDERED | FOUND))
 def test_row_level_security_leaves_the_plans_as_they_are(what: str, filled: Connection) -> None:
     query, index = (ORDERED | FOUND)[what]
     for role in ("scheduler_dispatcher", "scheduler_service")[: 1 if what in DISPATCHER_ONLY else 2]:
