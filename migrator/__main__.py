@@ -1,16 +1,23 @@
-"""Entry point: run the command line, and turn every error of the tool into one line and its exit status."""
+"""Entry point: run the command line, and turn every error into one line and its exit status."""
 
 import os
 import signal
 import sys
-from types import FrameType
+import threading
+import traceback
+from pathlib import Path
+from types import FrameType, TracebackType
 
 import click
 
+from migrator import output
 from migrator.cli import cli
-from migrator.errors import MigratorError
-from migrator.exit_status import UNVERIFIED, USAGE
+from migrator.errors import MigratorError, UnforeseenError
+from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
 from migrator.telemetry import shield_streams
+
+TRACEBACK = "MIGRATOR_TRACEBACK"
+"""Environment variable: set to anything, an error prints its traceback before its line."""
 
 
 def main() -> None:
@@ -19,9 +26,14 @@ def main() -> None:
     SIGTERM stops as Ctrl-C does: a copy ends at a chunk.
     """
     signal.signal(signal.SIGTERM, _interrupt)
-    shield_streams()
+    threading.excepthook = _thread_died
+    sys.unraisablehook = _unraisable
     try:
+        output.prepare()
+        shield_streams()
         status = cli.main(prog_name="migrator", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.exceptions.Exit as end:
         status = end.exit_code
     except click.ClickException as error:
@@ -30,16 +42,55 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("migrator: interrupted", err=True)
         status = UNVERIFIED  # an interrupted run left something so
+    except UnforeseenError as error:
+        status = _unforeseen(error.__cause__ or error)
     except MigratorError as error:
-        if os.environ.get("MIGRATOR_TRACEBACK"):
-            raise
+        _trace(error)
         click.echo(f"migrator: {error}", err=True)
         status = error.exit_status
+    except Exception as error:  # noqa: BLE001 - the last place that can turn one into a line
+        status = _unforeseen(error)
     sys.exit(status or 0)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
     raise KeyboardInterrupt
+
+
+def _unforeseen(error: BaseException) -> int:
+    """Say that the tool itself is at fault, and how more is learnt; return the exit status."""
+    _trace(error)
+    click.echo(f"migrator: {_words(error, error.__traceback__)}", err=True)
+    return TOOL_FAILED
+
+
+def _trace(error: BaseException) -> None:
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+
+
+def _words(error: BaseException, trace: TracebackType | None) -> str:
+    """Name the error and its place; its own text may hold a document's values, or a password."""
+    package = Path(__file__).parent
+    ours = [
+        f"{Path(frame.filename).relative_to(package.parent)}:{frame.lineno}"
+        for frame in traceback.extract_tb(trace)
+        if Path(frame.filename).is_relative_to(package)
+    ]
+    place = f" at {ours[-1]}" if ours else ""
+    hint = "" if os.environ.get(TRACEBACK) else f"; {TRACEBACK}=1 in the environment prints the traceback"
+    return f"unforeseen {type(error).__name__}{place}: the tool failed{hint}"
+
+
+def _thread_died(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        _unforeseen(args.exc_value)
+
+
+def _unraisable(args: "sys.UnraisableHookArgs") -> None:
+    """Report an error where none can be raised, in a destructor say: told to who asks for tracebacks."""
+    if args.exc_value is not None:
+        _trace(args.exc_value)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ MigratorError                exit status 16: the tool failed
 │   ├── ConfigurationError   2: a setting is missing, unknown, of the wrong type, or contradicts another
 │   └── RefusedError         2: understood, and would do harm as things stand; the message says what to do first
 ├── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
+├── UnforeseenError          16: an error of the tool itself, raised from what happened
 └── StoreError               what the scheduler's store refuses; the application decides
     ├── ConflictError        a key is taken already
     ├── TransitionError      the state machine has no such edge
@@ -52,6 +53,10 @@ class RefusedError(UsageError):
 
 class UnreachableError(MigratorError):
     """A server cannot be reached, or refuses: wrong address, password, rights, disk full, stopped."""
+
+
+class UnforeseenError(MigratorError):
+    """Something that nobody foresaw; its cause is the error itself."""
 
 
 class StoreError(MigratorError):

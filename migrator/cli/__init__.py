@@ -6,6 +6,7 @@ import importlib
 import click
 
 from migrator import __version__
+from migrator.errors import UnforeseenError
 
 COMMANDS = {
     "backfill": "Copy the source into PostgreSQL; resumes by itself.",
@@ -41,6 +42,17 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(f"migrator.cli.{cmd_name}").command
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; raise ``UnforeseenError`` where click would end with a status of its own.
+
+        click ends a broken pipe of any connection with 1, which means a difference, and takes the end of any file for
+        an interruption.
+        """
+        try:
+            return super().invoke(ctx)
+        except (BrokenPipeError, EOFError) as error:
+            raise UnforeseenError(type(error).__name__) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
