@@ -9,6 +9,7 @@ import itertools
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -38,6 +39,18 @@ ROOM = 4 * 1024**3
 """Bytes for each process of pytest: its servers, and those that its tests start, take less than half of it."""
 
 _numbers = itertools.count(1)
+
+
+def _default_signals() -> None:
+    """Let children react to SIGINT as in a terminal.
+
+    A program that is started by nohup, or in the background of a shell, ignores it, and its children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_default_signals()
 
 
 def _use_memory() -> None:
