@@ -47,15 +47,10 @@ def command(
         if repaired is not None:
             print_lines(repair_lines(repaired))
         print_lines(parity_lines(outcome))
-    collections = outcome.collections
-    different = any(one.differing or one.missing or one.extra for one in collections) or any(
-        one.differing_total for one in outcome.aggregates
-    )
-    unverified = any(one.unverified for one in collections) or any(one.unverified for one in outcome.aggregates)
     finish(
         mask(
-            different=different,
-            unverified=unverified or tenant,
-            quarantine=any(one.quarantined for one in collections),
+            different=outcome.differs,
+            unverified=outcome.unverified or tenant,
+            quarantine=any(one.quarantined for one in outcome.collections),
         )
     )

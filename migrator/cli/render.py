@@ -171,7 +171,7 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         for difference in one.differences[:5]:
             place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
             yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
-    for figure in outcome.aggregates:
+    for figure in outcome.figures:
         if figure.differing_total:
             yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
         elif figure.unverified:
@@ -193,7 +193,7 @@ def parity_sum(outcome: ParityOutcome) -> str:
         ("different", sum(one.differing for one in done)),
         ("missing", sum(one.missing for one in done)),
         ("rows too many", sum(one.extra for one in done)),
-        ("figures that disagree", sum(one.differing_total for one in outcome.aggregates)),
+        ("figures that disagree", sum(one.differing_total for one in outcome.figures)),
         ("set aside", sum(one.quarantined for one in documents)),
         ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
         ("collection not compared" if left_out == 1 else "collections not compared", left_out),

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-import bson
 import psycopg
 from bson import Decimal128
+from bson.errors import InvalidBSON
+from bson.raw_bson import RawBSONDocument
 from psycopg import sql
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -23,7 +24,7 @@ from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.sources.profile import Collection, Measure, Profile
 from migrator.store.mongo import client as mongo
 from migrator.store.postgres import connection as postgres
-from migrator.values.identity import parse_source_id
+from migrator.values.rawid import among
 
 LARGEST_EXCLUSION: Final = 8 * 1024 * 1024
 """Bytes of ``_id`` values that may be left out one by one; MongoDB takes no command over 16 MB."""
@@ -74,8 +75,8 @@ def _collection(
 ) -> list[AggregateResult]:
     measures = (_DOCUMENTS, *collection.measures)
     try:
-        ids = _ids(excluded.get(collection.name, ()))
-        pipeline = _pipeline(collection, measures, ids, default_tenant)
+        left_out = _left_out(excluded.get(collection.name, ()))
+        pipeline = _pipeline(collection, measures, left_out, default_tenant)
         with mongo.speaking_of("the source"):
             try:
                 partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
@@ -83,6 +84,8 @@ def _collection(
                 raise _CannotTell(
                     f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
                 ) from error
+            except InvalidBSON as error:  # written since the documents were compared, else it was left out
+                raise _CannotTell("a document holds a text that is not UTF-8") from error
         expected = _fold(measures, (_from_mongo(measures, row) for row in partial))
         actual = _fold(measures, _from_postgres(connection, profile, collection, measures))
     except _CannotTell as error:
@@ -98,19 +101,18 @@ _Row = tuple[str, list[object], list[object]]
 """Tenant, the words grouped by, and the figures: one per sum, two per time; the number of documents last."""
 
 
-def _ids(source_ids: Sequence[str]) -> list[Any]:
-    try:
-        ids = [parse_source_id(text) for text in source_ids]
-        size = len(bson.encode({"ids": ids}))
-    except (ValueError, bson.errors.BSONError) as error:
-        raise _CannotTell(f"the _id of a document that is set aside cannot be named: {type(error).__name__}") from None
-    if size > LARGEST_EXCLUSION:
-        raise _CannotTell(f"{len(ids)} documents are set aside, too many to leave out one by one")
-    return ids
+def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
+    """Return what ``_id`` must match for a document to be counted; none: all are."""
+    if not source_ids:
+        return None
+    filtered = among(source_ids, "$nin")
+    if len(filtered.raw) > LARGEST_EXCLUSION:
+        raise _CannotTell(f"{len(source_ids)} documents are set aside, too many to leave out one by one")
+    return filtered
 
 
 def _pipeline(
-    collection: Collection, measures: Sequence[Measure], ids: list[Any], default_tenant: str | None
+    collection: Collection, measures: Sequence[Measure], left_out: RawBSONDocument | None, default_tenant: str | None
 ) -> list[dict[str, Any]]:
     words = {f"g{index}": one.expression for index, one in enumerate(measures) if one.kind == "group"}
     figures: dict[str, Any] = {}
@@ -122,7 +124,7 @@ def _pipeline(
             figures[f"z{index}"] = {"$max": one.expression}
     tenant = {"$ifNull": [collection.tenant_expression, {"$literal": default_tenant}]}
     return [
-        *([{"$match": {"_id": {"$nin": ids}}}] if ids else []),
+        *([] if left_out is None else [{"$match": {"_id": left_out}}]),
         {"$group": {"_id": {"tenant": tenant, **words}, **figures, "documents": {"$sum": 1}}},
     ]
 

@@ -19,6 +19,9 @@ Kind: TypeAlias = Literal["filled", "characters", "members"]
 PREFIX: Final = "column "
 """The names of these measures begin with it."""
 
+WHITE_SPACE: Final = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
+"""What trimming takes from the ends of a text; what MongoDB's ``$trim`` takes by itself is another set."""
+
 _AUTHORED = "createdBy updatedBy deletedBy"
 _SCHEDULE = (
     "selection onlyIf notify limits createdAt updatedAt deletedAt payload priority maxRetries retryDelayMs"
@@ -29,32 +32,34 @@ _RUN = (
     "stats reason deltas createdAt startedAt finishedAt runNumber attempt scheduledAt availableAt fence"
     " leaseExpiresAt result metadata"
 )
-_FIELDS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "stellaops/schedules": (
-        _SCHEDULE,
-        f"name description handlerName queue {_AUTHORED}",
-        "subscribers tags",
-    ),
+_FIELDS: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "stellaops/schedules": (_SCHEDULE, "name description handlerName queue", _AUTHORED, "subscribers tags"),
     "stellaops/triggers": (
         "intervalMs anchor runAt startAt endAt maxFires misfirePolicy misfireGraceMs nextFireAt lastFireAt",
         "cronExpression timezone eventName",
         "",
+        "",
     ),
     "stellaops/runs": (
         _RUN,
-        "error workerId externalTaskId errorDetail traceId spanId parentSpanId triggeredBy dedupeKey",
+        "workerId externalTaskId errorDetail traceId spanId parentSpanId triggeredBy dedupeKey",
+        "error",
         "",
     ),
-    "stellaops/execution_logs": ("loggedAt context", "level message", ""),
-    "stellaops/impact_snapshots": ("selector images usageOnly generatedAt total", "snapshotId", ""),
-    "stellaops/run_summaries": ("updatedAt lastRun recent counters", "", ""),
-    "stellaops/workers": ("pid capacity registeredAt lastHeartbeatAt metadata", "hostname version", "queues"),
-    "stellaops/locks": ("acquiredAt metadata", "", ""),
-    "stellaops/audit": ("occurredAt actor metadata", "category action correlationId message", ""),
-    "stellaops/handlers": ("defaultTimeoutMs", "name handlerPath queue", ""),
-    "stellaops/graph_jobs": ("", "correlationId", ""),
+    "stellaops/execution_logs": ("loggedAt context", "level message", "", ""),
+    "stellaops/impact_snapshots": ("selector images usageOnly generatedAt total", "", "snapshotId", ""),
+    "stellaops/run_summaries": ("updatedAt lastRun recent counters", "", "", ""),
+    "stellaops/workers": ("pid capacity registeredAt lastHeartbeatAt metadata", "hostname version", "", "queues"),
+    "stellaops/locks": ("acquiredAt metadata", "", "", ""),
+    "stellaops/audit": ("occurredAt actor metadata", "category action", "entityId correlationId message", ""),
+    "stellaops/handlers": ("defaultTimeoutMs", "name handlerPath queue", "", ""),
+    "stellaops/graph_jobs": ("", "", "correlationId", ""),
 }
-"""Fields that are a column of the same name in camelCase: filled only, texts, lists."""
+"""Fields that are a column of the same name in camelCase: filled only, texts, texts that are trimmed, lists.
+
+A text that is trimmed is counted as the source's model keeps it: without white space at its ends, a blank one not at
+all. Any other text counts as it is, an empty one too.
+"""
 
 
 def with_columns(profile: Profile) -> Profile:
@@ -82,24 +87,35 @@ def column_of(measure: str) -> tuple[str, str]:
 
 
 def _with_columns(profile: Profile, collection: Collection) -> Collection:
-    filled, texts, lists = _FIELDS.get(profile.source_of(collection.name), ("", "", ""))
+    filled, texts, trimmed, lists = _FIELDS.get(profile.source_of(collection.name), ("", "", "", ""))
     measures = [
         *(_measure(field, "filled") for field in f"{filled} {texts} {lists}".split()),
+        *(_measure(field, "filled", trim=True) for field in trimmed.split()),
         *(_measure(field, "characters") for field in texts.split()),
+        *(_measure(field, "characters", trim=True) for field in trimmed.split()),
         *(_measure(field, "members") for field in lists.split()),
     ]
     return msgspec.structs.replace(collection, measures=(*collection.measures, *measures))
 
 
-def _measure(field: str, kind: Kind) -> Measure:
+def _trimmed(path: str) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression of a text without white space at its ends; of a blank one, null."""
+    text = {"$cond": [{"$eq": [{"$type": path}, "string"]}, path, ""]}
+    bare = {"$trim": {"input": text, "chars": WHITE_SPACE}}
+    return {"$cond": [{"$eq": [bare, ""]}, None, bare]}
+
+
+def _measure(field: str, kind: Kind, *, trim: bool = False) -> Measure:
     column = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
     path = f"${field}"
+    value: Any = _trimmed(path) if trim else path
     expression: Any
     if kind == "filled":
-        expression = {"$cond": [{"$ne": [{"$ifNull": [path, None]}, None]}, 1, 0]}
+        expression = {"$cond": [{"$ne": [{"$ifNull": [value, None]}, None]}, 1, 0]}
         sql = f"(CASE WHEN {column} IS NULL THEN 0 ELSE 1 END)"
     elif kind == "characters":
-        expression = {"$cond": [{"$eq": [{"$type": path}, "string"]}, {"$strLenCP": path}, 0]}
+        text = {"$ifNull": [value, ""]} if trim else {"$cond": [{"$eq": [{"$type": path}, "string"]}, path, ""]}
+        expression = {"$strLenCP": text}
         sql = f"coalesce(length({column}), 0)"
     else:
         expression = {"$cond": [{"$isArray": path}, {"$size": path}, 0]}

@@ -95,17 +95,17 @@ def usable(rule: Rule | None) -> Rule | None:
 def compare(source: Rule | None, target: Rule | None, since: datetime) -> Comparison:
     """Compare what a source's document asks for with what its stored trigger does, from ``since`` on.
 
-    Both may be none (no rule, no trigger). Raises ``CronError`` for a stored trigger that cannot be evaluated.
+    Both may be none (no rule, no trigger). A rule that cannot be evaluated never fires, on either side.
     """
-    source = usable(source)
-    if source is None or target is None:
+    source, fires = usable(source), usable(target)
+    if source is None or fires is None:
         missing: Apart | None = None
         if source is not None:
-            missing = "no-trigger"
-        elif target is not None:
+            missing = "no-trigger" if target is None else "never-fires"
+        elif fires is not None:
             missing = "trigger-unasked"
         return Comparison(0, 0, missing)
-    return _compare(source, target, since)
+    return _compare(source, fires, since)
 
 
 @lru_cache(maxsize=8_192)

@@ -184,6 +184,23 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     unknown_collections: tuple[str, ...] = ()
     """In the source database, in no profile: not copied, so not compared."""
 
+    @property
+    def figures(self) -> tuple[AggregateResult, ...]:
+        """Return every figure that both databases computed: those of the profile, and those of the columns."""
+        return (*self.aggregates, *self.columns)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a difference was found, in a document, a row or a figure."""
+        return any(one.differing or one.missing or one.extra for one in self.collections) or any(
+            one.differing_total for one in self.figures
+        )
+
+    @property
+    def unverified(self) -> bool:
+        """Whether a collection or a figure could not be compared."""
+        return any(one.unverified for one in self.collections) or any(one.unverified for one in self.figures)
+
 
 KEYS_LISTED = 5
 """Source ids named as examples beside a count."""

@@ -93,9 +93,7 @@ def is_complete(outcome: ParityOutcome) -> bool:
 
 def is_clean(outcome: ParityOutcome) -> bool:
     """Tell whether no difference was found."""
-    return not any(one.differing or one.missing or one.extra for one in outcome.collections) and not any(
-        one.differing_total for one in outcome.aggregates
-    )
+    return not outcome.differs
 
 
 def last(target: Connection) -> Recorded | None:

@@ -9,6 +9,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import Row, rendered
 from migrator.sources.profile import Closing
 from migrator.store.postgres.rows import table_name
+from migrator.values import document as documents
 
 
 def derived_rows(sessions: Sessions, closing: Closing) -> list[Row]:
@@ -21,7 +22,8 @@ def _values(sessions: Sessions, closing: Closing, present: set[str]) -> Iterator
     for collection, pipeline in closing.pipelines:
         name = sessions.name_of(collection)
         if name in present:
-            for found in sessions.source[name].aggregate(list(pipeline), allowDiskUse=True):
+            batches = sessions.source[name].aggregate_raw_batches(list(pipeline), allowDiskUse=True)
+            for found in documents.readable(batches):
                 yield found["_id"]
 
 

@@ -7,7 +7,6 @@ type only, so a filter loses every document whose ``_id`` has another type than 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
-import bson
 from bson.max_key import MaxKey
 from pymongo.cursor import Cursor
 
@@ -45,11 +44,6 @@ def bounded(cursor: AnyCursor, lower: bytes | None, upper: bytes | None) -> AnyC
     if upper is not None:
         cursor.max([("_id", documents.decode(upper)["_id"])])
     return cursor
-
-
-def key_of(value: object) -> bytes:
-    """Return the stored form of an index bound."""
-    return bson.encode({"_id": value})
 
 
 def tenant_filter(collection: Collection, tenants: Sequence[str], default_tenant: str | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import cast
 
 import bson
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from migrator import __version__
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
-from migrator.pipeline.extract import bounded, key_of
+from migrator.pipeline.extract import bounded
 from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
 from migrator.records.lock import Lock
@@ -18,6 +19,8 @@ from migrator.sources.profile import Collection, Context, Profile
 from migrator.store import beside, epoch
 from migrator.store.mongo.client import Source, committed_time, require_replica_set, speaking_of
 from migrator.store.postgres.connection import Connection
+from migrator.values import document as documents
+from migrator.values.rawid import bound_of
 
 SYSTEM_PREFIX = "system."
 OWN = "migrator_reverse"
@@ -179,9 +182,12 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
 
 
 def _key_after(source: Source, name: str, lower: bytes | None, steps: int) -> bytes | None:
-    cursor = bounded(source[name].find({}, {"_id": 1}, skip=steps, limit=1), lower, None)
-    for document in cursor:
-        return key_of(document["_id"])
+    """Return the next bound; an ``_id`` that no value stands for is none, the one after it is taken."""
+    with bounded(source[name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1), lower, None) as cursor:
+        for batch in cursor:
+            for raw in documents.split(cast("bytes", batch)):
+                if (bound := bound_of(raw)) is not None:
+                    return bound
     return None
 
 

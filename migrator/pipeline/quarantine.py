@@ -24,7 +24,7 @@ from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.values import document as documents
-from migrator.values import identity
+from migrator.values.rawid import among
 
 BATCH = 500
 
@@ -143,8 +143,7 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
 
 def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the documents as the source has them now."""
-    wanted = [identity.parse_source_id(one) for one in source_ids]
-    for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": {"$in": wanted}}):
+    for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": among(source_ids)}):
         for raw in documents.split(cast("bytes", batch)):
             yield source_id_of(raw), raw
 

@@ -5,7 +5,7 @@ not 0, 1, ...). It is the caller's part to compare ``encode(decode(raw))`` with 
 document is trusted (design §6 a).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -124,6 +124,14 @@ def split(batch: bytes) -> list[bytes]:
         documents.append(batch[start : start + size])
         start += size
     return documents
+
+
+def readable(batches: Iterable[Any]) -> Iterator[Document]:
+    """Yield the documents of raw batches that can be decoded; the others are in quarantine, or about to be."""
+    for batch in batches:
+        for raw in split(batch):
+            with suppress(Undecodable):
+                yield decode(raw)
 
 
 def with_doubles(value: Value) -> Value:

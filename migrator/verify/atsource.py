@@ -19,7 +19,8 @@ from migrator.sources.profile import Collection, Rejected, Skipped
 from migrator.store.mongo.client import speaking_of
 from migrator.store.postgres.connection import Connection
 from migrator.values import document as documents
-from migrator.values import identity, jsonb
+from migrator.values import jsonb
+from migrator.values.rawid import among
 
 Place: TypeAlias = tuple[str, object]
 """Table and id of a row."""
@@ -51,6 +52,7 @@ class AtSource:
         if plan is None:
             raise RefusedError("nothing was copied into this target yet: call backfill")
         self.sessions = sessions
+        self._target = target
         self.plan = plan
         self.context = plan_context(plan)
         self._collections = {sessions.profile.source_of(one.name): one for one in sessions.profile.collections}
@@ -58,6 +60,10 @@ class AtSource:
     def collection_of(self, source: str | None) -> Collection | None:
         """Return the collection whose documents carry this ``source``."""
         return None if source is None else self._collections.get(source)
+
+    def quarantined(self, collection: str) -> set[str]:
+        """Return the source ids of a collection's documents that are in quarantine now."""
+        return ledger.quarantined_ids(self._target, self.sessions.profile.name, collection)
 
     def rows(self, keys: Iterable[RowKey]) -> Mapping[Place, Record]:
         """Return the rows that the documents decode to today, references not looked up; absent: there is none."""
@@ -73,12 +79,11 @@ class AtSource:
         return found
 
     def _decoded(self, collection: Collection, ids: list[str]) -> Iterable[Record]:
-        keys = [identity.parse_source_id(one) for one in ids]
         name = self.sessions.name_of(collection.name)
         with speaking_of("the source"):
             raws = [
                 raw
-                for batch in self.sessions.source[name].find_raw_batches({"_id": {"$in": keys}})
+                for batch in self.sessions.source[name].find_raw_batches({"_id": among(ids)})
                 for raw in documents.split(cast("bytes", batch))
             ]
         for raw in raws:

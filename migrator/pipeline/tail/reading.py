@@ -1,17 +1,14 @@
 """Documents by their ids, as a majority has them, and never older than the event that named them."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from typing import cast
 
-from bson.binary import Binary
-from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.sessions import SourceSessions
 from migrator.values import document as documents
-from migrator.values import identity
-from migrator.values.rawid import UNREADABLE_SUBTYPE
+from migrator.values.rawid import among
 
 ASKED = 1_000
 ASKED_CHARACTERS = 1_000_000
@@ -37,13 +34,9 @@ class Reader:
         """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
         place = self._sessions.source[self._sessions.name_of(collection)]
         for some in _some(source_ids):
-            wanted, unreadable = _values(some)
-            filters: list[Any] = [{"_id": {"$in": wanted}}] if wanted else []
-            filters += [{"$or": unreadable}] if unreadable else []
-            for one in filters:
-                with place.find_raw_batches(one, batch_size=ASKED, session=self._session) as cursor:
-                    for batch in cursor:
-                        yield cast("bytes", batch)
+            with place.find_raw_batches({"_id": among(some)}, batch_size=ASKED, session=self._session) as cursor:
+                for batch in cursor:
+                    yield cast("bytes", batch)
 
     def ids(self, collection: str) -> Iterator[str]:
         """Yield the source ids of all documents of a collection."""
@@ -64,15 +57,3 @@ def _some(source_ids: Iterable[str]) -> Iterator[list[str]]:
             some, size = [], 0
     if some:
         yield some
-
-
-def _values(source_ids: Iterable[str]) -> tuple[list[Any], list[RawBSONDocument]]:
-    """Return the ids as values, and filters for those whose bytes cannot be read as a value."""
-    wanted, unreadable = [], []
-    for one in source_ids:
-        value = identity.parse_source_id(one)
-        if isinstance(value, Binary) and value.subtype == UNREADABLE_SUBTYPE and value[1:5] == b"_id\0":
-            unreadable.append(RawBSONDocument((len(value) + 5).to_bytes(4, "little") + bytes(value) + b"\0"))
-        else:
-            wanted.append(value)
-    return wanted, unreadable

@@ -182,19 +182,35 @@ def _document(rows: Rows, read_back: Callable[[bytes], Any]) -> Document:
 
 
 _CODES = {0: "queued", 1: "running", 2: "completed", 3: "failed", 4: "canceled", 5: "pending"}
-_KIND = {
-    "$cond": [
-        {"$gt": [{"$ifNull": ["$overlayKind", "$overlayKey", ""]}, ""]},
-        "overlay",
-        {
-            "$cond": [
-                {"$regexMatch": {"input": {"$ifNull": ["$schemaVersion", ""]}, "regex": "overlay"}},
-                "overlay",
-                "build",
-            ]
-        },
-    ]
+
+
+def _begins(field: str, beginning: str) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression of whether a text begins so; ``$regexMatch`` refuses a text with NUL."""
+    usable = {"$cond": [{"$eq": [{"$type": field}, "string"]}, field, ""]}
+    return {"$eq": [{"$indexOfCP": [usable, beginning]}, 0]}
+
+
+def _said(field: str) -> Any:  # noqa: ANN401 - as above
+    return {"$gt": [{"$ifNull": [field, ""]}, ""]}
+
+
+_OF_OVERLAY = {
+    "$or": [_said("$overlayKind"), _said("$overlayKey"), _begins("$schemaVersion", "scheduler.graph-overlay-job@")]
 }
+_OF_BUILD = {
+    "$or": [_said("$sbomId"), _said("$sbomVersionId"), _begins("$schemaVersion", "scheduler.graph-build-job@")]
+}
+_KIND = {
+    "$switch": {
+        "branches": [
+            {"case": _OF_OVERLAY, "then": "overlay"},
+            {"case": _OF_BUILD, "then": "build"},
+            {"case": _begins("$_id", names.GRAPH_OVERLAY_PREFIX), "then": "overlay"},
+        ],
+        "default": "build",
+    }
+}
+"""What a job is, by the rule of ``docs/sources-stellaops.md``, read from the document a second time."""
 
 _CHANGED = {"$ifNull": ["$completedAt", "$startedAt", "$createdAt"]}
 

@@ -12,7 +12,7 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.work import SCRATCH
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.rawid import raw_id
+from migrator.values.rawid import among, raw_id
 from migrator.verify.check import CheckSpec, Found, judge
 from migrator.verify.context import Context
 from migrator.verify.meaning.opened import Odd, at_source
@@ -68,9 +68,8 @@ def _aside(target: Connection, profile: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _at_source(sessions: SourceSessions, collection: str, ids: list[str]) -> dict[str, bytes]:
-    keys = [identity.parse_source_id(one) for one in ids]
     with speaking_of("the source"):
-        found = sessions.source[sessions.name_of(collection)].find_raw_batches({"_id": {"$in": keys}})
+        found = sessions.source[sessions.name_of(collection)].find_raw_batches({"_id": among(ids)})
         raws = [raw for batch in found for raw in documents.split(cast("bytes", batch))]
     return {identity.source_id(raw_id(raw)): raw for raw in raws}
 

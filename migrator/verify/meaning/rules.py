@@ -112,9 +112,10 @@ def _living(source: AtSource, triggers: list[Mapping[str, Any]]) -> set[str]:
     """Return which of the schedules that these triggers name go on firing."""
     names = [one["scheduleId"] for one in triggers if isinstance(one.get("scheduleId"), str)]
     with speaking_of("the source"):
-        found = source.sessions.source[source.sessions.name_of("schedules")].find(
+        batches = source.sessions.source[source.sessions.name_of("schedules")].find_raw_batches(
             {"_id": {"$in": names}}, {"enabled": 1, "status": 1, "deletedAt": 1}
         )
+        found = documents.readable(batches)
         return {one["_id"] for one in found if stellaops_live(one)}
 
 

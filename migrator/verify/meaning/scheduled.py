@@ -11,6 +11,7 @@ from migrator.parity.rules import FIRING
 from migrator.records.trigger import Trigger
 from migrator.store.mongo.client import speaking_of
 from migrator.store.postgres.connection import Connection
+from migrator.values import document as documents
 from migrator.verify.atsource import AtSource, RowKey
 from migrator.verify.meaning.opened import NO_SOURCE, Odd
 
@@ -94,10 +95,11 @@ def _asked_for(source: AtSource | None, keys: list[RowKey]) -> set[str]:
     if source.context.has_triggers:
         ids = [key.source_id for key in keys if key.source == "stellaops/schedules"]
         with speaking_of("the source"):
-            named = source.sessions.source[source.sessions.name_of("triggers")].find(
+            batches = source.sessions.source[source.sessions.name_of("triggers")].find_raw_batches(
                 {"scheduleId": {"$in": ids}, "enabled": {"$ne": False}}, {"scheduleId": 1}
             )
-            found |= {one["scheduleId"] for one in named}
+            named = [one["scheduleId"] for one in documents.readable(batches)]
+            found |= {one for one in named if isinstance(one, str)}  # a list that holds it names nothing
     return found
 
 

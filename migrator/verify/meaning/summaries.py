@@ -13,6 +13,8 @@ import msgspec
 from migrator.store.lives import TOTALS
 from migrator.store.mongo.client import speaking_of
 from migrator.store.postgres.connection import Connection
+from migrator.values import document as documents
+from migrator.values.rawid import among
 from migrator.verify.atsource import AtSource, RowKey, says_the_same
 from migrator.verify.meaning.opened import NO_SOURCE, Odd
 
@@ -148,18 +150,24 @@ def _counted_at_source(source: AtSource, suspects: Sequence[Summary]) -> Mapping
         database = source.sessions.source
         schedules: dict[str, Any] = {
             str(found["_id"]): found.get("scheduleId")
-            for found in database[names("run_summaries")].find({"_id": {"$in": ids}}, {"scheduleId": 1})
+            for found in documents.readable(
+                database[names("run_summaries")].find_raw_batches({"_id": {"$in": ids}}, {"scheduleId": 1})
+            )
         }
         wanted = [one for one in schedules.values() if isinstance(one, str)]
         states: dict[str, dict[str, int]] = {one: {} for one in wanted}
-        for found in database[names("runs")].aggregate(
-            [
-                {"$match": {"scheduleId": {"$in": wanted}}},
-                {"$group": {"_id": {"schedule": "$scheduleId", "state": "$state"}, "runs": {"$sum": 1}}},
-            ],
-            allowDiskUse=True,
+        aside = source.quarantined("runs")
+        for found in documents.readable(
+            database[names("runs")].aggregate_raw_batches(
+                [
+                    {"$match": {"scheduleId": {"$in": wanted, "$type": "string"}, "state": {"$type": "string"}}},
+                    *([{"$match": {"_id": among(aside, "$nin")}}] if aside else []),
+                    {"$group": {"_id": {"schedule": "$scheduleId", "state": "$state"}, "runs": {"$sum": 1}}},
+                ],
+                allowDiskUse=True,
+            )
         ):
-            state = found["_id"].get("state")
+            state = found["_id"]["state"]
             by_state = states[found["_id"]["schedule"]]
             by_state[_ALIASES.get(state, state)] = by_state.get(_ALIASES.get(state, state), 0) + found["runs"]
     return {key: states[schedule] for key, schedule in schedules.items() if isinstance(schedule, str)}

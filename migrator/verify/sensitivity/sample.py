@@ -11,8 +11,8 @@ from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.postgres.connection import Connection
 from migrator.values import identity
-from migrator.values.document import split
-from migrator.values.rawid import raw_id
+from migrator.values.document import readable, split
+from migrator.values.rawid import among, raw_id
 from migrator.verify.sensitivity.scratch import filled
 
 FIRST: Final = 6
@@ -51,7 +51,7 @@ def copy_sample(sessions: Sessions, scratch: Source) -> int:
 def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tuple[str, bytes]]:
     source = sessions.source[name]
     groups = {f"g{place}": one.expression for place, one in enumerate(collection.measures) if one.kind == "group"}
-    picked = source.aggregate(
+    picked = source.aggregate_raw_batches(
         [
             {"$sort": {"_id": 1}},
             {"$limit": SCANNED},
@@ -67,8 +67,8 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
         ],
         allowDiskUse=True,
     )
-    wanted = [key for kind in picked for key in kind["some"]]
-    tenants = source.aggregate(
+    wanted = [identity.source_id(key) for kind in readable(picked) for key in kind["some"]]
+    tenants = source.aggregate_raw_batches(
         [
             {"$sort": {"_id": 1}},
             {"$limit": SCANNED},
@@ -77,16 +77,16 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
             {"$limit": KINDS},
         ]
     )
-    wanted += [one["first"] for one in tenants]
-    wanted += [identity.parse_source_id(key) for key in _with_residue(sessions, collection)]
+    wanted += [identity.source_id(one["first"]) for one in readable(tenants)]
+    wanted += _with_residue(sessions, collection)
     rows = sessions.target.execute(
         "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'"
         " ORDER BY source_key LIMIT %s",
         (sessions.profile.name, collection.name, ASIDE),
     )
-    wanted += [identity.parse_source_id(row[0]) for row in rows]
+    wanted += [row[0] for row in rows]
     yield from _raws(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST))
-    yield from _raws(source.find_raw_batches({"_id": {"$in": wanted}}))
+    yield from _raws(source.find_raw_batches({"_id": among(wanted)}))
 
 
 def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
@@ -120,9 +120,8 @@ def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, byt
             missing = [key for key in ids if key not in taken.get(name, {})]
             if missing:
                 source = sessions.source[sessions.name_of(name)]
-                keys = [identity.parse_source_id(key) for key in missing]
                 with speaking_of("the source"):
-                    new = dict(_raws(source.find_raw_batches({"_id": {"$in": keys}})))
+                    new = dict(_raws(source.find_raw_batches({"_id": among(missing)})))
                 taken.setdefault(name, {}).update(new)
                 todo[name] = list(new.values())
         if not todo:

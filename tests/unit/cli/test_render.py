@@ -1,6 +1,15 @@
 """What the commands print: the last line of a comparison says everything that its exit status says."""
 
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from migrator.cli import cli
 from migrator.cli.render import parity_lines, parity_sum
+from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
+from migrator.parity import recorded
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, Difference, ParityOutcome
 
 
@@ -51,3 +60,36 @@ def test_a_difference_names_as_much_of_its_place_as_there_is() -> None:
         "  row runs of r1: text",
         "  row document of r1: text",
     ]
+
+
+FIGURE = AggregateResult(collection="audit", table="audit", measure="column message filled", kind="sum")
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (ParityOutcome(profile="p/1", collections=(RUNS,)), QUARANTINE),
+        (ParityOutcome(profile="p/1", collections=(DERIVED,), columns=(FIGURE,)), DONE),
+        (
+            ParityOutcome(profile="p/1", collections=(DERIVED,), columns=(replace(FIGURE, differing_total=1),)),
+            DIFFERENT,
+        ),
+        (
+            ParityOutcome(profile="p/1", collections=(DERIVED,), aggregates=(replace(FIGURE, differing_total=1),)),
+            DIFFERENT,
+        ),
+        (ParityOutcome(profile="p/1", collections=(DERIVED,), columns=(replace(FIGURE, unverified="no"),)), UNVERIFIED),
+    ],
+)
+def test_the_status_the_lines_and_the_json_say_the_same(
+    found: ParityOutcome, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A figure of a column that disagrees is a difference wherever it is said."""
+    monkeypatch.setattr(recorded, "compared", lambda _settings: found)
+    config = tmp_path / "config.toml"
+    config.write_text("")
+    called = CliRunner().invoke(cli, ["parity", "--config", str(config)])
+    assert called.exit_code == status
+    assert ("disagree" in called.stdout) == (status == DIFFERENT)
+    assert ("not compared" in called.stdout) == (status == UNVERIFIED)
+    assert recorded.is_clean(found) == (status != DIFFERENT)

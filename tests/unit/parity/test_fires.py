@@ -52,3 +52,14 @@ def test_the_rule_of_a_document_is_read_without_its_decode() -> None:
     paused = stellaops_schedule({"cronExpression": "0 1 * * *", "enabled": False})
     assert paused is not None
     assert not paused.live
+
+
+def test_a_rule_that_cannot_be_evaluated_never_fires_on_either_side() -> None:
+    """A trigger document with such a line has a row: both sides know it, and neither fires."""
+    sound = Rule(kind="cron", live=True, dialect="cronos", expression="0 2 * * *", zone="Europe/Berlin")
+    odd = msgspec.structs.replace(sound, zone=" Nowhere ")
+    since = datetime(2026, 11, 1, tzinfo=UTC)
+    assert compare(odd, odd, since).apart is None
+    assert compare(odd, sound, since).apart == "trigger-unasked"
+    assert compare(sound, odd, since).apart == "never-fires"
+    assert compare(sound, None, since).apart == "no-trigger"
