@@ -5,6 +5,11 @@ that would be stored; the columns in which the stored rows differ are what was w
 those columns make are replaced. So everything that the columns never carried (spellings, unknown fields, the text of a
 reference) stays as the old application wrote it. A row that was born in PostgreSQL becomes a document as our own store
 for MongoDB makes it, its references spelled as the old application spells them.
+
+A schedule is written in the fields of the old application, also when it fires: one of its triggers becomes its cron
+text and zone, where these say when that trigger fires (``rule_of``). Triggers have documents of their own besides,
+which only our own store reads; that of the one in the schedule's fields holds its next fire, and is marked as a copy,
+so that nobody takes it for a second rule.
 """
 
 import contextlib
@@ -15,6 +20,7 @@ from uuid import UUID
 import bson
 import msgspec
 from bson.errors import InvalidId
+from psycopg import sql
 
 from migrator.cutover.outbox import Noted
 from migrator.errors import MigratorError
@@ -23,9 +29,12 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild, rendered
 from migrator.records import ALL
 from migrator.records.base import Record, SourcedRecord
+from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
 from migrator.sources.stellaops import names
+from migrator.sources.stellaops.own import COPY_OF
+from migrator.sources.stellaops.schedules import TOOL_TRIGGER, is_carried
 from migrator.store.mongo.places import PLACES, Place
 from migrator.store.postgres.rows import fetch
 from migrator.values import document as documents
@@ -35,6 +44,8 @@ from migrator.values.rowbytes import codec
 ASIDE: Final = frozenset({"source", "source_id", "extra"})
 """Columns that say where a row came from, not what it says."""
 RECORDS: Final = {record.table: record for record in ALL}
+_NO_LOSS: Final = frozenset({"next_fire_at", "source_spec"})
+"""Columns of a trigger that each side computes for itself from the schedule's rule."""
 
 Key: TypeAlias = tuple[str, bytes]
 """A document: its collection, and its ``_id`` as BSON."""
@@ -67,6 +78,8 @@ def carried(sessions: Sessions, context: Context, noted: Sequence[Noted]) -> lis
 
     Raises ``CarryError`` for a row that no document of the profile stands for.
     """
+    rules = _Rules(sessions, noted)
+    noted = rules.noted
     born = _born_here(sessions, noted)
     wanted: dict[Key, _Wanted] = {}
     for one in noted:
@@ -75,8 +88,90 @@ def carried(sessions: Sessions, context: Context, noted: Sequence[Noted]) -> lis
             place.rows[one.table, one.row_id] = one
     writes: list[Write] = []
     for name in dict.fromkeys(collection for collection, _ in wanted):
-        writes += _of_collection(sessions, context, [one for one in wanted.values() if one.collection.name == name])
+        writes += _of_collection(
+            sessions, context, [one for one in wanted.values() if one.collection.name == name], rules
+        )
     return _respelled(sessions, writes)
+
+
+def rule_of(triggers: Iterable[Trigger]) -> Trigger | None:
+    """Return the one trigger of a schedule that its own document states; none where it can state none.
+
+    The one that the document stated before comes first, then those born here. A trigger that has a document of its own
+    in the source already stays there.
+    """
+    own = names.source(names.SCHEDULES)
+    able = [one for one in triggers if one.source in (None, own) and is_carried(one)]
+    return min(able, key=lambda one: (one.source is None, not one.enabled, one.id), default=None)
+
+
+class _Rules:
+    """Which trigger each schedule states; a note of one of them is a note of the schedule and of all its triggers."""
+
+    def __init__(self, sessions: Sessions, noted: Sequence[Noted]) -> None:
+        self.noted = noted
+        self._of: dict[UUID, Trigger] = {}
+        """Schedule to its stated trigger."""
+        collections = sessions.profile.by_name()
+        if not (_place_of(collections, Schedule) and _place_of(collections, Trigger)):
+            return
+        ids = {UUID(one.row_id) for one in noted if one.table == Schedule.table}
+        keys = [one.row_id for one in noted if one.table == Trigger.table]
+        stored = stored_rows(sessions, Trigger, keys)
+        ids |= {row.schedule_id for row in stored.values() if isinstance(row, Trigger)}
+        found = {(one.table, one.row_id): one for one in noted}
+        for one in (*_places(sessions, Schedule, "id", ids), *_places(sessions, Trigger, "schedule_id", ids)):
+            found.setdefault((one.table, one.row_id), one)
+        for one in _former(sessions, [key for key in keys if key not in stored]):
+            found.setdefault((one.table, one.row_id), one)
+        self.noted = list(found.values())
+        named = [row_id for table, row_id in found if table == Trigger.table]
+        grouped: dict[UUID, list[Trigger]] = {}
+        for row in stored_rows(sessions, Trigger, named).values():
+            if isinstance(row, Trigger):
+                grouped.setdefault(row.schedule_id, []).append(row)
+        for schedule, rows in grouped.items():
+            if (stated := rule_of(rows)) is not None:
+                self._of[schedule] = stated
+
+    def of(self, rows: Rows) -> Rows:
+        """Return the stated trigger of the schedule among these rows."""
+        return tuple(self._of[row.id] for row in rows if isinstance(row, Schedule) and row.id in self._of)
+
+    def states(self, row: Record) -> bool:
+        """Tell whether a trigger is the one that its schedule's document states."""
+        return isinstance(row, Trigger) and (one := self._of.get(row.schedule_id)) is not None and one.id == row.id
+
+
+def _places(sessions: Sessions, record: type[Record], column: str, ids: Iterable[UUID]) -> list[Noted]:
+    """Return the rows of a table with one of these values, as if they had been noted."""
+    found = sessions.target.execute(
+        sql.SQL("SELECT id::text, source, source_id FROM {} WHERE {} = ANY(%s) ORDER BY id").format(
+            sql.Identifier("scheduler", record.table), sql.Identifier(column)
+        ),
+        (list(ids),),
+    )
+    return [Noted(record.table, *row) for row in found]
+
+
+def _former(sessions: Sessions, gone: Sequence[str]) -> list[Noted]:
+    """Return the schedules whose documents still name triggers that are gone."""
+    if not gone:
+        return []
+    texts = [f"{names.TRIGGER_PREFIX}{UUID(one).hex}" for one in gone]
+    place = PLACES[Schedule][0]
+    there = sessions.source[sessions.name_of(names.SCHEDULES)].find({f"{TOOL_TRIGGER}.id": {"$in": texts}}, {"_id": 1})
+    found = sessions.target.execute(
+        "SELECT id::text, source, source_id FROM scheduler.schedules WHERE source = %s AND source_id = ANY(%s)"
+        " OR source IS NULL AND %s || replace(id::text, '-', '') = ANY(%s)",
+        (
+            names.source(names.SCHEDULES),
+            keys := [identity.source_id(one["_id"]) for one in there],
+            place.prefixes[0],
+            keys,
+        ),
+    )
+    return [Noted(Schedule.table, *row) for row in found]
 
 
 def _born_here(sessions: Sessions, noted: Iterable[Noted]) -> dict[tuple[str, str], Record]:
@@ -88,7 +183,7 @@ def _born_here(sessions: Sessions, noted: Iterable[Noted]) -> dict[tuple[str, st
     return {
         (table, row_id): row
         for table, ids in asked.items()
-        for row_id, row in _stored(sessions, RECORDS[table], ids).items()
+        for row_id, row in stored_rows(sessions, RECORDS[table], ids).items()
     }
 
 
@@ -97,7 +192,7 @@ def _documents_of(
 ) -> Iterable[tuple[Collection, Any]]:
     """Yield the collection and the ``_id`` of each document that a row belongs to.
 
-    The trigger that a schedule's cron text makes has two: the schedule, whose text it is, and a document of its own,
+    The trigger that a schedule's document states has two: the schedule, whose rule it is, and a document of its own,
     which holds when it fires next.
     """
     collections = sessions.profile.by_name()
@@ -149,15 +244,17 @@ def _former_key(sessions: Sessions, collection: Collection, noted: Noted) -> Any
     return candidates[0] if found is None else found["_id"]
 
 
-def _of_collection(sessions: Sessions, context: Context, wanted: Sequence[_Wanted]) -> list[Write]:
+def _of_collection(sessions: Sessions, context: Context, wanted: Sequence[_Wanted], rules: _Rules) -> list[Write]:
     collection = wanted[0].collection
+    if collection.tables[0] is Trigger:
+        context = msgspec.structs.replace(context, of_store=True)  # also those that are copies
     there = _read(sessions, context, collection, [one.key for one in wanted])
     writes = []
     ids: dict[type[Record], set[str]] = {record: set() for record in collection.tables}
     for one in wanted:
         for record, row_id in _ids(one, there.get(bson.encode({"": one.key}))):
             ids[record].add(row_id)
-    stored = {record: _stored(sessions, record, sorted(each)) for record, each in ids.items()}
+    stored = {record: stored_rows(sessions, record, sorted(each)) for record, each in ids.items()}
     for one in wanted:
         outcome = there.get(bson.encode({"": one.key}))
         owned = [
@@ -165,10 +262,22 @@ def _of_collection(sessions: Sessions, context: Context, wanted: Sequence[_Wante
             for record, row_id in sorted(_ids(one, outcome), key=lambda pair: collection.tables.index(pair[0]))
             if row_id in stored[record]
         ]
-        rows = tuple(_as_of(collection, one.key, row) for row in owned if _belongs(collection, one, row))
+        own = tuple(row for row in owned if _belongs(collection, one, row))
+        rows = tuple(_as_of(collection, one.key, row) for row in (*own, *rules.of(own)))
         document, lost = _document(collection, context, outcome, rows)
+        if document is not None and collection.tables[0] is Trigger:
+            stated = any(map(rules.states, rows))
+            if stated and outcome is None and rows[0].next_fire_at is None:  # type: ignore[attr-defined] # a trigger
+                continue  # it has nothing to say besides
+            document = _marked(document, copy=stated)
         writes.append(Write(collection.name, one.key, document, lost))
     return writes
+
+
+def _marked(document: Document, *, copy: bool) -> Document:
+    """Return the document of a trigger, marked where it is a copy of its schedule's rule."""
+    plain = {name: value for name, value in document.items() if name != COPY_OF}
+    return plain | {COPY_OF: names.SCHEDULES} if copy else plain
 
 
 def _ids(wanted: _Wanted, outcome: Outcome | None) -> list[tuple[type[Record], str]]:
@@ -180,13 +289,23 @@ def _ids(wanted: _Wanted, outcome: Outcome | None) -> list[tuple[type[Record], s
 
 
 def _belongs(collection: Collection, wanted: _Wanted, row: Record) -> bool:
-    """Tell whether a stored row is this document's: born here, or of its source."""
+    """Tell whether a stored row is this document's: born here, or of its source.
+
+    Which trigger a schedule states is decided among all of its triggers.
+    """
     source = getattr(row, "source", None)
+    if isinstance(row, Trigger) and _is_stated(collection):
+        return False
     if source is None or (isinstance(row, Trigger) and collection.tables[0] is Trigger):
         return True  # found by its id alone; a trigger that a schedule makes has a document of its own, too
     return bool(
         source.rpartition("/")[2] == collection.name and row.source_id == identity.source_id(wanted.key)  # type: ignore[attr-defined] # it has a source
     )
+
+
+def _is_stated(collection: Collection) -> bool:
+    """Tell whether documents of a collection state a trigger beside their own row."""
+    return collection is PLACES[Schedule][0].collection
 
 
 def _read(sessions: Sessions, context: Context, collection: Collection, keys: Sequence[Any]) -> dict[bytes, Outcome]:
@@ -201,7 +320,7 @@ def _read(sessions: Sessions, context: Context, collection: Collection, keys: Se
     }
 
 
-def _stored(sessions: Sessions, record: type[Record], ids: Sequence[str]) -> dict[str, Record]:
+def stored_rows(sessions: Sessions, record: type[Record], ids: Sequence[str]) -> dict[str, Record]:
     """Return the stored rows with these ids, as records, by the text of their id."""
     kind = codec(record)
     keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint
@@ -213,8 +332,6 @@ def _as_of(collection: Collection, key: object, row: Record) -> Record:
     """Return a row born here as one of its document, which is how the profile writes it."""
     own = names.source(collection.name)
     if isinstance(row, SourcedRecord) and (row.source is None or (isinstance(row, Trigger) and row.source != own)):
-        if isinstance(row, Trigger) and collection.tables[0] is not Trigger:
-            return row
         return msgspec.structs.replace(row, source=names.source(collection.name), source_id=identity.source_id(key))
     return row
 
@@ -239,6 +356,7 @@ def _document(
         place = (type(row), str(_id(row)))
         if place not in made:
             now.append(row)
+            changed[place] = set(codec(type(row)).columns) - ASIDE
             continue
         kind = codec(type(row))
         head, tail = kind.render(row)
@@ -272,13 +390,20 @@ def _lost(
     lost = set()
     for row in stored:
         place = (type(row), str(_id(row)))
-        if place not in there or (isinstance(row, Trigger) and type(row) is not collection.tables[0]):
-            continue  # a trigger that a schedule makes has a document of its own besides, and that one is asked
+        if place not in there:
+            continue
+        stated = isinstance(row, Trigger) and _is_stated(collection)
+        if stated and row.timezone is None:  # type: ignore[attr-defined] # a trigger
+            row = msgspec.structs.replace(row, timezone=there[place].timezone)  # type: ignore[attr-defined] # noqa: PLW2901 - none is UTC
         kind = codec(type(row))
         head, tail = kind.render(row)
         (again,) = rendered((there[place],))
         differing = kind.differing((again.head, again.tail), head + tail)
-        lost |= {(row.table, name) for name in differing if name in changed.get(place, ())}
+        lost |= {
+            (row.table, name)
+            for name in differing
+            if name in changed.get(place, ()) and not (stated and name in _NO_LOSS)
+        }
     return tuple(sorted(lost))
 
 
@@ -295,7 +420,7 @@ def _respelled(sessions: Sessions, writes: Sequence[Write]) -> list[Write]:
             for prefix in places[0].prefixes
             if prefix and text.startswith(prefix) and _is_hex(text[len(prefix) :])
         }
-        rows = _stored(sessions, record, [str(one) for one in found.values()]) if found else {}
+        rows = stored_rows(sessions, record, [str(one) for one in found.values()]) if found else {}
         for text, identifier in found.items():
             row = rows.get(str(identifier))
             if isinstance(row, SourcedRecord) and row.source_id is not None:

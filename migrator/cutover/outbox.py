@@ -55,11 +55,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 def open_outbox(connection: Connection) -> None:
-    """Note every write from now on; in one transaction. Called again, it loses nothing.
-
-    Triggers that cron texts of schedules made are noted at once: they get documents of their own, all of them, since a
-    source with some would hide the others (the profile's rule).
-    """
+    """Note every write from now on; in one transaction. Called again, it loses nothing."""
     with connection.transaction():
         connection.execute(sql.SQL(_FUNCTION_DDL).format(function=FUNCTION, scratch=sql.Literal(SCRATCH)))
         connection.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(FUNCTION))
@@ -70,10 +66,6 @@ def open_outbox(connection: Connection) -> None:
                     " FOR EACH ROW EXECUTE FUNCTION {}()"
                 ).format(sql.Identifier(TRIGGER), sql.Identifier("scheduler", record.table), FUNCTION)
             )
-        connection.execute(
-            "INSERT INTO migration.outbox (table_name, row_id, source, source_id)"
-            " SELECT 'triggers', id::text, source, source_id FROM scheduler.triggers WHERE source NOT LIKE '%/triggers'"
-        )
 
 
 def close_outbox(connection: Connection) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 import psycopg
@@ -26,17 +27,18 @@ from pymongo.write_concern import WriteConcern
 from migrator import signals, telemetry
 from migrator.config import Settings
 from migrator.cutover import outbox
-from migrator.cutover.carry import CarryError, Write, carried
+from migrator.cutover.carry import CarryError, Write, carried, rule_of, stored_rows
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import OWN, plan_context
 from migrator.pipeline.sessions import Sessions, retrying
+from migrator.pipeline.tail.apply import Applier
 from migrator.records.base import Record, SourcedRecord
+from migrator.records.trigger import Trigger
 from migrator.sources.profile import Context
-from migrator.sources.stellaops.names import TRIGGERS
+from migrator.sources.stellaops.names import SCHEDULES
 from migrator.store.epoch import KEY
 from migrator.store.mongo.client import Source
-from migrator.store.mongo.indexes import adopt_triggers
 from migrator.store.mongo.places import PLACES
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.values import document as documents
@@ -160,8 +162,6 @@ class _Stream:
         if plan is None:
             raise RefusedError("nothing was ever copied, so nothing can be carried back")
         self._context = plan_context(plan)
-        if not self._context.has_triggers and TRIGGERS in sessions.profile.by_name():
-            adopt_triggers(sessions.source)  # all of them at once: a source with some of them would hide the others
         _end_former(sessions)
         self._source, self._session = sessions.source, sessions.source.client.start_session()
         marker: Any = sessions.source[MARKERS].find_one_and_update(
@@ -262,17 +262,45 @@ def _note_lost(target: Connection, writes: Iterable[Write]) -> None:
 
 
 def adopt(sessions: Sessions) -> None:
-    """Let rows that were born here be of the documents that they have in the source by now; the way back is done."""
+    """Let rows that were born here be of the documents that they have in the source by now; the rollback is done.
+
+    What each side computes for itself (the next fire of a schedule's own rule) is then as the documents say again.
+    """
     for record in outbox.FOLLOWED:
         place = PLACES[record][0] if record in PLACES else None
         if place is None or not issubclass(record, SourcedRecord):
             continue
+        if record is Trigger:
+            _adopt_stated(sessions)
         sessions.target.execute(
             sql.SQL(
                 "UPDATE {} SET source = %s, source_id = %s || replace(id::text, '-', '') WHERE source IS NULL"
             ).format(sql.Identifier("scheduler", record.table)),
             (sessions.profile.source_of(place.name), place.prefixes[0]),
         )
+    plan = latest_plan(sessions.target)
+    if plan is not None and SCHEDULES in sessions.profile.by_name():
+        own = sessions.profile.source_of(SCHEDULES)
+        rows = sessions.target.execute("SELECT source_id FROM scheduler.triggers WHERE source = %s", (own,)).fetchall()
+        Applier(sessions, plan).apply({SCHEDULES: [row[0] for row in rows]})
+
+
+def _adopt_stated(sessions: Sessions) -> None:
+    """Let triggers born here that schedule documents state be of those documents."""
+    found = sessions.target.execute(
+        "SELECT id FROM scheduler.triggers WHERE schedule_id IN (SELECT schedule_id FROM scheduler.triggers"
+        " WHERE source IS NULL)"
+    ).fetchall()
+    grouped: dict[UUID, list[Trigger]] = {}
+    for row in stored_rows(sessions, Trigger, [str(one[0]) for one in found]).values():
+        if isinstance(row, Trigger):
+            grouped.setdefault(row.schedule_id, []).append(row)
+    stated = [one.id for rows in grouped.values() if (one := rule_of(rows)) is not None and one.source is None]
+    sessions.target.execute(
+        "UPDATE scheduler.triggers AS own SET source = of.source, source_id = of.source_id"
+        " FROM scheduler.schedules AS of WHERE of.id = own.schedule_id AND own.id = ANY(%s)",
+        (stated,),
+    )
 
 
 def forget_processes(sessions: Sessions) -> None:

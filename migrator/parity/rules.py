@@ -14,6 +14,7 @@ from migrator import states
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.profile import Rows
+from migrator.sources.stellaops.own import is_copy
 
 FIRING: Final = frozenset({"pending", "scheduled", "running"})
 """Statuses in which a schedule goes on firing."""
@@ -77,6 +78,8 @@ def stellaops_live(document: Mapping[str, Any]) -> bool:
     """Tell whether a schedule document goes on firing; without a status of its own, ``enabled`` implies it."""
     enabled = document.get("enabled") is not False
     status = document.get("status") or ("scheduled" if enabled else "paused")
+    if enabled and document.get("toolEnabled") is True:
+        status = "scheduled"  # it was held by its status, and the old application has switched it on since
     return is_live(enabled=enabled, status=str(status), deleted=document.get("deletedAt") is not None)
 
 
@@ -98,9 +101,12 @@ def stellaops_schedule(document: Mapping[str, Any]) -> Rule | None:
 
 
 def stellaops_trigger(document: Mapping[str, Any]) -> Rule | None:
-    """Return the rule of a document of ``triggers`` (our own shape); whether its schedule lives is not in it."""
+    """Return the rule of a document of ``triggers`` (our own shape); whether its schedule lives is not in it.
+
+    None for one that our store keeps as its own copy of a schedule's rule: the schedule is what asks for that trigger.
+    """
     kind = document.get("kind")
-    if kind not in states.TRIGGER_KINDS:
+    if kind not in states.TRIGGER_KINDS or is_copy(dict(document)):
         return None
     return Rule(
         kind=str(kind),

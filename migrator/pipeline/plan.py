@@ -81,12 +81,11 @@ def check_scope(profile: Profile, scope: Scope) -> None:
             raise UsageError(f"unknown collection {name}; profile {profile.name} has: {', '.join(known)}")
 
 
-def context_of(settings: Settings, found: Sequence[Found], as_of: datetime) -> Context:
+def context_of(settings: Settings, as_of: datetime) -> Context:
     """Return what decode may know, fixed for a whole plan."""
     return Context(
         as_of=as_of,
         default_tenant=settings.source.default_tenant,
-        has_triggers=any(one.collection.name == "triggers" for one in found),
         carry_expired_locks=settings.source.carry_expired_locks,
     )
 
@@ -108,7 +107,7 @@ def new_plan(
         source_identity=identity,
         as_of=now,
         context=msgspec.to_builtins(
-            {"context": context_of(settings, found, now), "scope": scope, "collections": [one.name for one in found]}
+            {"context": context_of(settings, now), "scope": scope, "collections": [one.name for one in found]}
         ),
         stream_position=stream,
     )

@@ -65,8 +65,9 @@ class Context(msgspec.Struct, frozen=True):
     as_of: datetime
     """The instant (aware, UTC) at which liveness of locks is judged."""
     default_tenant: str | None = None
-    has_triggers: bool = False
-    """The census found a ``triggers`` collection: schedule documents make no trigger of their own."""
+    of_store: bool = False
+    """As our own store reads: each document is the one row of its collection. A rule in a schedule makes no trigger;
+    the store's own copy of the rule, which the migration leaves out, is one."""
     carry_expired_locks: bool = False
 
 

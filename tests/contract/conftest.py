@@ -75,7 +75,7 @@ def mongo_bench(uri: str) -> Iterator[Bench]:
     def look(record: type[Record], identity: UUID) -> Record | None:
         place = PLACES[record][0]
         found = database[place.name].find_one({"_id": {"$in": place.keys(identity)}})
-        context = Context(as_of=NOW, has_triggers=True)
+        context = Context(as_of=NOW, of_store=True)
         return None if found is None else place.collection.decode(found, context).rows[0]
 
     yield Bench(store, plant, look)

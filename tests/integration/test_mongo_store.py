@@ -60,7 +60,8 @@ def test_a_write_leaves_what_it_does_not_change_as_the_other_application_spelled
         changed = session.schedules.change_status(WEEKLY, "scheduled", "paused", description="d")
         assert changed is not None
     after = mongo_database["schedules"].find_one({})
-    assert after == before | {"status": "paused", "description": "d", "updatedAt": "2025-11-02T08:00:00+00:00"}
+    held = {"enabled": False, "toolEnabled": True}  # the other application knows no status: it is not to fire it
+    assert after == before | held | {"description": "d", "updatedAt": "2025-11-02T08:00:00+00:00"}
     assert isinstance(after["limits"]["maxJobs"], Int64)
     assert changed.created_at == datetime.fromisoformat("2025-11-01T08:00:00.123456+00:00")
 
@@ -163,15 +164,43 @@ def test_indexes_are_made_once_and_names_that_are_repeated_already_do_not_hinder
     assert "uq_schedules_name" in mongo_database["schedules"].index_information()
 
 
-def test_the_triggers_of_schedules_are_written_out_before_there_is_a_collection_of_them(mongo_database: Base) -> None:
+def test_the_rule_of_a_schedule_has_a_trigger_whatever_other_triggers_there_are(mongo_database: Base) -> None:
+    other = schedule(TENANT, name="other")
+    with opened(mongo_database) as store, store.session(TENANT) as session:
+        session.schedules.upsert(other)
+        session.triggers.upsert(trigger(other))
     weekly(mongo_database, cronExpression="*/5 * * * *", timezone="Europe/Berlin")
     with opened(mongo_database) as store, store.session(TENANT) as session:
         (made,) = session.triggers.of_schedule(WEEKLY)
         assert (made.cron_expression, made.timezone, made.schedule_id) == ("*/5 * * * *", "Europe/Berlin", WEEKLY)
         assert made.id == row_id("triggers", TENANT, "schedules", "weekly scan", keep_uuid=False)
         session.triggers.delete_of_schedule(WEEKLY)
+    assert "cronExpression" not in (mongo_database["schedules"].find_one({"_id": "weekly scan"}) or {})
     with opened(mongo_database) as store, store.session(TENANT) as session:
         assert session.triggers.of_schedule(WEEKLY) == []
+
+
+def test_a_changed_trigger_is_said_in_the_schedule_s_own_fields(mongo_database: Base) -> None:
+    before = weekly(mongo_database, cronExpression="*/5 * * * *", timezone="Europe/Berlin")
+    key = {"_id": before["_id"]}
+    with opened(mongo_database) as store, store.session(TENANT, now=NOW) as session:
+        (made,) = session.triggers.of_schedule(WEEKLY)
+        again = {"cron_expression": "7 7 * * *", "timezone": "UTC", "misfire_policy": "skip", "source_spec": None}
+        session.triggers.upsert(msgspec.structs.replace(made, **again))
+    rule = {"cronExpression": "7 7 * * *", "timezone": "UTC", "toolTrigger": {"misfirePolicy": "skip"}}
+    assert mongo_database["schedules"].find_one(key) == before | rule
+    (copy,) = mongo_database["triggers"].find({})
+    assert (copy["copyOf"], copy["cronExpression"]) == ("schedules", "7 7 * * *")
+    with opened(mongo_database) as store, store.session(TENANT, now=NOW) as session:
+        (made,) = session.triggers.of_schedule(WEEKLY)
+        interval = {"kind": "interval", "interval_ms": 60_000, "anchor": "fixed_rate"}
+        none = dict.fromkeys(("cron_expression", "cron_dialect", "timezone"))
+        session.triggers.upsert(msgspec.structs.replace(made, **interval, **none))
+    found = mongo_database["schedules"].find_one(key) or {}
+    assert not {"cronExpression", "timezone", "toolTrigger"} & found.keys()
+    with opened(mongo_database) as store, store.session(TENANT) as session:
+        assert [one.kind for one in session.triggers.of_schedule(WEEKLY)] == ["interval"]
+    assert "copyOf" not in (mongo_database["triggers"].find_one({}) or {"copyOf": 1})
 
 
 def test_a_store_that_only_shadows_writes_nothing(mongo_database: Base) -> None:

@@ -66,7 +66,7 @@ def test_clean_documents_come_back_byte_for_byte(name: str) -> None:
 
 def test_triggers_come_back_byte_for_byte_where_the_source_has_them() -> None:
     collection = PROFILE.by_name()["triggers"]
-    context = Context(as_of=CONTEXT.as_of, has_triggers=True)
+    context = Context(as_of=CONTEXT.as_of, of_store=True)
     plan = Plan(seed=SEED, counts=PLAN.counts, plain=True, triggers=True)
     documents = list(COLLECTIONS["triggers"](plan))
     assert len(documents) == PLAN.counts.triggers

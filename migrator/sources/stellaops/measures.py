@@ -48,7 +48,7 @@ def coded(column: str, field: Any, spellings: Mapping[str, str], codes: Mapping[
     return Measure(name=column, kind="group", expression=words(field, spellings), sql=f"CASE {column} {cases} END")
 
 
-def flag(column: str, field: str, *, default: bool) -> Measure:
+def flag(column: str, field: Any, *, default: bool) -> Measure:  # noqa: ANN401 - a MongoDB expression
     """Count documents by tenant and a yes or no, which many documents leave to its default."""
     value = {"$cond": [{"$eq": [{"$ifNull": [field, default]}, True]}, "true", "false"]}
     return Measure(name=column, kind="group", expression=value, sql=f"coalesce({column}, {default})::text")

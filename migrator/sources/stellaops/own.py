@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from migrator import states
 from migrator.records.base import SourcedRecord
@@ -13,13 +13,29 @@ from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.records.worker import Worker
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rejected, Rows
+from migrator.sources.profile import (
+    Collection,
+    Context,
+    Decoded,
+    Document,
+    Note,
+    Reference,
+    Rejected,
+    Rows,
+    Skipped,
+)
 from migrator.sources.shapes import required
-from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.stellaops import cron, ids, measures, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity
 
 _Check = Callable[[dict[str, Any]], None]
+
+COPY_OF: Final = "copyOf"
+"""The field that marks a trigger which our store keeps for the rule of a schedule document: ``schedules``."""
+_BOUNDS: Final = ("startAt", "endAt", "maxFires")
+COPIED_RULE: Final = "copy of a schedule's rule"
+"""Why such a document is skipped."""
 
 
 def _words(members: tuple[str, ...]) -> Mapping[str, str]:
@@ -204,10 +220,40 @@ _HANDLERS = OwnCollection(
     defaults={"isSystem": False, "idempotent": False},
 )
 
+
+def decode_trigger(document: Document, context: Context) -> Decoded:
+    """Return the trigger of a document.
+
+    Raises ``Skipped`` for one that our own store keeps for the rule of a schedule document: the schedule makes that
+    trigger itself, and says alone when it fires.
+    """
+    if not context.of_store and is_copy(document):
+        raise Skipped(COPIED_RULE)
+    return _TRIGGERS.decode(document, context)
+
+
+def is_copy(document: Document) -> bool:
+    """Tell whether a document is our store's own copy of a schedule's rule: it is marked, or has the id of it.
+
+    The id alone is no mark where the document says what a schedule document could not, and so stands by itself.
+    """
+    if document.get(COPY_OF) == names.SCHEDULES:
+        return True
+    texts = [document.get(name) for name in ("_id", "tenantId", "scheduleId", "cronExpression")]
+    if document.get("kind") != "cron" or not all(type(text) is str for text in texts):
+        return False
+    key, tenant, schedule, line = map(str, texts)
+    made = identity.row_id(Trigger.table, tenant, names.SCHEDULES, identity.source_id(schedule), keep_uuid=False)
+    if key != ids.trigger_text(made) or any(document.get(name) is not None for name in _BOUNDS):
+        return False
+    dialect, zone = document.get("cronDialect", names.CRON_DIALECT), document.get("timezone")
+    return type(dialect) is str and (zone is None or type(zone) is str) and cron.fires_alike(dialect, line, zone)
+
+
 TRIGGERS = Collection(
     name=names.TRIGGERS,
     tables=(Trigger,),
-    decode=_TRIGGERS.decode,
+    decode=decode_trigger,
     encode=_TRIGGERS.encode,
     references=(Reference(Trigger, "schedule_id", Schedule, required=True),),
     after=(names.SCHEDULES,),
@@ -221,7 +267,7 @@ TRIGGERS = Collection(
     attach=attach_extra,
     residue=residue_of,
     reference_paths=frozenset({"scheduleId"}),
-    known=_TRIGGERS.known,
+    known=_TRIGGERS.known | {COPY_OF},
 )
 
 WORKERS = Collection(

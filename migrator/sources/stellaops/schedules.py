@@ -1,6 +1,13 @@
-"""``schedules``: what is to run, and when; a document with a cron text is a schedule and its trigger."""
+"""``schedules``: what is to run, and when; a document with a cron text is a schedule and its trigger.
+
+A document with a rule of its own always makes its trigger, whatever other collections hold. Two fields are the tool's,
+and are written where a row says more than the fields of the source can: ``toolTrigger`` holds columns of the trigger
+that do not decide when it fires, ``toolEnabled`` says that the row is enabled where ``enabled`` is false because
+nothing may fire (a paused schedule: the old application knows no status).
+"""
 
 from typing import Any, ClassVar
+from uuid import UUID
 
 import msgspec
 
@@ -9,7 +16,7 @@ from migrator.records.residue import attach_extra, residue_of
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.order import reader
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import Moment, Shape, choice, filled, indexed, keys, known_paths, plain, read, text
 from migrator.sources.stellaops import cron, ids, measures, names, selector
 from migrator.sources.stellaops.columns import OwnFields
@@ -17,6 +24,12 @@ from migrator.values import identity, jsonb
 from migrator.values.times import format_iso, to_bson
 
 SOURCE = names.source(names.SCHEDULES)
+
+TOOL_TRIGGER = "toolTrigger"
+TOOL_ENABLED = "toolEnabled"
+
+FIRING = frozenset({"pending", "scheduled", "running"})
+"""Statuses in which the triggers of a schedule fire."""
 
 
 class OnlyIf(Shape):
@@ -70,6 +83,8 @@ class ScheduleDocument(Shape, kw_only=True):
     updated_by: str | None = None
     deleted_at: Moment = None
     deleted_by: str | None = None
+    tool_enabled: bool | None = None
+    tool_trigger: dict[str, Any] | None = None
 
 
 OWN = OwnFields(
@@ -115,6 +130,24 @@ OWN = OwnFields(
 )
 """What our own store adds to a schedule; the status only where it is not the one that ``enabled`` implies."""
 
+OF_TRIGGER = OwnFields(
+    Trigger,
+    (
+        "cron_dialect",
+        "fire_count",
+        "skip_if_overdue",
+        "misfire_policy",
+        "misfire_grace_ms",
+        "enabled",
+        "last_fire_at",
+    ),
+    words={"misfire_policy": {word: word for word in states.MISFIRE_POLICIES}},
+)
+"""What ``toolTrigger`` holds besides ``id``, the text of an id that is not the one computed from the schedule.
+
+No next fire: the old application fires by the rule, and which slots it has fired nobody else knows.
+"""
+
 _NAMES = keys(ScheduleDocument)
 _only_if, _notify, _limits = reader(OnlyIf), reader(Notify), reader(Limits)
 
@@ -127,7 +160,8 @@ def decode(document: Document, context: Context) -> Decoded:
     tenant = ids.tenant_of(found.tenant_id, context, notes, selector=None if selection is None else selection.tenant_id)
     source_id = identity.source_id(found.key)
     ids.compare_ids(found.key, found.id, notes)
-    enabled = found.enabled is not False
+    said = found.enabled is not False
+    enabled = said or found.tool_enabled is True
     columns: dict[str, Any] = {
         "id": identity.row_id("schedules", tenant, names.SCHEDULES, source_id),
         "tenant_id": tenant,
@@ -135,7 +169,7 @@ def decode(document: Document, context: Context) -> Decoded:
         "source_id": source_id,
         "name": indexed(found.name, "name"),
         "enabled": enabled,
-        "status": _status(enabled=enabled),
+        "status": _status(enabled=said),
         "mode": _mode(found.mode, notes),
         "selection": None
         if selection is None
@@ -156,8 +190,10 @@ def decode(document: Document, context: Context) -> Decoded:
     }
     if not OWN.keys.isdisjoint(document):
         columns |= OWN.decode(document, tenant)
+    if said and found.tool_enabled is True and columns["status"] not in FIRING:
+        columns["status"] = _status(enabled=True)  # switched on again by the old application, which knows no status
     schedule = Schedule(**columns)
-    trigger = None if context.has_triggers else _trigger(schedule, found, notes)
+    trigger = None if context.of_store else _trigger(schedule, found, notes, said=said)
     return Decoded((schedule,) if trigger is None else (schedule, trigger), tuple(notes))
 
 
@@ -175,7 +211,12 @@ def _mode(word: str | None, notes: list[Note]) -> str | None:
     return mode
 
 
-def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note]) -> Trigger | None:
+def trigger_id(schedule: Schedule) -> UUID:
+    """Return the id of the trigger that a schedule's own rule makes, unless the document names another one."""
+    return identity.row_id("triggers", schedule.tenant_id, names.SCHEDULES, str(schedule.source_id), keep_uuid=False)
+
+
+def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note], *, said: bool) -> Trigger | None:
     """Return the trigger that the cron text makes; one that no engine can evaluate is noted, and stays residue."""
     path = "cronExpression"
     line = found.cron_expression
@@ -191,26 +232,65 @@ def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note]) -> 
         return None
     if evaluable.mapped:
         notes.append(Note("mapped-zone", "timezone"))
+    columns: dict[str, Any] = {
+        "id": trigger_id(schedule),
+        "cron_dialect": names.CRON_DIALECT,
+        "enabled": schedule.enabled,
+        "source_spec": jsonb.encode({path: line, "timezone": found.timezone}),
+    }
+    if found.tool_trigger is not None:
+        columns |= _of_tool(found.tool_trigger, schedule)
+        if said:
+            columns["enabled"] = True  # who switched the schedule on wants it to fire
+        if not cron.fires_alike(columns["cron_dialect"], line, evaluable.zone):
+            columns["cron_dialect"] = names.CRON_DIALECT  # the line was changed by the old application
     return Trigger(
-        id=identity.row_id("triggers", schedule.tenant_id, names.SCHEDULES, str(schedule.source_id), keep_uuid=False),
         tenant_id=schedule.tenant_id,
         source=SOURCE,
         source_id=schedule.source_id,
         schedule_id=schedule.id,
         kind="cron",
         cron_expression=line,
-        cron_dialect=names.CRON_DIALECT,
         timezone=evaluable.zone,
-        enabled=schedule.enabled,
-        source_spec=jsonb.encode({path: line, "timezone": found.timezone}),
+        **columns,
+    )
+
+
+def _of_tool(fields: Document, schedule: Schedule) -> dict[str, Any]:
+    """Return the columns that the tool's own field names; a trigger born elsewhere has no spelling of the source."""
+    try:
+        columns = OF_TRIGGER.decode(fields, schedule.tenant_id)
+    except Rejected as rejected:
+        raise Rejected(rejected.reason, f"{TOOL_TRIGGER}.{rejected.path}", rejected.expected) from None
+    text_of_id = fields.get("id")
+    if text_of_id is not None:
+        if type(text_of_id) is not str:
+            raise Rejected("wrong-type", f"{TOOL_TRIGGER}.id", "str")
+        columns |= {"id": ids.trigger_id(schedule.tenant_id, text_of_id), "source_spec": None}
+    return columns
+
+
+def is_carried(trigger: Trigger) -> bool:
+    """Tell whether the fields of the source can say when this trigger fires: a cron line without bounds."""
+    return (
+        trigger.kind == "cron"
+        and trigger.start_at is None
+        and trigger.end_at is None
+        and trigger.max_fires is None
+        and cron.fires_alike(trigger.cron_dialect or "", trigger.cron_expression or "", trigger.timezone)
     )
 
 
 def encode(rows: Rows) -> Document:
-    """Return the document of a schedule and its trigger."""
+    """Return the document of a schedule and its trigger.
+
+    It is enabled where the rows fire: the old application knows neither a status nor a trigger that is disabled. A
+    trigger whose rule the fields of the source cannot say is left out.
+    """
     row: Any = rows[0]
     key, own_id = ids.keys_of(row.source_id)
-    trigger: Any = rows[1] if len(rows) > 1 else None
+    trigger = _carried(rows)
+    enabled = row.enabled and row.status in FIRING and (trigger is None or trigger.enabled)
     document = filled(
         _NAMES,
         (
@@ -219,9 +299,9 @@ def encode(rows: Rows) -> Document:
             own_id,
             row.tenant_id,
             row.name,
-            row.enabled,
+            enabled,
             None if trigger is None else trigger.cron_expression,
-            None if trigger is None else trigger.timezone,
+            None if trigger is None else trigger.timezone or _zone_of_born(row, trigger),
             row.mode,
             None if row.selection is None else selector.read_back(row.selection),
             None if row.only_if is None else _only_if(row.only_if),
@@ -234,13 +314,41 @@ def encode(rows: Rows) -> Document:
             row.updated_by,
             None if row.deleted_at is None else to_bson(row.deleted_at),
             row.deleted_by,
+            True if row.enabled and not enabled else None,
+            None if trigger is None else _tool_fields(row, trigger),
         ),
     )
     own = OWN.encode(row)
-    if own["status"] == _status(enabled=row.enabled):
+    if own["status"] == _status(enabled=enabled):
         del own["status"]
     document.update(own)
     return document
+
+
+def _carried(rows: Rows) -> Any:  # noqa: ANN401 - a trigger, or none
+    """Return the trigger among the rows, where the document can say when it fires."""
+    return next((row for row in rows[1:] if isinstance(row, Trigger) and is_carried(row)), None)
+
+
+def _zone_of_born(schedule: Schedule, trigger: Trigger) -> str | None:
+    """Return the zone of a trigger without one that was born elsewhere: documents of the source name one."""
+    return None if trigger.id == trigger_id(schedule) else "UTC"
+
+
+def _tool_fields(schedule: Schedule, trigger: Trigger) -> Document | None:
+    """Return what the document says of the trigger in the tool's own field; none where there is nothing to say."""
+    fields = OF_TRIGGER.encode(trigger)
+    for key, value in (
+        ("cronDialect", names.CRON_DIALECT),
+        ("fireCount", 0),
+        ("skipIfOverdue", False),
+        ("enabled", schedule.enabled),
+    ):
+        if fields.get(key) == value:
+            del fields[key]
+    if trigger.id != trigger_id(schedule):
+        fields = {"id": ids.trigger_text(trigger.id), **fields}
+    return fields or None
 
 
 COLLECTION = Collection(
@@ -250,7 +358,7 @@ COLLECTION = Collection(
     encode=encode,
     tenant_expression=measures.tenant("$selection.tenantId"),
     measures=(
-        measures.flag("enabled", "$enabled", default=True),
+        measures.flag("enabled", {"$ifNull": ["$toolEnabled", "$enabled"]}, default=True),
         measures.states("mode", "$mode", {"analysisonly": "analysis-only", "contentrefresh": "content-refresh"}),
         measures.span("createdAt", "created_at"),
         measures.span("updatedAt", "updated_at"),
@@ -258,5 +366,5 @@ COLLECTION = Collection(
     ),
     attach=attach_extra,
     residue=residue_of,
-    known=known_paths(ScheduleDocument) | OWN.keys,
+    known=known_paths(ScheduleDocument) | OWN.keys | {f"{TOOL_TRIGGER}.{key}" for key in OF_TRIGGER.keys | {"id"}},
 )

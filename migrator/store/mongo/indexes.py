@@ -5,8 +5,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pymongo import ASCENDING, DESCENDING
+from pymongo import ASCENDING, DESCENDING, DeleteOne, InsertOne, UpdateOne
 from pymongo.client_session import ClientSession
+from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
@@ -15,11 +16,16 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.profile import Context, Document, Rejected
 from migrator.sources.stellaops import names
+from migrator.sources.stellaops.own import COPY_OF
 from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.mongo.places import PLACES, document_of
 from migrator.store.mongo.transaction import WHAT
 
 _Keys = Sequence[str]
+
+_ASKED: Final = 1_000
+_RULE: Final = ("cronExpression", "timezone", "cronDialect")
+"""Fields of a trigger that its schedule's rule decides."""
 
 _THERE = {"$exists": True}
 
@@ -117,29 +123,61 @@ def _directed(keys: _Keys) -> list[tuple[str, int]]:
 
 
 def adopt_triggers(database: Source) -> int:
-    """Write the triggers that cron texts of schedules make, where no collection of triggers exists; return how many.
+    """Keep a trigger document for the rule of each schedule document; return how many were written or removed.
 
-    Once there is such a collection, schedules make no triggers of their own, neither here nor in the copy (the profile
-    says so). The ids are those that the copy gives them.
+    The rule is the schedule's: a copy of it is kept where the store looks for triggers, for the next fire that no
+    schedule holds, and is marked, so that the migration leaves it out. Schedules that were added, changed or left
+    without a rule since the last call get, change and lose theirs. The ids are those that the migration gives.
     """
-    if names.TRIGGERS in database.list_collection_names(filter={"name": names.TRIGGERS}):
-        return 0
 
     def adopt(session: ClientSession) -> int:
-        made = list(_made_by_schedules(database, session))
-        if not made or database[names.TRIGGERS].find_one({}, session=session) is not None:
-            return 0
-        return len(database[names.TRIGGERS].insert_many(made, session=session).inserted_ids)
+        return len(_bring_up_to_date(database, session))
 
-    with database.client.start_session() as session:  # all of them or none: half of them would hide the others
+    with database.client.start_session() as session:
         return session.with_transaction(adopt, ReadConcern("snapshot"), WriteConcern("majority"))
 
 
-def _made_by_schedules(database: Source, session: ClientSession) -> Iterator[Document]:
+def _bring_up_to_date(database: Source, session: ClientSession) -> Sequence[Any]:
+    triggers = database[names.TRIGGERS]
+    made = {copy["_id"]: (copy, deleted) for copy, deleted in _made_by_schedules(database, session)}
+    kept: dict[Any, Document] = {}
+    for some in (triggers.find({COPY_OF: names.SCHEDULES}, session=session), _named(triggers, [*made], session)):
+        kept |= {one["_id"]: one for one in some}
+    changes: list[InsertOne[Document] | UpdateOne | DeleteOne] = []
+    for key, (copy, deleted) in made.items():
+        if key not in kept:
+            changes += [] if deleted else [InsertOne(copy)]
+        elif update := _update(kept[key], copy):
+            changes.append(UpdateOne({"_id": key}, update))
+    changes += [DeleteOne({"_id": key}) for key in kept if key not in made]
+    if changes:
+        triggers.bulk_write(changes, session=session)
+    return changes
+
+
+def _named(triggers: Collection[Document], keys: Sequence[str], session: ClientSession) -> Iterator[Document]:
+    for first in range(0, len(keys), _ASKED):
+        yield from triggers.find({"_id": {"$in": [*keys[first : first + _ASKED]]}}, session=session)
+
+
+def _update(kept: Document, copy: Document) -> Document:
+    """Return what makes a copy say its schedule's rule; with another rule, its next fire is another one."""
+    given = {name: copy[name] for name in (*_RULE, "enabled", COPY_OF) if name in copy and kept.get(name) != copy[name]}
+    gone: list[str] = [name for name in _RULE if name in kept and name not in copy]
+    if not given.keys().isdisjoint(_RULE) or gone:
+        gone.append("nextFireAt")
+    return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
+
+
+def _made_by_schedules(database: Source, session: ClientSession) -> Iterator[tuple[Document, bool]]:
+    """Yield the copy of each schedule's rule, and whether the schedule is deleted."""
     decode = PLACES[Schedule][0].collection.decode
     context = Context(as_of=datetime.min.replace(tzinfo=UTC))
-    for document in database[names.SCHEDULES].find({"deletedAt": None}, session=session):
+    for document in database[names.SCHEDULES].find({}, session=session):
         with suppress(Rejected):
             for row in decode(document, context).rows:
                 if isinstance(row, Trigger):
-                    yield document_of(row)
+                    copy = document_of(row) | {COPY_OF: names.SCHEDULES}
+                    if type(document["_id"]) is str:
+                        copy["scheduleId"] = document["_id"]
+                    yield copy, document.get("deletedAt") is not None

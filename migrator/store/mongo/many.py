@@ -22,7 +22,7 @@ from migrator.store.rules import GLOBAL
 
 R = TypeVar("R", bound=Record)
 
-_ANY_TIME = Context(as_of=datetime.min.replace(tzinfo=UTC), has_triggers=True)
+_ANY_TIME = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
 """Of schedules nothing depends on the time at which they are read."""
 
 Wanted: TypeAlias = tuple[str, UUID]

@@ -79,7 +79,7 @@ class Repository(Generic[R]):
         self._record = record
         self._places = PLACES[record]
         self._name = self._places[0].name
-        self._context = Context(as_of=now, has_triggers=True)
+        self._context = Context(as_of=now, of_store=True)
 
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
         return Repository(record, self._transaction, self._strangers, self._tenant, self._now)

@@ -7,9 +7,13 @@ from uuid import UUID
 import msgspec
 
 from migrator.errors import UsageError
+from migrator.records.base import Record
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.sources.profile import Context
 from migrator.sources.stellaops import names
+from migrator.sources.stellaops.own import COPY_OF, is_copy
+from migrator.sources.stellaops.schedules import is_carried
 from migrator.store import rules
 from migrator.store.mongo.repository import Repository, Strangers
 from migrator.store.mongo.schedules import ENABLED
@@ -68,8 +72,37 @@ class MongoTriggers(Repository[Trigger]):
             return self._insert(trigger)
         if stored.row.schedule_id != trigger.schedule_id:
             raise UsageError("a trigger stays with its schedule")
-        kept = msgspec.structs.replace(trigger, extra=stored.row.extra)
-        return self._replace(stored, rules.precise(kept, stored.row))
+        kept = rules.precise(msgspec.structs.replace(trigger, extra=stored.row.extra), stored.row)
+        if is_copy(stored.document):
+            said = self._say(stored.row.schedule_id, kept)
+            marked = {name: value for name, value in stored.document.items() if name != COPY_OF}
+            stored.document = marked | ({COPY_OF: names.SCHEDULES} if said else {})
+        return self._replace(stored, kept)
+
+    def _say(self, schedule_id: UUID, trigger: Trigger | None) -> bool:
+        """Write the rule of a trigger, or that there is none, into the schedule's own document.
+
+        False where that document cannot say it, and the trigger stands by itself from now on.
+        """
+        found = self._schedules._find(schedule_id)  # noqa: SLF001 - its own other half
+        if found is None:
+            return False
+        collection = found.place.collection
+        before = collection.decode(found.document, Context(as_of=self._now)).rows
+        after: tuple[Record, ...] = before[:1]
+        if trigger is not None:
+            of_it = {"source": found.row.source, "source_id": found.row.source_id}
+            after = (before[0], msgspec.structs.replace(trigger, **of_it))
+        document = dict(found.document)
+        former, present = collection.encode(before), collection.encode(after)
+        for name in former.keys() | present.keys():
+            if name not in present:
+                document.pop(name, None)
+            elif former.get(name) != present[name]:
+                document[name] = present[name]
+        if document != found.document:
+            self._transaction.replace(found.place.name, document)
+        return trigger is not None and is_carried(trigger)
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
         """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
@@ -82,7 +115,10 @@ class MongoTriggers(Repository[Trigger]):
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
         """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
-        keys = [one.document["_id"] for one in self._each({"scheduleId": self._refers(Schedule, schedule_id)})]
+        found = list(self._each({"scheduleId": self._refers(Schedule, schedule_id)}))
+        if any(is_copy(one.document) for one in found):
+            self._say(schedule_id, None)
+        keys = [one.document["_id"] for one in found]
         rows = {"tenantId": self._tenant, "triggerId": {"$in": keys}}
         self._transaction.change(names.RUNS, rows, {"$unset": {"triggerId": ""}})
         return self._transaction.delete(self._name, {"_id": {"$in": keys}})

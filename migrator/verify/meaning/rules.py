@@ -49,8 +49,7 @@ def compare_rules(source: AtSource, target: Connection, odd: Odd) -> Compared:
     present = set(source.sessions.source.list_collection_names())
     for collection in source.sessions.profile.collections:
         name = source.sessions.profile.source_of(collection.name)
-        elsewhere = name == "stellaops/schedules" and source.context.has_triggers
-        if Trigger not in collection.tables or elsewhere or source.sessions.name_of(collection.name) not in present:
+        if Trigger not in collection.tables or source.sessions.name_of(collection.name) not in present:
             continue
         if name not in READERS:
             done.decoded.add(name)
@@ -113,7 +112,7 @@ def _living(source: AtSource, triggers: list[Mapping[str, Any]]) -> set[str]:
     names = [one["scheduleId"] for one in triggers if isinstance(one.get("scheduleId"), str)]
     with speaking_of("the source"):
         batches = source.sessions.source[source.sessions.name_of("schedules")].find_raw_batches(
-            {"_id": {"$in": names}}, {"enabled": 1, "status": 1, "deletedAt": 1}
+            {"_id": {"$in": names}}, {"enabled": 1, "toolEnabled": 1, "status": 1, "deletedAt": 1}
         )
         found = documents.readable(batches)
         return {one["_id"] for one in found if stellaops_live(one)}

@@ -92,8 +92,8 @@ def _asked_for(source: AtSource | None, keys: list[RowKey]) -> set[str]:
     made = source.rows(keys)
     schedules = {row.id: row.source_id for (table, _), row in made.items() if table == "schedules"}  # type: ignore[attr-defined] # every loaded record has an id
     found = {schedules[row.schedule_id] for row in made.values() if isinstance(row, Trigger) and row.enabled}
-    if source.context.has_triggers:
-        ids = [key.source_id for key in keys if key.source == "stellaops/schedules"]
+    ids = [key.source_id for key in keys if key.source == "stellaops/schedules"]
+    if ids:
         with speaking_of("the source"):
             batches = source.sessions.source[source.sessions.name_of("triggers")].find_raw_batches(
                 {"scheduleId": {"$in": ids}, "enabled": {"$ne": False}}, {"scheduleId": 1}

@@ -27,6 +27,7 @@ from migrator.pipeline.tail.follow import Tail, standing
 from migrator.pipeline.tail.lag import Watch
 from migrator.pipeline.tail.positions import Position, at
 from migrator.store.mongo.client import replica_set_in
+from migrator.store.mongo.indexes import adopt_triggers
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
 from tests.stellaops_documents import fresh
@@ -199,32 +200,49 @@ def test_a_copy_of_some_tenants_is_refused(source: Source, scheduler_dsn: str) -
         caught_up(settings)
 
 
-def test_a_collection_that_changes_how_others_are_read_is_refused_until_all_is_copied_again(
-    source: Source, scheduler_dsn: str, new_scheduler_dsn: Callable[[], str], tmp_path: Path
+def test_a_schedule_keeps_its_trigger_whatever_collections_there_are(
+    source: Source, scheduler_dsn: str, new_scheduler_dsn: Callable[[], str]
 ) -> None:
-    """Once there is a collection of triggers, schedules make none of their own."""
+    """A collection of triggers that appears takes no schedule's own one away, and the tail goes on."""
     source["schedules"].insert_many([fresh("schedules", _id=f"s{one}", name=f"s{one}") for one in range(3)])
     settings = copied(source, scheduler_dsn)
-    config = str(write_config(tmp_path, settings))
     triggers = "SELECT count(*) FROM scheduler.triggers WHERE source = 'stellaops/{}'"
-    assert number(scheduler_dsn, triggers.format("schedules")) == 3
     with Tail(settings) as tail:
         tail.run("caught-up")
         source["triggers"].insert_one(fresh("triggers", _id="another", scheduleId="s1"))
-        with pytest.raises(RefusedError, match=r"collection of triggers: then none, now there; tool .*: call migrator"):
-            tail.run("caught-up")
-    status, _, said = run("tail", "--until-caught-up", "--config", config)
-    assert status == USAGE
-    assert said.endswith(
-        ": call migrator backfill, which brings every row up to date, and migrator parity --repair apply, which removes"
-        " what nothing makes any more\n"
-    )
-    assert number(scheduler_dsn, triggers.format("triggers")) == 0
-    flow.backfill(settings, Scope())
-    assert run("parity", "--repair", "apply", "--config", config)[0] == 0
-    caught_up(settings)
+        source["schedules"].insert_one(fresh("schedules", _id="s3", name="s3"))
+        tail.run("caught-up")
+    assert number(scheduler_dsn, triggers.format("schedules")) == 4
     assert number(scheduler_dsn, triggers.format("triggers")) == 1
-    assert number(scheduler_dsn, triggers.format("schedules")) == 0
+    assert compared(settings) == []
+    assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
+
+
+def test_the_store_s_own_copies_of_rules_are_left_out(
+    source: Source, scheduler_dsn: str, new_scheduler_dsn: Callable[[], str]
+) -> None:
+    """A scheduler process on MongoDB keeps triggers for the rules of schedules: they are no rivals of those."""
+    alive = {"deletedAt": ..., "deletedBy": ...}
+    source["schedules"].insert_many([fresh("schedules", _id=f"s{one}", name=f"s{one}", **alive) for one in range(3)])
+    settings = copied(source, scheduler_dsn)
+    caught_up(settings)
+    assert adopt_triggers(source) == 3
+    assert adopt_triggers(source) == 0
+    caught_up(settings)
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.quarantine") == 0
+    assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.triggers WHERE enabled") == 3
+    assert compared(settings) == []
+    source["schedules"].update_one({"_id": "s0"}, {"$set": {"cronExpression": "7 7 * * *"}})
+    source["schedules"].update_one({"_id": "s1"}, {"$unset": {"cronExpression": 1}})
+    source["schedules"].insert_one(fresh("schedules", _id="s3", name="s3", **alive))
+    caught_up(settings)
+    found = "SELECT count(*) FROM scheduler.triggers WHERE cron_expression = '{}'"
+    assert [number(scheduler_dsn, found.format(line)) for line in ("7 7 * * *", "0 2 * * *")] == [1, 2]
+    assert adopt_triggers(source) == 3
+    lines = {one["scheduleId"]: one["cronExpression"] for one in source["triggers"].find()}
+    assert lines == {"s0": "7 7 * * *", "s2": "0 2 * * *", "s3": "0 2 * * *"}
+    caught_up(settings)
+    assert compared(settings) == []
     assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
 
 

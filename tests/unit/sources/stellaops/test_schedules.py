@@ -1,15 +1,19 @@
 """Schedules, their triggers, and what is tolerated in them."""
 
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 from bson import Int64
 
+from migrator import states
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
-from migrator.sources.profile import Note, Rejected
+from migrator.sources.profile import Note, Rejected, Skipped
+from migrator.sources.stellaops.own import TRIGGERS
+from migrator.sources.stellaops.schedules import COLLECTION as SCHEDULES
 from migrator.values import jsonb
 from tests.stellaops_documents import CONTEXT, fresh, travel
 
@@ -43,8 +47,8 @@ def test_a_schedule_that_does_not_say_is_enabled(silent: object) -> None:
     assert (trip.row.enabled, trip.row.status, trip.fields) == (True, "scheduled", {"enabled"})
 
 
-def test_with_a_triggers_collection_no_trigger_is_made() -> None:
-    trip = travel("schedules", fresh("schedules"), msgspec.structs.replace(CONTEXT, has_triggers=True))
+def test_as_our_own_store_reads_a_schedule_is_one_row() -> None:
+    trip = travel("schedules", fresh("schedules"), msgspec.structs.replace(CONTEXT, of_store=True))
     assert len(trip.rows) == 1
     assert trip.fields == {"cronExpression", "timezone"}
 
@@ -192,8 +196,84 @@ def test_what_our_own_store_adds_is_carried_clean() -> None:
         "cancelledAt": datetime(2025, 1, 2),  # noqa: DTZ001 - as BSON gives it
         "completedAt": datetime(2025, 1, 3),  # noqa: DTZ001 - as BSON gives it
     }
-    trip = travel("schedules", {**fresh("schedules"), **own})
+    trip = travel("schedules", {**fresh("schedules", enabled=False), "toolEnabled": True, **own})
     assert trip.residue == b"{}"
+    assert trip.row.enabled
     assert (trip.row.status, trip.row.priority, trip.row.tags) == ("completed", 75, ("x",))
     assert trip.row.paused_at == datetime(2025, 1, 1, tzinfo=UTC)
     assert travel("schedules", fresh("schedules", status="scheduled")).fields == {"status"}
+
+
+def test_a_schedule_that_its_status_holds_is_not_enabled_for_the_old_application() -> None:
+    held = travel("schedules", fresh("schedules", enabled=False) | {"toolEnabled": True})
+    assert (held.row.enabled, held.row.status, held.rows[1].enabled) == (True, "paused", True)  # type: ignore[attr-defined] # a trigger
+    assert held.residue == b"{}"
+    for word in states.SCHEDULE:
+        document = SCHEDULES.encode((msgspec.structs.replace(held.row, status=word), held.rows[1]))
+        assert document["enabled"] is (word in {"pending", "scheduled", "running"}), word
+        assert travel("schedules", document).row.status == word
+
+
+@pytest.mark.parametrize("status", ["cancelled", "completed", "failed", "paused"])
+def test_a_held_schedule_that_the_old_application_switches_on_fires(status: str) -> None:
+    trigger = {"enabled": False, "fireCount": 3}
+    made = fresh("schedules", deletedAt=..., deletedBy=...) | {"toolEnabled": True, "status": status}
+    trip = travel("schedules", made | {"toolTrigger": trigger})
+    assert (trip.row.enabled, trip.row.status, trip.rows[1].enabled) == (True, "scheduled", True)  # type: ignore[attr-defined] # a trigger
+
+
+def test_what_the_tool_adds_to_a_trigger_is_carried_clean() -> None:
+    added = {
+        "id": "trg_6b1d3f5a7c9e4b1d8f3a5c7e9b1d3f5a",
+        "cronDialect": "debian",
+        "fireCount": 3,
+        "skipIfOverdue": True,
+        "misfirePolicy": "fire_all",
+        "misfireGraceMs": 1_000,
+        "lastFireAt": datetime(2026, 1, 1),  # noqa: DTZ001 - as BSON gives it
+    }
+    trip = travel("schedules", fresh("schedules") | {"toolTrigger": added})
+    trigger: Any = trip.rows[1]
+    assert trip.residue == b"{}"
+    assert trigger.id == UUID("6b1d3f5a7c9e4b1d8f3a5c7e9b1d3f5a")
+    assert (trigger.cron_dialect, trigger.fire_count, trigger.misfire_policy) == ("debian", 3, "fire_all")
+    assert (trigger.source_spec, trigger.next_fire_at, trigger.enabled) == (None, None, True)
+    changed = travel("schedules", fresh("schedules", cronExpression="0 0 13 * 5") | {"toolTrigger": added})
+    assert changed.rows[1].cron_dialect == "cronos"  # type: ignore[attr-defined] # in that line the dialects differ
+    with pytest.raises(Rejected) as caught:
+        travel("schedules", fresh("schedules") | {"toolTrigger": {"fireCount": "3"}})
+    assert (caught.value.reason, caught.value.path) == ("wrong-type", "toolTrigger.fireCount")
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_said"),
+    [
+        ({}, True),
+        ({"cron_dialect": "debian"}, True),
+        ({"cron_dialect": "debian", "cron_expression": "0 0 13 * 5"}, False),
+        ({"cron_dialect": "debian", "cron_expression": "30 2 * * *"}, True),
+        ({"max_fires": 3}, False),
+        ({"start_at": datetime(2026, 1, 1, tzinfo=UTC)}, False),
+        ({"end_at": datetime(2030, 1, 1, tzinfo=UTC)}, False),
+        (
+            {"kind": "interval", "interval_ms": 1_000, "anchor": "completion", "cron_expression": None},
+            False,
+        ),
+    ],
+)
+def test_only_a_rule_that_fires_alike_becomes_a_cron_text(changes: dict[str, Any], *, is_said: bool) -> None:
+    schedule, trigger = travel("schedules", fresh("schedules")).rows
+    document = SCHEDULES.encode((schedule, msgspec.structs.replace(trigger, **changes)))
+    assert ("cronExpression" in document) is is_said
+
+
+def test_our_store_s_own_copy_of_a_rule_is_left_out() -> None:
+    schedule, trigger = travel("schedules", fresh("schedules")).rows
+    copy = TRIGGERS.encode((msgspec.structs.replace(trigger, source_id=f"trg_{trigger.id.hex}"),))  # type: ignore[attr-defined] # a trigger
+    for one in (copy, fresh("triggers") | {"copyOf": "schedules"}):
+        with pytest.raises(Skipped, match="copy of a schedule's rule"):
+            TRIGGERS.decode(one, CONTEXT)
+        assert len(TRIGGERS.decode(one, msgspec.structs.replace(CONTEXT, of_store=True)).rows) == 1
+    for one in (copy | {"maxFires": 3}, copy | {"_id": "trg_another"}, copy | {"scheduleId": "sch_another"}):
+        assert len(TRIGGERS.decode(one, CONTEXT).rows) == 1
+    del schedule
