@@ -12,9 +12,9 @@ import click
 
 from migrator import output
 from migrator.cli import cli
-from migrator.errors import MigratorError, UnforeseenError
+from migrator.errors import MigratorError, UnforeseenError, UsageError
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
-from migrator.telemetry import shield_streams
+from migrator.telemetry import is_utf8, shield_streams
 
 TRACEBACK = "MIGRATOR_TRACEBACK"
 """Environment variable: set to anything, an error prints its traceback before its line."""
@@ -31,6 +31,7 @@ def main() -> None:
     try:
         output.prepare()
         shield_streams()
+        _check_arguments(sys.argv[1:])
         status = cli.main(prog_name="migrator", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -55,6 +56,13 @@ def main() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
     raise KeyboardInterrupt
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse what neither server, nor a report, could take as text; raises ``UsageError``."""
+    for number, argument in enumerate(arguments, 1):
+        if not is_utf8(argument):
+            raise UsageError(f"argument {number} is not UTF-8: {argument}")
 
 
 def _unforeseen(error: BaseException) -> int:

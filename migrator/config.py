@@ -17,9 +17,12 @@ from msgspec import Meta, Struct, field
 
 from migrator.errors import ConfigurationError
 from migrator.files import readable_by_all
+from migrator.telemetry import is_utf8
 
 DEFAULT_PATH = "config.toml"
 PREFIX = "MIGRATOR_"
+LARGEST = 2**31 - 1
+"""The largest number that every driver and every calculation of time takes."""
 IDENTIFIER = r"^[a-z_][a-z0-9_]{0,62}$"
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -176,6 +179,11 @@ def load_settings(path: str | None = None, environment: Mapping[str, str] | None
     tree = _read(file, required=path is not None)
     _refuse_unknown(tree, f"in {file}")
     _overlay(tree, environment)
+    for section, keys in tree.items():
+        for key, value in keys.items():
+            wrong = _unusable(value)
+            if wrong is not None:
+                raise ConfigurationError(f"setting at {section}.{key}: {wrong}; looked in {file} and {PREFIX}*")
     try:
         return msgspec.convert(tree, Settings)
     except msgspec.ValidationError as error:
@@ -280,6 +288,23 @@ def _typed(section: str, key: str, text: str) -> object:
     return tree["v"]
 
 
+def _unusable(value: object) -> str | None:
+    """Return what no driver could take in a value of a setting, as words; None where there is nothing."""
+    if isinstance(value, str):
+        return _not_text(value)
+    if isinstance(value, (int, float)):
+        return None if abs(value) <= LARGEST else f"expected a number of at most {LARGEST}"
+    if isinstance(value, dict):
+        return next(filter(None, map(_unusable, (*value, *value.values()))), None)
+    return next(filter(None, map(_unusable, value)), None) if isinstance(value, list) else None
+
+
+def _not_text(text: str) -> str | None:
+    if "\0" in text:
+        return "expected text without the character NUL"
+    return None if is_utf8(text) else "expected text in UTF-8"
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
@@ -311,6 +336,20 @@ def _resolve(
     file: str | None,
     environment: Mapping[str, str] | None,
 ) -> str:
+    found = _given(name, value, variable, file, environment)
+    wrong = _not_text(found)
+    if wrong is not None:
+        raise ConfigurationError(f"{name}: {wrong}")
+    return found
+
+
+def _given(
+    name: str,
+    value: str | None,
+    variable: str | None,
+    file: str | None,
+    environment: Mapping[str, str] | None,
+) -> str:
     environment = os.environ if environment is None else environment
     given = [part for part in (value, variable, file) if part is not None]
     if len(given) > 1:
@@ -324,8 +363,9 @@ def _resolve(
     if file is not None:
         try:
             return Path(file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigurationError(f"{name}_file cannot be read: {file}: {type(error).__name__}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = "expected text in UTF-8" if isinstance(error, UnicodeDecodeError) else type(error).__name__
+            raise ConfigurationError(f"{name}_file cannot be read: {file}: {why}") from None
     section, _, key = name.partition(".")
     raise ConfigurationError(
         f"{name} is not set; looked in [{section}] of the configuration file and in "

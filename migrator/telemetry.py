@@ -21,6 +21,15 @@ def redact(text: str) -> str:
     return text
 
 
+def is_utf8(text: str) -> bool:
+    """Tell whether a text of the command line or the environment was UTF-8; Python keeps other bytes as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that a terminal obeys, or shows as nothing: controls, directions, lone surrogates, separators."""
 _ERASE_LINE = "\r\x1b[K"

@@ -63,6 +63,9 @@ URIS = {
     f"mongodb://me:{SECRET}/word@127.0.0.1/": (USAGE, "mongo.uri is not a MongoDB URI"),
     f"mongodb://me:1/?{SECRET}=x@127.0.0.1/": (USAGE, "mongo.uri: unknown option: ***"),
     f"mongodb://me:{SECRET}@127.0.0.1:9/": (UNREACHABLE, "the source cannot be reached: 127.0.0.1:9: [Errno 111]"),
+    "mongodb://127.0.0.1/?tls=true&tlsCAFile=/missing": (USAGE, "its TLS options name cannot be used: No such file"),
+    "mongodb://127.0.0.1/?tls=true&tlsCertificateKeyFile=/missing": (USAGE, "its TLS options name cannot be used"),
+    "mongodb://127.0.0.1/?tls=true&tlsCAFile=/etc/hostname": (USAGE, "a file that its TLS options name cannot be used"),
 }
 
 

@@ -123,6 +123,47 @@ def test_the_environment_overrides_the_file(name: str, text: str, expected: obje
     assert getattr(getattr(load_settings(file, {name: text}), section), key) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("MIGRATOR_MONGO__URI", "mongodb://caf\udce9", "mongo.uri: expected text in UTF-8"),
+        ("MIGRATOR_MONGO__DATABASE", "caf\udce9", "mongo.database: expected text in UTF-8"),
+        ("MIGRATOR_SOURCE__COLLECTIONS", '{a = "\udcff"}', "source.collections: expected text in UTF-8"),
+        ("MIGRATOR_SOURCE__COLLECTIONS", '{"\\u0000" = "a"}', "source.collections: expected text without the charac"),
+        ("MIGRATOR_SCHEDULER__QUEUES", '["a", "\\u0000"]', "scheduler.queues: expected text without the character NUL"),
+        ("MIGRATOR_MONGO__TIMEOUT_MS", str(10**30), "mongo.timeout_ms: expected a number of at most 2147483647"),
+        ("MIGRATOR_SCHEDULER__LEASE_MS", str(10**18), "scheduler.lease_ms: expected a number of at most 2147483647"),
+        ("MIGRATOR_COPY__WORKERS", "inf", "copy.workers: expected a number of at most 2147483647"),
+    ],
+)
+def test_what_no_driver_could_take_is_refused(name: str, text: str, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"setting at {expected}"):
+        load_settings(written(tmp_path, ""), {name: text})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"mongodb://caf\xe9", "cannot be read: .*: expected text in UTF-8"),
+        (b"a\0b", "expected text without the character NUL"),
+    ],
+)
+def test_a_file_with_an_address_that_is_no_text_is_refused(content: bytes, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"mongo.uri.*{why}"):
+        mongo_uri(Settings(mongo=MongoSettings(uri_file=str(file))), {})
+    with pytest.raises(ConfigurationError, match=f"postgres.dsn.*{why}"):
+        postgres_dsn(Settings(postgres=PostgresSettings(dsn_file=str(file))), {})
+
+
+def test_a_variable_with_an_address_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"mongo\.uri: expected text in UTF-8"):
+        mongo_uri(Settings(mongo=MongoSettings(uri_env="X")), {"X": "mongodb://\udcff"})
+    with pytest.raises(ConfigurationError, match=r"postgres\.dsn: expected text in UTF-8"):
+        postgres_dsn(Settings(postgres=PostgresSettings(dsn_env="X")), {"X": "postgresql://\udcff"})
+
+
 def test_the_rest_of_the_environment_is_not_looked_at(tmp_path: Path) -> None:
     environment = {"MIGRATOR_TRACEBACK": "1", "MIGRATOR_MONGO_URI": "mongodb://other", "MONGO__URI": "mongodb://other"}
     assert load_settings(written(tmp_path, ""), environment) == Settings()

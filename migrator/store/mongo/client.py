@@ -52,6 +52,10 @@ def open_source(settings: Settings) -> Source:
             database = client[settings.mongo.database] if settings.mongo.database else client.get_default_database()
         except (InvalidURI, ValueError) as error:
             raise ConfigurationError(f"mongo.uri is not a MongoDB URI: {_lower(_without_login(uri, error))}") from None
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigurationError(
+                f"mongo.uri: a file that its TLS options name cannot be used: {error.strerror or type(error).__name__}"
+            ) from None
         except UserWarning as error:
             raise ConfigurationError(f"mongo.uri: {_lower(_without_login(uri, error))}") from None
         except InvalidName as error:
