@@ -118,8 +118,8 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[cutover]``: the switch, and the way back."""
 
-    environment: str = "production"
-    """How this installation is called in the journal."""
+    environment: str = ""
+    """What this installation is called, in the journal of the cutover and in the report; empty: nobody named it."""
     max_pause_s: Positive = 30
     """A switch that would hold up the writers for longer is taken back."""
     overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
@@ -137,6 +137,11 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backup_directory: str = "backups"
     backup: bool = True
     """Export MongoDB at the switch, so that rollback level 3 is possible."""
+
+    @property
+    def called(self) -> str:
+        """Return the environment as messages name it."""
+        return self.environment or "not named"
 
 
 class ReportSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ MigratorError                exit status 16: the tool failed
 │   ├── ConfigurationError   2: a setting is missing, unknown, of the wrong type, or contradicts another
 │   └── RefusedError         2: understood, and would do harm as things stand; the message says what to do first
 ├── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
+│   └── DeniedError          16: a server denies a right; verify leaves unverified what needs it
 ├── UnforeseenError          16: an error of the tool itself, raised from what happened
 └── StoreError               what the scheduler's store refuses; the application decides
     ├── ConflictError        a key is taken already
@@ -36,6 +37,20 @@ class MigratorError(Exception):
 
     exit_status: ClassVar[int] = TOOL_FAILED
 
+    def __init__(self, *words: object, grant: str = "") -> None:
+        """``grant``: the statement with which an administrator gives the missing right, where that can be told."""
+        super().__init__(*words)
+        self.grant = grant
+
+    @property
+    def sentence(self) -> str:
+        """Return the message without the statement."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        """Return the message, and the statement that an administrator calls."""
+        return f"{self.sentence}: {self.grant}" if self.grant else self.sentence
+
 
 class UsageError(MigratorError):
     """The call cannot be carried out as it stands."""
@@ -53,6 +68,10 @@ class RefusedError(UsageError):
 
 class UnreachableError(MigratorError):
     """A server cannot be reached, or refuses: wrong address, password, rights, disk full, stopped."""
+
+
+class DeniedError(UnreachableError):
+    """A server answers that the user has no right to what was asked."""
 
 
 class UnforeseenError(MigratorError):

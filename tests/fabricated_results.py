@@ -17,11 +17,14 @@ from migrator.result import (
     Moved,
     Policy,
     Quarantined,
+    Requirement,
     Result,
     Run,
+    Side,
     Tally,
     build,
     not_applicable,
+    not_asked_for,
     unverified,
 )
 
@@ -225,7 +228,12 @@ def troubled() -> Result:
         ),
     )
     evidence = Evidence(
-        basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
+        basis={
+            "environment": "staging",
+            "profile": "stellaops/1",
+            "schema revision": "0002",
+            "tool": "migrator 0.1.0",
+        },
         policy=Policy(skip=("workers",)),
         decisions=(
             Decision(kind="fresh start", who="R. Lind", at="2026-11-20", why="no history is needed", tool="0.1.0"),
@@ -243,9 +251,26 @@ def troubled() -> Result:
                 reason="not checked by this version of the tool",
             ),
             Area(name="performance", title="Times with ceilings", standing="checked"),
+            Area(name="cutover", title="The cutover and the rollback", standing="checked"),
+            Area(
+                name="sensitivity",
+                title="How strong this verification is",
+                standing="not-asked-for",
+                reason="made only with --sensitivity",
+            ),
         ),
         tables=TABLES,
-        checks=checks,
+        checks=(*checks, *_of_the_cutover()),
+        requirements=(
+            Requirement(
+                id="0-X1",
+                words="parity counts, checksums per collection/table",
+                checks=("parity.round-trip", "parity.aggregates"),
+            ),
+            Requirement(id="0-T2.2.2", words="all 11 tables and indexes", checks=("schema.catalogue",)),
+            Requirement(id="0-T2.9.3", words="dead worker detection", checks=("workers.lives",)),
+            Requirement(id="4-B1", words="rollback level 1: switch back", checks=("cutover.way-back",)),
+        ),
         moved=moved,
         quarantine=(
             Quarantined(
@@ -279,7 +304,61 @@ def troubled() -> Result:
         started_at="2026-11-20T17:04:12+00:00",
         finished_at="2026-11-20T17:05:40+00:00",
         durations_ms={"parity.round-trip": 61_400, "schema.catalogue": 840, "schema.revision": 12},
+        sides=(
+            Side(
+                name="source",
+                server="MongoDB 6.0.27",
+                address="db1.example:27017, db2.example:27017",
+                database="stellaops_scheduler",
+                replica_set="rs0",
+            ),
+            Side(name="target", server="PostgreSQL 18.4", address="pg.example:5432", database="scheduler"),
+        ),
+        exhibits={
+            "cutover.gates": (
+                Exhibit(
+                    kind="table",
+                    title="Cutover readiness",
+                    columns=("gate", "now", "why"),
+                    rows=(
+                        ("schema", "met", "at its latest revision"),
+                        ("fence", "not met", "the server asks nobody for a password"),
+                        ("history", "cannot be told", "the tool's user may not read local.oplog.rs"),
+                    ),
+                    rows_total=3,
+                ),
+            )
+        },
         environment={"mongodb": "6.0.27", "postgresql": "18.4", "python": "3.11.7", "time zone data": "2026.6"},
-        measurements=(Measurement(check="performance.claim", name="claim p95", unit="ms", value=12.5, ceiling=10.0),),
+        measurements=(
+            Measurement(check="performance.claim", name="claim p95", unit="ms", value=12.5, ceiling=10.0),
+            Measurement(check="cutover.gates", name="gates not met now", unit="", value=2),
+        ),
     )
     return build(evidence, run)
+
+
+def _of_the_cutover() -> tuple[Check, ...]:
+    """Return a check that cannot fail, two that a missing right kept from being made, one that nobody asked for."""
+    lacking = unverified(
+        "the target's user tool may make no database; an administrator calls", "ALTER ROLE tool CREATEDB"
+    )
+    return (
+        Check(
+            id="cutover.gates",
+            area="cutover",
+            title="The gates of the cutover were looked at",
+            outcome=PASSED,
+            judges=False,
+            counts={"gates": 3},
+        ),
+        Check(id="cutover.down-and-up", area="cutover", title="The schema goes down and up", outcome=lacking),
+        Check(id="cutover.switch", area="cutover", title="The configuration can be flipped", outcome=lacking),
+        Check(
+            id="cutover.way-back",
+            area="cutover",
+            title="What is written after the cutover can be carried back",
+            requirements=("4-B1",),
+            outcome=not_asked_for("made only with --scratch-on-source"),
+        ),
+    )

@@ -16,7 +16,7 @@ from migrator.cli import render
 from migrator.cli.demo_render import manifest
 from migrator.cli.demo_seed import DATABASE, write
 from migrator.cli.options import print_lines
-from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.embedded.demo import SEED, Planted, planted
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
@@ -60,7 +60,7 @@ def demonstrate(given: Settings, wish: Wish) -> int:
         done = backfill(settings, Scope())
         _say("backfill", render.backfill_lines(done, dry_run=False))
         _head("verify")
-        result, folder = verify_into(settings, Request(), directory=wish.report_dir, say=_err)
+        result, folder = verify_into(settings, Request(scratch_on_source=True), directory=wish.report_dir, say=_err)
         items = planted(number)
         write_private(folder / MANIFEST, manifest(items).encode())
         found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
@@ -93,6 +93,7 @@ def _servers(servers: ExitStack, given: Settings) -> Settings:
     return msgspec.structs.replace(
         given,
         source=SourceSettings(),
+        cutover=CutoverSettings(environment="demo"),
         mongo=MongoSettings(uri=mongo.uri, database=DATABASE),
         postgres=PostgresSettings(dsn=dsn),
     )

@@ -22,16 +22,31 @@ from migrator.cli.options import common, finish, print_lines, settings_of
     type=click.Choice(["postgres", "mongo", "both"]),
     default="postgres",
     show_default=True,
-    help="Where the scheduler is driven, in scratch tenants that are removed; mongo writes into the source.",
+    help="Where the scheduler is driven, in scratch tenants that are removed; mongo and both write into the source, and"
+    " need --scratch-on-source.",
 )
 @click.option(
     "--no-behaviour", is_flag=True, help="Do not drive the scheduler: write nothing. Its areas are unverified."
 )
 @click.option(
-    "--behaviour", type=click.IntRange(0), default=0, metavar="N", help="N random calls on both backends in lockstep."
+    "--behaviour",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="N random calls on both backends in lockstep; needs --scratch-on-source.",
 )
 @click.option("--seed", type=click.IntRange(0), metavar="N", help="What the random calls follow from, to repeat them.")
-@click.option("--sensitivity", is_flag=True, help="Also plant corruptions in a scratch copy, and see them caught.")
+@click.option(
+    "--sensitivity",
+    is_flag=True,
+    help="Also plant corruptions in a scratch copy, and see them caught; needs --scratch-on-source.",
+)
+@click.option(
+    "--scratch-on-source",
+    is_flag=True,
+    help="Allow scratch databases and tenants on the source's server; they are removed. Without it nothing is written"
+    " there, and the rehearsal of the rollback is not made.",
+)
 @click.option("--fresh-start", is_flag=True, help="There is no MongoDB: what needs one is not applicable, by decision.")
 @click.option("--approved-by", metavar="WHO", help="Who decided the fresh start; kept, and in the report.")
 @click.option("--reason", metavar="WHY", help="Why it was decided; kept, and in the report.")
@@ -64,6 +79,7 @@ def command(
     allow_nonempty: bool,
     no_behaviour: bool,
     sensitivity: bool,
+    scratch_on_source: bool,
     as_json: bool,
 ) -> None:
     """Run every check, and write the result and its renderings into reports/<run>/.
@@ -87,6 +103,7 @@ def command(
         behaviour=behaviour,
         seed=seed,
         sensitivity=sensitivity,
+        scratch_on_source=scratch_on_source,
         config=file if (file := Path(config or DEFAULT_PATH)).is_file() else None,
     )
     start = None

@@ -142,7 +142,7 @@ def _until_return(sessions: Sessions, conditions: Conditions) -> Journal:
     number = epoch.following(sessions)
     journal = Journal.begin(
         sessions.target,
-        environment=settings.environment,
+        environment=settings.called,
         config_path=str(config),
         backup_path=str(configfile.kept_as(config, "cutover", number)),
     )

@@ -82,7 +82,7 @@ def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
             pause, changed = _pause(sessions)
             late = overdue.late(sessions.target)
             return Outlook(
-                environment=settings.cutover.environment,
+                environment=settings.cutover.called,
                 config=str(config),
                 steps=WORDS if settings.cutover.backup else WORDS | {"backup": "left out (cutover.backup): no level 3"},
                 gates=found,

@@ -15,7 +15,7 @@ import msgspec
 
 from migrator import signals
 from migrator.config import load_settings
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.scheduler.firing import plan
@@ -33,17 +33,41 @@ class SmokeError(MigratorError):
 
 
 def smoke(config: Path) -> dict[str, Any]:
-    """Run the smoke in a process of its own; return what it did. Raises ``SmokeError``."""
+    """Run the smoke in a process of its own; return what it did.
+
+    Raises ``SmokeError`` where the store does not work, ``RefusedError`` where the user lacks a right, and
+    ``UnreachableError`` where the server does not answer.
+    """
     command = [sys.executable, "-m", "migrator.cutover.smoke", str(config)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)  # noqa: S603 - this very program
     except subprocess.TimeoutExpired:
         raise SmokeError(f"the store does not answer within {LIMIT_S} s") from None
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise SmokeError(f"the store that {config} names does not work: {said}")
+        raise _ended(config, (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1])
     found: dict[str, Any] = msgspec.json.decode(done.stdout)
     return found
+
+
+def _ended(config: Path, said: str) -> MigratorError:
+    """Return the error for what the process said last: its own (``_Refusal``), or a fault."""
+    try:
+        refusal = msgspec.json.decode(said, type=_Refusal)
+    except msgspec.MsgspecError:
+        return SmokeError(f"the store that {config} names does not work: {said}")
+    if refusal.grant:
+        return RefusedError(refusal.words, grant=refusal.grant)
+    if refusal.unreachable:
+        return UnreachableError(refusal.words)
+    return SmokeError(f"the store that {config} names does not work: {refusal.words}")
+
+
+class _Refusal(msgspec.Struct):
+    """How the process tells of an error: a missing right, and a server that is gone, say nothing about the store."""
+
+    words: str
+    grant: str = ""
+    unreachable: bool = False
 
 
 def work(config: str) -> dict[str, Any]:
@@ -104,5 +128,7 @@ def _tried(store: SchedulerStore, tenant: str) -> dict[str, Any]:
 if __name__ == "__main__":
     try:
         sys.stdout.write(msgspec.json.encode(work(sys.argv[1])).decode())
-    except MigratorError as error:
-        sys.exit(str(error))
+    except MigratorError as refused:
+        gone = isinstance(refused, UnreachableError)
+        told = _Refusal(words=refused.sentence, grant=refused.grant, unreachable=gone)
+        sys.exit(msgspec.json.encode(told).decode())

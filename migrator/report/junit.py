@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from migrator.report import words
-from migrator.result import Area, Check, Result, Tally, is_unverified
+from migrator.result import BESIDE, Area, Check, Result, Tally, is_unverified
 
 LISTED_TALLIES: Final = 30
 """In the text of one failure."""
@@ -117,8 +117,8 @@ def _ending(result: Result, check: Check) -> Ending:
         return Ending("error", "unverified", reason or f"not verified for {words.listed(tables)}")
     if check.outcome.status == "failed":
         return Ending("skipped", "accepted", f"failed, and declared acceptable: --fail-on no-{check.area}")
-    if check.outcome.status == "not-applicable":
-        return Ending("skipped", "not-applicable", reason)
+    if check.outcome.status in BESIDE:
+        return Ending("skipped", check.outcome.status, reason)
     return Ending()
 
 

@@ -14,7 +14,7 @@ from migrator.report import words
 from migrator.report.charts import LISTED_ROWS, Bar, Chart, Gauge, chart, gauge
 from migrator.report.machines import Grid, grid
 from migrator.report.sections import Section, sections_of
-from migrator.result import Area, Cell, Check, Finding, Result, Severity, Status, Tally
+from migrator.result import Area, Cell, Check, Finding, Requirement, Result, Severity, Status, Tally
 
 LISTED_FINDINGS: Final = 25
 """Per check, one by one."""
@@ -110,8 +110,17 @@ class View(msgspec.Struct, frozen=True):
     charts: dict[str, list[Chart]]
     shown_above: set[str]
     """Checks whose charts stand in the section of their area."""
-    requirements: list[tuple[str, Status, list[Check]]]
-    """Each requirement that a check names, its worst outcome, its checks."""
+    requirements: list[tuple[Requirement, Status, list[tuple[str, bool]]]]
+    """Each requirement, what this run shows of it, and its checks: id, and whether the run has it."""
+    sides: list[tuple[str, str]]
+    """Source and target by name, each in words."""
+    judged: tuple[int, int]
+    """How many checks that can fail have passed, and how many were to be made."""
+    recorded: int
+    beside: list[str]
+    """What was not asked for."""
+    unmet: tuple[int, int, list[str]] | None
+    """Gates of the cutover that are not met now, of how many, and which."""
     machines: list[Grid]
     statuses: list[str]
     """How checks ended in this result, for the filter."""
@@ -169,7 +178,12 @@ def arrange(result: Result) -> View:
             for check in checks
         },
         shown_above={check.id for section in sections for _, _, some in section.areas for check in some},
-        requirements=_requirements(checks),
+        requirements=_requirements(result),
+        sides=words.sides(result),
+        judged=result.judged(),
+        recorded=result.recorded(),
+        beside=words.not_asked_for(result),
+        unmet=words.gates_unmet(result),
         machines=[grid(machine) for machine in result.evidence.machines],
         statuses=[status for status, count in result.statuses().items() if count],
         strength=words.caught(result),
@@ -237,11 +251,7 @@ def _square(table: str, check: Check, cell: Cell | None) -> Square:
 def _gaps(result: Result) -> list[Gap]:
     """Return what was not checked, the worst first: could not, left out, does not apply, not in this version."""
     evidence = result.evidence
-    could_not = [
-        Gap(check.title, check.outcome.reason, "unverified", check.id)
-        for check in evidence.checks
-        if check.outcome.status == "unverified"
-    ]
+    could_not = _grouped_gaps(result, "unverified")
     could_not += [
         Gap(f"{cell.table}: {check.title}", cell.outcome.reason, "unverified", check.id)
         for check in evidence.checks
@@ -249,19 +259,36 @@ def _gaps(result: Result) -> list[Gap]:
         for cell in check.cells
         if cell.outcome.status == "unverified"
     ]
-    order = {"skipped": "unverified", "not-applicable": "not-applicable", "absent": "absent"}
+    order = {
+        "skipped": "unverified",
+        "not-asked-for": "not-asked-for",
+        "not-applicable": "not-applicable",
+        "absent": "absent",
+    }
     areas = [
         Gap(f"Area {area.name}: {area.title}", area.reason, order[standing])
         for standing in order
         for area in evidence.areas
         if area.standing == standing
     ]
-    beside = [
-        Gap(check.title, check.outcome.reason, "not-applicable", check.id)
-        for check in evidence.checks
-        if check.outcome.status == "not-applicable"
-    ]
+    beside = [*_grouped_gaps(result, "not-asked-for"), *_grouped_gaps(result, "not-applicable")]
     return [*could_not, *areas, *beside, *(Gap(text, "", "absent") for text in evidence.left_out)]
+
+
+def _grouped_gaps(result: Result, status: Status) -> list[Gap]:
+    """Return the checks that ended so, each reason once."""
+    gaps = []
+    for ended, why, some in words.grouped(result):
+        if ended == status:
+            grant = some[0].outcome.grant
+            reason = f"{why}: {grant}" if grant else why
+            if len(some) == 1:
+                gaps.append(Gap(some[0].title, reason, status, some[0].id))
+            else:
+                gaps.append(
+                    Gap(f"{words.counted(len(some), 'check')}: {', '.join(one.id for one in some)}", reason, status)
+                )
+    return gaps
 
 
 def _causes(checks: list[Check], severity: Severity) -> list[Cause]:
@@ -308,15 +335,11 @@ def _timings_more(result: Result) -> str:
     return "; ".join([*said, f"{words.milliseconds(sum(durations.values()))} in all"]) if durations else ""
 
 
-def _requirements(checks: list[Check]) -> list[tuple[str, Status, list[Check]]]:
-    proven: dict[str, list[Check]] = {}
-    for check in checks:
-        for name in check.requirements:
-            proven.setdefault(name, []).append(check)
-    worst: tuple[Status, ...] = ("failed", "unverified", "not-applicable", "passed")
+def _requirements(result: Result) -> list[tuple[Requirement, Status, list[tuple[str, bool]]]]:
+    made = {check.id for check in result.evidence.checks}
     return [
-        (name, min((one.outcome.status for one in proven[name]), key=worst.index), proven[name])
-        for name in sorted(proven, key=_in_order)
+        (one, result.requirement_status(one), [(name, name in made) for name in one.checks])
+        for one in sorted(result.evidence.requirements, key=lambda each: _in_order(each.id))
     ]
 
 

@@ -2,12 +2,13 @@
 
 from typing import Final
 
-from migrator.result import Check, Policy, Result, Status, Verdict
+from migrator.result import BESIDE, Check, Policy, Result, Status, Verdict
 
 STATUS_WORDS: Final[dict[Status, str]] = {
     "passed": "passed",
     "failed": "failed",
     "unverified": "not verified",
+    "not-asked-for": "not asked for",
     "not-applicable": "not applicable",
 }
 
@@ -33,7 +34,10 @@ LOSS_WORDS: Final[dict[str, str]] = {
 
 _OF_DATA: Final = ("schema", "parity", "meaning")
 """Areas of which a failed check means that the two sides are not equal."""
+GATES: Final = "cutover.gates"
+"""The check that lists the gates of the cutover."""
 _SAID_DECISIONS: Final = 5
+_SAID_CHECKS: Final = 4
 _LONGEST_KEY: Final = 96
 _SPACES: Final = "\u202f\u00a0"
 _SECOND: Final = 1_000
@@ -106,7 +110,9 @@ def asked(policy: Policy) -> str:
         )
         if areas
     ]
-    return "; ".join([*parts, *(["values shown"] if policy.values_shown else [])]) or "everything"
+    parts += ["values shown"] if policy.values_shown else []
+    parts += ["scratch on the source's server"] if policy.scratch_on_source else []
+    return "; ".join(parts) or "every check that needs no option"
 
 
 def _data_failed(result: Result) -> bool:
@@ -132,7 +138,7 @@ def sentence(result: Result) -> str:
 
 def _sentence(result: Result) -> str:
     counts = result.statuses()
-    made = len(result.evidence.checks)
+    made = sum(one.outcome.status not in BESIDE for one in result.evidence.checks)
     aside = counted(result.evidence.quarantined, "document")
     compared = any(check.area == "parity" and check.outcome.status == "passed" for check in result.evidence.checks)
     equal = "Nothing was lost or changed" if compared else "Every check that applies has passed"
@@ -181,14 +187,16 @@ def rests_on(result: Result) -> list[str]:
     said = []
     if evidence.moved:
         said.append(_moved(result))
-    counts = result.statuses()
-    said.append(
-        f"{counted(len(evidence.checks), 'check')}: "
-        + ", ".join(f"{number(count)} {STATUS_WORDS[status]}" for status, count in counts.items() if count)
-        + "."
-        if evidence.checks
-        else "No check was made."
-    )
+    said.append(_counted(result))
+    said += [f"Not asked for: {listed(beside)}." for beside in [not_asked_for(result)] if beside]
+    said += [
+        f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
+    ]
+    unmet = gates_unmet(result)
+    if unmet is not None and unmet[0]:
+        verb, names = "is" if unmet[0] == 1 else "are", f": {', '.join(unmet[2])}" if unmet[2] else ""
+        gates = counted(unmet[1], "gate")
+        said.append(f"{number(unmet[0])} of {gates} of the cutover {verb} not met now{names}. The cutover needs all.")
     settled = sum(
         tally.count
         for check in evidence.checks
@@ -224,6 +232,64 @@ def rests_on(result: Result) -> list[str]:
         said.append(
             f"{counted(len(over), 'measurement')} {'is' if len(over) == 1 else 'are'} above the stated ceiling."
         )
+    return said
+
+
+def _counted(result: Result) -> str:
+    """Return how the checks ended; those that cannot fail are counted apart."""
+    evidence = result.evidence
+    if not evidence.checks:
+        return "No check was made."
+    recorded = result.recorded()
+    ends = [
+        (count - recorded if status == "passed" else count, STATUS_WORDS[status])
+        for status, count in result.statuses().items()
+    ]
+    ends.append((recorded, "recorded without a judgement"))
+    ended = ", ".join(f"{number(count)} {name}" for count, name in ends if count)
+    return f"{counted(len(evidence.checks), 'check')}: {ended}."
+
+
+def not_asked_for(result: Result) -> list[str]:
+    """Return what is made only on request and was not: areas and checks, by name."""
+    areas = [area.name for area in result.evidence.areas if area.standing == "not-asked-for"]
+    return [*areas, *(check.id for check in result.evidence.checks if check.outcome.status == "not-asked-for")]
+
+
+def rights(result: Result) -> list[tuple[str, str, list[Check]]]:
+    """Return each right that was missing: why, the statement that gives it, and the checks that need it."""
+    found: dict[str, list[Check]] = {}
+    for check in result.evidence.checks:
+        if check.outcome.grant:
+            found.setdefault(check.outcome.grant, []).append(check)
+    return [(some[0].outcome.reason, grant, some) for grant, some in found.items()]
+
+
+def _checks(some: list[Check]) -> str:
+    """Return some checks as the subject of a sentence: their number and the first few ids."""
+    ids = ", ".join(one.id for one in some[:_SAID_CHECKS])
+    more = f" and {number(len(some) - _SAID_CHECKS)} more" if len(some) > _SAID_CHECKS else ""
+    return f"{counted(len(some), 'check')} ({ids}{more}) {'needs' if len(some) == 1 else 'need'}"
+
+
+def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
+    """Return how many gates of the cutover are not met now, of how many, and which; none: they were not looked at."""
+    found = {one.name: one for one in result.run.measurements if one.check == GATES}
+    total = sum(one.counts.get("gates", 0) for one in result.evidence.checks if one.id == GATES)
+    if not found or not total:
+        return None
+    rows = [row for one in result.run.exhibits.get(GATES, ()) for row in one.rows]
+    names = [str(row[0]) for row in rows if len(row) > 1 and row[1] != "met"]
+    return int(sum(one.value for one in found.values())), total, names
+
+
+def sides(result: Result) -> list[tuple[str, str]]:
+    """Return what was compared: each database with its server, address and replica set."""
+    said: list[tuple[str, str]] = []
+    for one in result.run.sides:
+        parts = [one.server, f"database {one.database}" if one.database else "", one.address]
+        parts.append(f"replica set {one.replica_set}" if one.replica_set else "")
+        said.append((one.name, ", ".join(part for part in parts if part)))
     return said
 
 
@@ -265,11 +331,27 @@ def short(check: Check) -> str:
     return check.id.partition(".")[2] or check.id
 
 
+def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
+    """Return the checks that did not pass by how they ended and why, so that a reason is said once."""
+    found: dict[tuple[Status, str, str], list[Check]] = {}
+    for check in result.evidence.checks:
+        outcome = check.outcome
+        if outcome.status != "passed":
+            key = outcome.reason or check.id  # what failed says no reason: each of these is a group of its own
+            found.setdefault((outcome.status, key, outcome.grant), []).append(check)
+    return [
+        (status, some[0].outcome.reason or counted(some[0].findings_total, "finding"), some)
+        for (status, _, _), some in found.items()
+    ]
+
+
 def screen(result: Result, folder: str) -> list[str]:
     """Return the last lines of a verification on a terminal."""
-    said = [sentence(result), *(f"  {one}" for one in rests_on(result))]
-    for check in result.evidence.checks:
-        if check.outcome.status != "passed":
-            why = check.outcome.reason or counted(check.findings_total, "finding")
-            said.append(f"  {STATUS_WORDS[check.outcome.status]}: {check.id}: {check.title} ({why})")
+    said = [sentence(result), *(f"  {name}: {words}" for name, words in sides(result))]
+    said += [f"  {one}" for one in rests_on(result)]
+    for status, why, some in grouped(result):
+        if some[0].outcome.grant:
+            continue  # said above, with its statement
+        which = f"{some[0].id}: {some[0].title}" if len(some) == 1 else ", ".join(one.id for one in some)
+        said.append(f"  {STATUS_WORDS[status]}: {which} ({why})")
     return [*said, f"report: {folder}/report.html"]

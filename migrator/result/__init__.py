@@ -27,14 +27,17 @@ from migrator.result.parts import (
     Part,
     Policy,
     Quarantined,
+    Requirement,
     Run,
     Severity,
+    Side,
     Signature,
     Standing,
     Status,
     Tally,
     Verdict,
     not_applicable,
+    not_asked_for,
     unverified,
 )
 from migrator.result.stored import (
@@ -45,12 +48,14 @@ from migrator.result.stored import (
     signed_text,
 )
 from migrator.result.whole import (
+    BESIDE,
     FORMAT,
     Result,
     is_unverified,
 )
 
 __all__ = [
+    "BESIDE",
     "FAILED",
     "FORMAT",
     "PASSED",
@@ -70,9 +75,11 @@ __all__ = [
     "Part",
     "Policy",
     "Quarantined",
+    "Requirement",
     "Result",
     "Run",
     "Severity",
+    "Side",
     "Signature",
     "Standing",
     "Status",
@@ -84,6 +91,7 @@ __all__ = [
     "encode",
     "is_unverified",
     "not_applicable",
+    "not_asked_for",
     "signed_text",
     "unverified",
 ]

@@ -4,10 +4,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-Status: TypeAlias = Literal["passed", "failed", "unverified", "not-applicable"]
+Status: TypeAlias = Literal["passed", "failed", "unverified", "not-asked-for", "not-applicable"]
 Severity: TypeAlias = Literal["difference", "warning", "settled"]
 """``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``settled``: a declared policy says what it is."""
-Standing: TypeAlias = Literal["checked", "skipped", "not-applicable", "absent"]
+Standing: TypeAlias = Literal["checked", "skipped", "not-asked-for", "not-applicable", "absent"]
 """``absent``: this version of the tool has no checks of that area; shown in plain sight, sets no bit."""
 Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "accepted", "different", "tool-failed", "unverified"]
 """``accepted``: a check failed in an area whose failures the caller declared acceptable (``Policy.accepted``)."""
@@ -22,10 +22,12 @@ class Outcome(Part, frozen=True, kw_only=True):
 
     status: Status
     reason: str = ""
+    grant: str = ""
+    """The statement with which an administrator gives the right that was missing, so that the check can be made."""
 
     def __post_init__(self) -> None:
         """Demand a reason from what was not checked."""
-        if self.status in ("unverified", "not-applicable") and not self.reason:
+        if self.status in ("unverified", "not-asked-for", "not-applicable") and not self.reason:
             raise ValueError(f"an outcome {self.status} needs a reason")
 
 
@@ -33,14 +35,22 @@ PASSED: Final = Outcome(status="passed")
 FAILED: Final = Outcome(status="failed")
 
 
-def unverified(reason: str) -> Outcome:
-    """Return the outcome of a check that could not tell."""
-    return Outcome(status="unverified", reason=reason)
+def unverified(reason: str, grant: str = "") -> Outcome:
+    """Return the outcome of a check that could not tell; ``grant``: for want of a right that this statement gives."""
+    return Outcome(status="unverified", reason=reason, grant=grant)
 
 
 def not_applicable(reason: str) -> Outcome:
     """Return the outcome of a check that a recorded decision makes meaningless here."""
     return Outcome(status="not-applicable", reason=reason)
+
+
+def not_asked_for(reason: str) -> Outcome:
+    """Return the outcome of a check that is made only when the caller asks for it; ``reason`` names the option.
+
+    It sets no bit, counts as neither passed nor complete, and stands on the first page of the report.
+    """
+    return Outcome(status="not-asked-for", reason=reason)
 
 
 class Finding(Part, frozen=True, kw_only=True, order=True):
@@ -115,7 +125,9 @@ class Check(Part, frozen=True, kw_only=True):
     area: str
     title: str
     requirements: tuple[str, ...] = ()
-    """Rows of the list of capabilities that it proves."""
+    """Rows of the list of capabilities that it shows (``Evidence.requirements`` has their words)."""
+    judges: bool = True
+    """Whether it can fail. One that cannot only records what it saw, and shows no requirement."""
     outcome: Outcome
     broke: bool = False
     """The check ended by an error of the tool or a server, not by a judgement."""
@@ -127,6 +139,15 @@ class Check(Part, frozen=True, kw_only=True):
     limits: tuple[str, ...] = ()
     """What this check cannot see, each a sentence."""
     exhibits: tuple[Exhibit, ...] = ()
+
+
+class Requirement(Part, frozen=True, kw_only=True):
+    """A row of the list of capabilities, in its words, and every check of this version that shows a part of it."""
+
+    id: str
+    words: str
+    checks: tuple[str, ...]
+    """Ids, also of checks that this run left out: then the requirement is not verified."""
 
 
 class Area(Part, frozen=True, kw_only=True):
@@ -214,6 +235,8 @@ class Policy(Part, frozen=True, kw_only=True):
     accepted: tuple[str, ...] = ()
     """Areas of behaviour whose failures the caller declared acceptable: shown, named in the verdict, no bit."""
     values_shown: bool = False
+    scratch_on_source: bool = False
+    """Scratch databases and tenants could be written to the source's server; else nothing was written there."""
 
 
 class Evidence(Part, frozen=True, kw_only=True):
@@ -227,6 +250,7 @@ class Evidence(Part, frozen=True, kw_only=True):
     tables: tuple[str, ...] = ()
     """Every table of the target: the rows of the coverage map, whether checked or not."""
     checks: tuple[Check, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     moved: tuple[Moved, ...] = ()
     quarantine: tuple[Quarantined, ...] = ()
     losses: tuple[Loss, ...] = ()
@@ -257,6 +281,18 @@ class Measurement(Part, frozen=True, kw_only=True):
         return self.ceiling is not None and self.value > self.ceiling
 
 
+class Side(Part, frozen=True, kw_only=True):
+    """A database that was looked at. Never the user, and nothing of a password."""
+
+    name: Literal["source", "target"]
+    server: str
+    """Product and version; or why nothing is known of it."""
+    address: str = ""
+    """Hosts and ports, or the folder of a socket."""
+    database: str = ""
+    replica_set: str = ""
+
+
 class Run(Part, frozen=True, kw_only=True):
     """The half that varies; outside the digest."""
 
@@ -266,6 +302,7 @@ class Run(Part, frozen=True, kw_only=True):
     finished_at: str = ""
     durations_ms: dict[str, int] = {}
     """By check id, and by step for the steps around them."""
+    sides: tuple[Side, ...] = ()
     environment: dict[str, str] = {}
     """Versions of servers and libraries, time zone data, pooling, clock skew, host, ports."""
     measurements: tuple[Measurement, ...] = ()

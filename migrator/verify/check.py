@@ -54,7 +54,9 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """What holds when it passes, as a sentence without its full stop."""
     requirements: tuple[str, ...] = ()
-    """Rows of the list of capabilities that it proves."""
+    """Rows of the list of capabilities that it shows, by member: their words stand in ``verify.requirements``."""
+    judges: bool = True
+    """Whether it can fail. One that cannot records what it saw, and names no requirement."""
     limits: tuple[str, ...] = ()
     """What it cannot see, each a sentence."""
     run: Run

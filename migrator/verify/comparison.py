@@ -118,7 +118,10 @@ def figure_squares(context: Context, results: Iterable[AggregateResult]) -> tupl
 
 
 def _worst(outcomes: Iterable[Outcome]) -> Outcome:
-    return min(outcomes, key=lambda one: ("failed", "unverified", "not-applicable", "passed").index(one.status))
+    return min(
+        outcomes,
+        key=lambda one: ("failed", "unverified", "not-applicable", "passed").index(one.status),
+    )
 
 
 def compared(context: Context) -> list[CollectionComparison]:

@@ -44,6 +44,8 @@ class Context:
         """What is driven instead of the tool's own store, facade and process: how a fault is planted."""
         self.on_record = False
         """Whether the comparison is put on record, so that the switch may rest on it."""
+        self.scratch_on_source = False
+        """Whether a check may write to the source's server; else nothing is written there."""
         self.steps: dict[str, int] = {}
         """Milliseconds of the steps that several checks share."""
 

@@ -7,6 +7,7 @@ from importlib import metadata
 
 from migrator import __version__
 from migrator.errors import ConfigurationError, MigratorError
+from migrator.result import Side
 from migrator.sources import profile_of
 from migrator.verify.context import Context
 
@@ -19,7 +20,11 @@ NOT_ASKED = "not asked: fresh start"
 def basis(context: Context) -> dict[str, str]:
     """Return what belongs to the evidence: the same for every run over the same data with the same tool."""
     profile = profile_of(context.settings.source)
-    found = {"profile": f"{profile.name}/{profile.version}", "tool": f"migrator {__version__}"}
+    found = {
+        "environment": context.settings.cutover.called,
+        "profile": f"{profile.name}/{profile.version}",
+        "tool": f"migrator {__version__}",
+    }
     with suppress(MigratorError):
         found["schema revision"] = ", ".join(f"{one.branch} {one.revision or 'none'}" for one in context.positions)
     return found
@@ -36,6 +41,50 @@ def surroundings(context: Context) -> dict[str, str]:
         "time zone data": metadata.version("tzdata"),
         **{name: metadata.version(name) for name in LIBRARIES},
     }
+
+
+def sides(context: Context) -> tuple[Side, ...]:
+    """Return both databases by name and address; of one that does not answer, what the configuration says."""
+    return _source(context), _target(context)
+
+
+def _source(context: Context) -> Side:
+    from migrator.store.mongo.client import open_source, speaking_of, version  # noqa: PLC0415 - as below
+
+    if context.fresh is not None:
+        return Side(name="source", server=NOT_ASKED)
+    try:
+        source = open_source(context.settings)
+        with source.client, speaking_of("the source"):
+            hello = source.client.admin.command("hello")
+            hosts = hello.get("hosts") or [f"{host}:{port}" for host, port in sorted(source.client.nodes)]
+            return Side(
+                name="source",
+                server=f"MongoDB {version(source)}",
+                address=", ".join(hosts),
+                database=source.name,
+                replica_set=hello.get("setName", ""),
+            )
+    except ConfigurationError:
+        return Side(name="source", server=NOT_CONFIGURED)
+    except MigratorError:
+        return Side(name="source", server=UNREACHABLE, database=context.settings.mongo.database or "")
+
+
+def _target(context: Context) -> Side:
+    from migrator.store.postgres.connection import version  # noqa: PLC0415 - as below
+
+    try:
+        with context.target() as connection:
+            info = connection.info
+            address = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
+            return Side(
+                name="target", server=f"PostgreSQL {version(connection)}", address=address, database=info.dbname
+            )
+    except ConfigurationError:
+        return Side(name="target", server=NOT_CONFIGURED)
+    except MigratorError:
+        return Side(name="target", server=UNREACHABLE)
 
 
 def _postgres(context: Context) -> str:

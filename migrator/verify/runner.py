@@ -13,7 +13,7 @@ import msgspec
 
 from migrator import files, telemetry
 from migrator.config import Settings
-from migrator.errors import MigratorError, RefusedError, UnreachableError, UsageError
+from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
 from migrator.report import words
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
@@ -22,10 +22,11 @@ from migrator.verify import environment, fresh, recorded
 from migrator.verify.areas import AREAS, WRITING, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
+from migrator.verify.requirements import requirements
 
 ON_REQUEST = "sensitivity"
 """The area that is looked at only when asked for; leaving it out says nothing about the data."""
-NOT_ASKED_FOR = "measured only when asked for: --sensitivity"
+NOT_ASKED_FOR = "made only with --sensitivity"
 NOT_IN_THIS_VERSION = "not checked by this version of the tool"
 
 
@@ -46,6 +47,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What they follow from; none: another one each time, named in the report."""
     sensitivity: bool = False
     """Plant corruptions in a scratch copy, and see them caught; it takes a minute, and the right to make databases."""
+    scratch_on_source: bool = False
+    """Write to the source's server: scratch databases and tenants, which are removed. Else nothing is written there."""
     values_shown: bool = False
     config: Path | None = None
     """The file that the settings come from: the switch is rehearsed on a copy of it."""
@@ -72,8 +75,9 @@ def verify(
     began = datetime.now(UTC)
     context = Context(settings, values_shown=request.values_shown, fresh=request.fresh)
     context.config, context.on_record = request.config, request.on_record
-    request = _settled(request)
+    context.scratch_on_source = request.scratch_on_source
     _require_known(request)
+    request = _settled(request)
     _drive(context, request)
     specs = every_check() if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
@@ -91,6 +95,7 @@ def verify(
         areas=_areas(specs, request),
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, broke=broke) for spec, found, broke in done),
+        requirements=requirements(specs),
         **{
             name: tuple(one for _, found, _ in done for one in getattr(found, name))
             for name in ("moved", "quarantine", "losses", "machines", "left_out")
@@ -101,6 +106,7 @@ def verify(
         started_at=began.isoformat(timespec="seconds"),
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         durations_ms={**context.steps, **durations},
+        sides=environment.sides(context),
         environment=environment.surroundings(context),
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
         exhibits={spec.id: found.varying for spec, found, _ in done if found.varying},
@@ -116,12 +122,29 @@ def _ended(found: Found, took: int, began: datetime) -> str:
 
 
 def _settled(request: Request) -> Request:
-    """Return a request whose areas of behaviour are left out where it says so; raises ``UsageError``."""
+    """Return a request whose areas of behaviour are left out where it says so.
+
+    Raises ``UsageError`` for a request that contradicts itself, or writes to the source's server without asking to.
+    """
+    if request.behaviour and request.no_behaviour:
+        raise UsageError("--behaviour and --no-behaviour contradict each other")
+    _require_scratch(request)
     if not request.no_behaviour:
         return request
-    if request.behaviour:
-        raise UsageError("--behaviour and --no-behaviour contradict each other")
     return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *WRITING))))
+
+
+def _require_scratch(request: Request) -> None:
+    if request.scratch_on_source or request.fresh is not None:
+        return
+    options = {
+        "--sensitivity": _measured(request),
+        f"--backend {request.backend}": request.backend != "postgres",
+        "--behaviour N": request.behaviour,
+    }
+    for option, given in options.items():
+        if given:
+            raise UsageError(f"{option} writes to the source's server; allow that with --scratch-on-source")
 
 
 def _drive(context: Context, request: Request) -> None:
@@ -144,7 +167,14 @@ def _policy(request: Request) -> Policy:
     only, skip, fail_on, accepted = (
         tuple(name for name in AREAS if name in names) for names in (request.only, request.skip, widened, narrowed)
     )
-    return Policy(only=only, skip=skip, fail_on=fail_on, accepted=accepted, values_shown=request.values_shown)
+    return Policy(
+        only=only,
+        skip=skip,
+        fail_on=fail_on,
+        accepted=accepted,
+        values_shown=request.values_shown,
+        scratch_on_source=request.scratch_on_source,
+    )
 
 
 def _require_schema(context: Context) -> None:
@@ -173,8 +203,8 @@ def _run(spec: CheckSpec, context: Context) -> tuple[Found, bool, int]:
             found = Found(outcome=not_applicable(fresh.reason(context.fresh)))
         else:
             found = spec.run(context)
-    except RefusedError as error:
-        found = Found(outcome=unverified(str(error)))
+    except (RefusedError, DeniedError) as error:
+        found = Found(outcome=unverified(error.sentence, error.grant))
     except UsageError:
         raise
     except MigratorError as error:
@@ -193,6 +223,7 @@ def _check(spec: CheckSpec, found: Found, *, broke: bool) -> Check:
         area=spec.area,
         title=spec.title,
         requirements=spec.requirements,
+        judges=spec.judges,
         limits=spec.limits,
         outcome=found.outcome,
         broke=broke,
@@ -216,7 +247,7 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
         elif _is_wanted(name, request):
             area = Area(name=name, title=title, standing="checked")
         elif name == ON_REQUEST and name not in request.skip and not _measured(request):
-            area = Area(name=name, title=title, standing="not-applicable", reason=NOT_ASKED_FOR)
+            area = Area(name=name, title=title, standing="not-asked-for", reason=NOT_ASKED_FOR)
         else:
             option = "--skip" if name in request.skip else "--only"
             option = "--no-behaviour" if request.no_behaviour and name in WRITING else option
@@ -245,7 +276,9 @@ def verify_into(
 
     _require_known(request)
     key = None if sign_key is None else signing.private_key(sign_key)
-    if start is not None:
+    if start is None:
+        _require_scratch(request)
+    else:
         if _measured(request):
             raise UsageError("--fresh-start has no source to take a sample from: leave --sensitivity out")
         request = msgspec.structs.replace(request, fresh=fresh.decide(settings, start))

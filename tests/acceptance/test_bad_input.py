@@ -155,7 +155,8 @@ def test_missing_rights_on_the_target(settings: Settings, scheduler_dsn: str, tm
     wrong = replace(settings, postgres=PostgresSettings(dsn=dsn))
     for command in ("backfill", "parity"):
         assert refusal(tmp_path, wrong, command, status=USAGE) == (
-            "the target's user is not a member of scheduler_migration: grant scheduler_migration to it"
+            "the target's user outsider is not a member of scheduler_migration; an administrator calls:"
+            ' GRANT "scheduler_migration" TO "outsider"'
         )
     with psycopg.connect(scheduler_dsn) as connection:
         connection.execute("GRANT scheduler_migration TO outsider")

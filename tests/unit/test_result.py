@@ -164,7 +164,7 @@ def test_evidence_holds_no_floats() -> None:
         (b"{}", "not a result of this tool"),
         (b"\xff", "not a result of this tool"),
         (b'{"format": 99}', "a result of format 99"),
-        (b'{"format": 2, "digest": 3}', "not a whole result"),
+        (b'{"format": 3, "digest": 3}', "not a whole result"),
     ],
 )
 def test_what_is_no_result_is_refused(text: bytes, message: str) -> None:

@@ -1,5 +1,6 @@
 """Reaching the source: a client, its database, and errors an operator can act on."""
 
+import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ from pymongo.errors import (
 from pymongo.read_concern import ReadConcern
 
 from migrator.config import Settings, mongo_uri
-from migrator.errors import ConfigurationError, RefusedError, UnreachableError
+from migrator.errors import ConfigurationError, DeniedError, RefusedError, UnreachableError
 from migrator.telemetry import redact
 
 Source: TypeAlias = Database[dict[str, Any]]
@@ -86,10 +87,17 @@ def _failure(what: str, error: OperationFailure) -> UnreachableError:
     if error.code == AUTHENTICATION_FAILED:
         return UnreachableError(f"{what} refuses the user or the password of mongo.uri")
     if error.code == UNAUTHORIZED:
-        return UnreachableError(
-            f"{what} denies a right: {first_line(error)}; the copy needs the role read on the database"
-        )
+        return DeniedError(f"{what} denies a right: {first_line(error)}; the copy needs the role read on the database")
     return UnreachableError(f"{what} answered with error {error.code}: {first_line(error)}")
+
+
+def grant_of(source: Source, role: str, database: str) -> str:
+    """Return the command with which an administrator gives the connected user a role on a database."""
+    with speaking_of("the source"):
+        status = source.client.admin.command("connectionStatus")
+    users = status["authInfo"]["authenticatedUsers"] or [{"user": "", "db": "admin"}]
+    command = {"grantRolesToUser": users[0]["user"], "roles": [{"role": role, "db": database}]}
+    return f"db.getSiblingDB({json.dumps(users[0]['db'])}).runCommand({json.dumps(command)})"
 
 
 def committed(source: Source) -> Source:

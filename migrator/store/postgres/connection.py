@@ -9,7 +9,8 @@ import psycopg
 from psycopg import errors, sql
 
 from migrator.config import Settings, postgres_dsn
-from migrator.errors import ConfigurationError, MigratorError, RefusedError, UnreachableError
+from migrator.errors import ConfigurationError, DeniedError, MigratorError, RefusedError, UnreachableError
+from migrator.store.postgres.membership import not_a_member
 from migrator.telemetry import redact
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
@@ -30,8 +31,11 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
             connection.close()
             raise not_migrated(f"it has no role {role}") from None
         except errors.InsufficientPrivilege:
+            names = settings.postgres
+            every = (names.migration_role, names.service_role, names.dispatcher_role)
+            refused = not_a_member(connection, role, () if role == names.migration_role else every)
             connection.close()
-            raise RefusedError(f"the target's user is not a member of {role}: grant {role} to it") from None
+            raise refused from None
     connection.autocommit = autocommit
     return connection
 
@@ -77,9 +81,10 @@ def translate(what: str, error: psycopg.Error) -> MigratorError:
         return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
         return UnreachableError(f"{what}: {line}; create the database first")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return DeniedError(f"{what} denies a right: {line}")
     for kind, sentence in (
         (errors.DiskFull, f"{what} is out of disk space: {line}; free some and call again"),
-        (errors.InsufficientPrivilege, f"{what} denies a right: {line}"),
         (psycopg.OperationalError, f"{what} cannot be reached or went away: {line}"),
     ):
         if isinstance(error, kind):

@@ -22,6 +22,7 @@ from migrator.store import rules
 from migrator.store.postgres.connection import first_line, speaking_of
 from migrator.store.postgres.json_loader import load_json
 from migrator.store.postgres.liveness import stands
+from migrator.store.postgres.membership import not_a_member
 from migrator.store.postgres.repository import refusal
 
 T = TypeVar("T")
@@ -177,7 +178,7 @@ class Dispatch:
         except (errors.InvalidParameterValue, errors.UndefinedObject):
             raise RefusedError(f"{WHAT} has no role {self._role}: call migrator schema upgrade first") from None
         except errors.InsufficientPrivilege:
-            raise RefusedError(f"{WHAT}'s user is not a member of {self._role}: grant {self._role} to it") from None
+            raise not_a_member(connection, self._role) from None
 
 
 def moment(now: datetime | None) -> datetime | None:

@@ -13,9 +13,10 @@ import psycopg
 from psycopg import errors, sql
 
 from migrator.config import Settings, postgres_dsn
-from migrator.errors import ConflictError, RefusedError
+from migrator.errors import ConflictError
 from migrator.store.postgres.connection import not_a_dsn, not_migrated, speaking_of
 from migrator.store.postgres.liveness import stands
+from migrator.store.postgres.membership import not_a_member
 
 WHAT = "the target"
 
@@ -86,9 +87,7 @@ class LockSession:
             except (errors.InvalidParameterValue, errors.UndefinedObject):
                 raise not_migrated(f"it has no role {self._role}") from None
             except errors.InsufficientPrivilege:
-                raise RefusedError(
-                    f"the target's user is not a member of {self._role}: grant {self._role} to it"
-                ) from None
+                raise not_a_member(self._connection, self._role) from None
 
     def _act_as(self, role: str) -> None:
         self._connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))

@@ -21,6 +21,7 @@ from migrator.store.epoch import require
 from migrator.store.postgres import epoch
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.store.postgres.json_loader import load_json
+from migrator.store.postgres.membership import not_a_member
 from migrator.store.postgres.rows import SCHEMA
 from migrator.store.rules import GLOBAL, milliseconds
 
@@ -170,7 +171,7 @@ class Pool:
         except errors.InsufficientPrivilege as error:
             connection.rollback()
             if connection.execute("SELECT pg_has_role(%s, 'MEMBER')", (role,)).fetchone() != (True,):
-                raise RefusedError(f"{WHAT}'s user is not a member of {role}: grant {role} to it") from None
+                raise not_a_member(connection, role, (self.service, self.dispatcher)) from None
             connection.execute("SELECT set_config('role', %s, true)", (role,))
             _require_bound(connection, role)  # that is worse than a right that it lacks
             raise error from None

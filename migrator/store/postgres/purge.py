@@ -7,7 +7,8 @@ from psycopg import errors, sql
 from migrator import records
 from migrator.errors import RefusedError
 from migrator.store import rules
-from migrator.store.postgres.pool import Pool
+from migrator.store.postgres.membership import not_a_member
+from migrator.store.postgres.pool import WHAT, Pool
 from migrator.store.postgres.rows import table_name
 
 
@@ -22,8 +23,10 @@ def purge(pool: Pool, owner: str, tenant: str) -> Mapping[str, int]:
     with pool.transaction(tenant=None) as (connection, _):
         try:
             connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
-        except (errors.InsufficientPrivilege, errors.InvalidParameterValue, errors.UndefinedObject):
-            raise RefusedError(f"only a member of {owner} removes a tenant: use such a user") from None
+        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            raise RefusedError(f"{WHAT} has no role {owner}: call migrator schema upgrade first") from None
+        except errors.InsufficientPrivilege:
+            raise not_a_member(connection, owner) from None
         for record in reversed(records.ALL):  # what refers before what it refers to
             statement = sql.SQL("DELETE FROM {} WHERE tenant_id = %s").format(table_name(record.table))
             removed[record.table] = connection.execute(statement, (tenant,)).rowcount

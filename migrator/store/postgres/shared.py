@@ -11,8 +11,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from migrator.errors import RefusedError
 from migrator.store.postgres.connection import Connection, not_a_dsn, not_migrated, speaking_of, translate
+from migrator.store.postgres.membership import not_a_member
 from migrator.store.postgres.security import Roles
 
 
@@ -51,4 +51,4 @@ def be_owner(connection: Connection, names: Roles) -> None:
     except (errors.InvalidParameterValue, errors.UndefinedObject):
         raise not_migrated(f"it has no role {names.migration}") from None
     except errors.InsufficientPrivilege:
-        raise RefusedError(f"the target's user is not a member of {names.migration}: grant it") from None
+        raise not_a_member(connection, names.migration) from None

@@ -10,7 +10,7 @@ from migrator.result import FAILED, PASSED, Cell, Exhibit, Finding, Tally
 from migrator.store.scratch import fresh
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.ground import Ground
-from migrator.verify.behaviour.notes import Failure, Notes
+from migrator.verify.behaviour.notes import Failure, Notes, could_not_tell
 from migrator.verify.behaviour.plain import differences
 from migrator.verify.behaviour.scratch import scratch
 from migrator.verify.check import Found, Run, judge
@@ -60,6 +60,8 @@ def play(context: Context, scripts: tuple[Script, ...]) -> dict[str, Played]:
                 try:
                     script.play(Ground(place, script.name), notes)
                 except MigratorError as error:
+                    if could_not_tell(error):
+                        raise
                     notes.broke(error)
                 played[script.name][backend] = notes
     return played

@@ -12,11 +12,12 @@ from uuid import UUID
 import msgspec
 
 from migrator.config import Settings
-from migrator.errors import MigratorError, UnreachableError
+from migrator.errors import MigratorError
 from migrator.store.ports import SchedulerStore
 from migrator.store.scratch import PARTS
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.fenced import Fence, FencedStore
+from migrator.verify.behaviour.notes import could_not_tell
 from migrator.verify.behaviour.scratch import open_store
 
 COUNTER: Final = "counter"
@@ -26,6 +27,10 @@ TTL: Final = timedelta(seconds=30)
 PATIENCE: Final = timedelta(seconds=60)
 _ANSWER_S: Final = 120.0
 _UNUSABLE: Final = "a process of the verification ended before it answered"
+
+
+class ContenderError(MigratorError):
+    """A process did not do what it was told to: what the scheduler must not do, not what could not be told."""
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -61,22 +66,24 @@ class Contender:
         theirs.close()
 
     def tell(self, word: str) -> None:
-        """Give an order; raises ``UnreachableError`` where the process is gone."""
+        """Give an order; raises ``ContenderError`` where the process is gone."""
         try:
             self._pipe.send(word)
         except OSError:
-            raise UnreachableError(_UNUSABLE) from None
+            raise ContenderError(_UNUSABLE) from None
 
     def hear(self) -> Any:  # noqa: ANN401 - whatever the order is answered by
-        """Return the next answer; raises ``UnreachableError`` where none comes."""
+        """Return the next answer; raises ``ContenderError`` where none comes, and what told nothing in the process."""
         try:
             if not self._pipe.poll(_ANSWER_S):
-                raise UnreachableError("a process of the verification did not answer")
+                raise ContenderError("a process of the verification did not answer")
             answer = self._pipe.recv()
         except (EOFError, OSError):
-            raise UnreachableError(_UNUSABLE) from None
-        if isinstance(answer, str):
-            raise UnreachableError(f"a process of the verification ended: {answer}")
+            raise ContenderError(_UNUSABLE) from None
+        if isinstance(answer, MigratorError):
+            if could_not_tell(answer):
+                raise answer
+            raise ContenderError(f"a process of the verification ended: {type(answer).__name__}: {answer}")
         return answer
 
     def kill(self) -> None:
@@ -111,7 +118,7 @@ def _work(orders: Orders, pipe: Connection) -> None:
             finally:
                 inner.close()
         except MigratorError as error:
-            pipe.send(f"{type(error).__name__}: {error}")
+            pipe.send(error)
 
 
 def _obey(orders: Orders, store: SchedulerStore, pipe: Connection) -> None:
@@ -138,7 +145,7 @@ def _count(orders: Orders, store: SchedulerStore, tenant: str) -> Turn:
     handle = store.locks.acquire(tenant, COUNTER, ttl=TTL, timeout=PATIENCE, holder="contender")
     had = time.monotonic()
     if handle is None:
-        raise UnreachableError("the lock was not had within a minute")
+        raise ContenderError("the lock was not had within a minute")
     with store.session(tenant) as session:
         found = session.schedules.get(orders.counter)
     seen = int((found.description if found is not None else None) or 0)

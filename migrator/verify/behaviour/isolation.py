@@ -7,7 +7,7 @@ import msgspec
 from psycopg import errors, sql
 
 from migrator import records
-from migrator.errors import ConflictError, MigratorError, UnknownError
+from migrator.errors import ConflictError, DeniedError, MigratorError, StoreError, UnknownError
 from migrator.records.audit import AuditEntry
 from migrator.records.execution_log import ExecutionLog
 from migrator.records.graph_job import GraphJob
@@ -189,7 +189,7 @@ def _written(store: PostgresStore, tenant: str, statement: str, given: tuple[Any
     try:
         with store.pool.transaction(tenant=tenant) as (connection, _):
             return connection.execute(cast("Any", statement), given).rowcount
-    except (errors.InsufficientPrivilege, MigratorError):
+    except (errors.InsufficientPrivilege, DeniedError, StoreError):
         return 0
 
 

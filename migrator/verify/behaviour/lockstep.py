@@ -20,6 +20,7 @@ from migrator.store.ports import ScheduleQuery
 from migrator.store.scratch import fresh
 from migrator.verify.behaviour.craft import Craft
 from migrator.verify.behaviour.ground import DONE, FAILED, HOUR, MINUTE, SECOND, Ground
+from migrator.verify.behaviour.notes import could_not_tell
 from migrator.verify.behaviour.plain import differences, plain
 from migrator.verify.behaviour.scratch import Scratch, scratch
 from migrator.verify.context import Context
@@ -66,6 +67,8 @@ class Player:
         try:
             return plain(_WORDS[word](self, one, two))
         except MigratorError as error:
+            if could_not_tell(error):
+                raise
             return type(error).__name__
 
     def job(self, choice: int) -> UUID:

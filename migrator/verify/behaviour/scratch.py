@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from migrator.config import Settings
-from migrator.errors import ConfigurationError
+from migrator.errors import ConfigurationError, DeniedError, RefusedError
 from migrator.store.ports import SchedulerStore
 from migrator.store.scratch import PARTS, lent, remove
 from migrator.verify.behaviour.craft import Craft, Delegate
@@ -62,12 +62,28 @@ def scratch(settings: Settings, backend: str, craft: Craft, name: str) -> Iterat
 
     with ExitStack() as closing:
         closing.enter_context(bound_contextvars(verification=name))  # nobody takes its lines for a live scheduler's
-        store = open_store(settings, backend)
-        closing.callback(store.close)
-        closing.enter_context(lent(store, name, "migrator verify"))
+        try:
+            store = open_store(settings, backend)
+            closing.callback(store.close)
+            closing.enter_context(lent(store, name, "migrator verify"))
+        except DeniedError as error:
+            if backend != "mongo":
+                raise
+            raise _may_not_write(settings) from error
         fence = Fence(name, [name + part for part in PARTS])
         within = cast("SchedulerStore", FencedStore(store, fence))
         yield Scratch(settings, backend, name, fence, craft.store(within), craft)
+
+
+def _may_not_write(settings: Settings) -> RefusedError:
+    from migrator.store.mongo.client import grant_of, open_source  # noqa: PLC0415 - a driver, only where asked for
+
+    source = open_source(settings)
+    with source.client:
+        return RefusedError(
+            f"MongoDB lets this user write no scratch tenants into {source.name}; an administrator calls",
+            grant=grant_of(source, "readWrite", source.name),
+        )
 
 
 def inner_store(store: SchedulerStore) -> SchedulerStore:

@@ -8,7 +8,7 @@ CHECKS = (
     CheckSpec(
         id="isolation.calls",
         title="No call of the facade, and none of a repository, shows or changes a row of another tenant",
-        requirements=("0-T2.11.1", "3-T5"),
+        requirements=("0-X2", "1-G4"),
         run=behave(
             Script("through the facade", isolation.facade),
             Script("through the repositories", isolation.repositories),
@@ -29,7 +29,7 @@ CHECKS = (
     CheckSpec(
         id="isolation.rows",
         title="PostgreSQL itself shows the service no row of another tenant, and takes none",
-        requirements=("0-T2.11.1",),
+        requirements=("0-X2",),
         limits=("Only PostgreSQL has such rules; on MongoDB nothing but the repositories keeps tenants apart.",),
         run=behave(
             Script("in the service's role", isolation.rows, only=("postgres",)),

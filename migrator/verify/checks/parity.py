@@ -199,7 +199,7 @@ CHECKS = (
     CheckSpec(
         id="parity.rows",
         title="Every stored row is the row that its document decodes to",
-        requirements=("0-X1", "0-T2.3.1", "0-T2.4.1", "0-T2.6.1", "0-T2.7.1", "1-G1", "1-G2", "1-M1"),
+        requirements=("0-X1",),
         limits=(
             "The comparison sees what MongoDB holds while it runs; a document written meanwhile may appear stale.",
         ),
@@ -208,7 +208,7 @@ CHECKS = (
     CheckSpec(
         id="parity.round-trip",
         title="Every document can be rebuilt from its rows",
-        requirements=("0-X1", "1-G1", "1-G2"),
+        requirements=("0-X1",),
         limits=("The order of keys inside documents is not compared; the order of list members is.",),
         run=documents_rebuilt,
     ),
@@ -228,13 +228,13 @@ CHECKS = (
     CheckSpec(
         id="parity.rulings",
         title="Peculiarities of the source are settled by a written rule",
-        requirements=("0-X1",),
+        judges=False,
         run=rulings_applied,
     ),
     CheckSpec(
         id="parity.aggregates",
         title="Both databases compute the same figures, independently of the transform",
-        requirements=("0-X1", "0-X3"),
+        requirements=("0-X1",),
         limits=(
             "Figures are counts by state, sums, first and last times; errors that cancel out in a sum are not seen.",
             "Sums of fractions are compared to nine digits, times to the millisecond.",

@@ -122,7 +122,6 @@ CHECKS = (
     CheckSpec(
         id="sensitivity.planted",
         title="Every class of corruption that is planted is seen",
-        requirements=("0-T2.11.6", "0-X1"),
         limits=(
             "Each class is planted once, in one row or document of a sample: it is no proof for every row.",
             "The scratch copy is made anew from the sample's documents; rows of the real target are not moved.",

@@ -10,21 +10,21 @@ CHECKS = (
     CheckSpec(
         id="transitions.schedule",
         title="A schedule takes the steps that its machine allows, and no other",
-        requirements=("0-T2.11.2",),
+        requirements=("0-R3",),
         limits=_ONCE,
         run=behave(Script("schedules, pair by pair", machines.schedule), tables=("schedules",)),
     ),
     CheckSpec(
         id="transitions.run",
         title="A run takes the steps that its machine allows, and no other",
-        requirements=("0-T2.11.2",),
+        requirements=("0-T2.4.2", "0-T2.11.2", "0-R3"),
         limits=_ONCE,
         run=behave(Script("runs, pair by pair", machines.run), tables=("runs",)),
     ),
     CheckSpec(
         id="transitions.jobs",
         title="Graph and policy jobs take the steps that their machines allow, and no other",
-        requirements=("0-T2.11.2",),
+        requirements=("1-G3", "0-R3"),
         limits=_ONCE,
         run=behave(
             Script("graph jobs, pair by pair", machines.graph),

@@ -8,7 +8,7 @@ CHECKS = (
     CheckSpec(
         id="workers.lives",
         title="A silent worker's runs go to another one, once; a live one's are not touched",
-        requirements=("0-T2.11.4", "0-T2.11.5"),
+        requirements=("0-T2.9.3",),
         limits=("Silence is shown by a given clock; processes that are killed are shown in locking.",),
         run=behave(
             Script("heartbeats", workers.lives),

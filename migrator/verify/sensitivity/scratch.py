@@ -23,7 +23,7 @@ from pymongo.errors import OperationFailure
 from migrator.config import Settings, postgres_dsn
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import close_kept
-from migrator.store.mongo.client import Source, open_source, speaking_of
+from migrator.store.mongo.client import UNAUTHORIZED, Source, grant_of, open_source, speaking_of
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.connection import speaking_of as speaking_of_target
 from migrator.store.postgres.shared import connect
@@ -107,9 +107,9 @@ def scratch(settings: Settings) -> Iterator[Scratch]:
         control.execute("SELECT pg_advisory_lock(%s)", (_key(name),))
         closing.callback(drop, control, name)
         create(control, name)
-        closing.callback(_drop_source, source, name)
         with writing(source):
             source["_migrator"].insert_one({"_id": name})
+            closing.callback(_drop_source, source, name)
             source["_migrator"].drop()
         place = Scratch(settings, name, control, source)
         closing.callback(place.close)
@@ -124,9 +124,11 @@ def writing(source: Source) -> Iterator[None]:
         try:
             yield
         except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
             raise RefusedError(
-                f"MongoDB lets this user write no scratch database ({source.name}): give it readWrite on a database of"
-                f" that prefix, or call on a copy of the server (error {error.code})"
+                "MongoDB lets this user write no scratch database (its name is new each time); an administrator calls",
+                grant=grant_of(source, "readWriteAnyDatabase", "admin"),
             ) from error
 
 
@@ -145,7 +147,11 @@ def create(control: Connection, name: str, template: str | None = None) -> None:
     try:
         control.execute(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), copied))
     except errors.InsufficientPrivilege as error:
-        raise RefusedError("PostgreSQL lets this user make no scratch database: grant it CREATEDB") from error
+        user = sql.Identifier(control.info.user).as_string(control)
+        raise RefusedError(
+            "PostgreSQL lets this user make no scratch database; an administrator calls",
+            grant=f"ALTER ROLE {user} CREATEDB",
+        ) from error
 
 
 def drop(control: Connection, name: str) -> None:
@@ -170,8 +176,11 @@ def remove_leftovers(control: Connection, source: Source) -> list[str]:
 
 
 def _drop_source(source: Source, name: str) -> None:
+    """Drop every collection; a database without any is gone, and no right to drop databases is asked for."""
     with speaking_of("the source"):
-        source.client.drop_database(name)
+        database = source.client[name]
+        for collection in database.list_collection_names():
+            database.drop_collection(collection)
 
 
 def _named(settings: Settings, name: str) -> Any:  # noqa: ANN401 - the settings of MongoDB

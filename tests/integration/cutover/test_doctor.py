@@ -117,10 +117,8 @@ def test_rights_that_are_missing(server: MongoServer, settings: Settings) -> Non
         password = dsn.partition("//")[2].partition(":")[2].partition("@")[0]
         stranger = with_dsn(settings, dsn.replace(f"postgres:{password}", f"{name}:x"))
         one = found(stranger)
-        assert one["roles"] == (
-            False,
-            "the target's user is not a member of scheduler_migration: grant scheduler_migration to it",
-        )
+        refused = f"the target's user {name} is not a member of scheduler_migration; an administrator calls:"
+        assert one["roles"] == (False, f'{refused} GRANT "scheduler_migration" TO "{name}"')
         assert one["writes"][0] is False
         connection.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))
 

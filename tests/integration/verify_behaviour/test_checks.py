@@ -104,5 +104,5 @@ def test_mongo_is_written_into_only_when_asked_for(settings: Settings, mongo_dat
     result = verify(settings, Request(run_name="r", only=("workers",)))
     assert {one.outcome.status for one in result.evidence.checks} == {"passed"}
     assert mongo_database.list_collection_names() == []
-    verify(settings, Request(run_name="r", only=("workers",), backend="mongo"))
+    verify(settings, Request(run_name="r", only=("workers",), backend="mongo", scratch_on_source=True))
     assert mongo_database.list_collection_names() != []

@@ -60,7 +60,7 @@ def test_the_same_seed_is_the_same_calls() -> None:
 
 
 def test_it_is_done_only_when_asked_for(context: Context, settings: Settings) -> None:
-    assert CHECK.run(context).outcome.status == "not-applicable"
+    assert CHECK.run(context).outcome.status == "not-asked-for"
     with pytest.raises(UsageError, match="contradict"):
         verify(settings, Request(run_name="r", behaviour=5, no_behaviour=True))
     assert cast("Any", Request(seed=4)).seed == 4
@@ -73,7 +73,18 @@ def test_the_command_takes_backend_count_and_seed(
     monkeypatch.setenv("MIGRATOR_MONGO__URI", str(settings.mongo.uri))
     monkeypatch.setenv("MIGRATOR_MONGO__DATABASE", str(settings.mongo.database))
     monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", str(settings.postgres.dsn))
-    options = ["--only", "crud", "--backend", "both", "--behaviour", "25", "--seed", "6", "--json"]
+    options = [
+        "--only",
+        "crud",
+        "--backend",
+        "both",
+        "--behaviour",
+        "25",
+        "--seed",
+        "6",
+        "--json",
+        "--scratch-on-source",
+    ]
     answer = CliRunner().invoke(cli, ["verify", *options])
     assert answer.exit_code == 4, answer.output  # the other areas were left out
     found = json.loads(answer.stdout)

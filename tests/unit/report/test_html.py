@@ -139,7 +139,7 @@ def test_what_was_not_checked_is_said() -> None:
 def test_the_verdict_comes_first_and_the_digest_is_on_the_page() -> None:
     result = troubled()
     text = page(result).text
-    assert "The two sides are not equal: 1 of 6 checks failed." in text[:500]
+    assert "The two sides are not equal: 1 of 9 checks failed." in text[:500]
     assert text.count(result.digest) == 1
     assert f'content="{result.digest}"' in render.html(result).decode()
 
@@ -265,11 +265,31 @@ def test_how_strong_the_verification_is_stands_beside_the_verdict() -> None:
 
 def test_a_failure_outside_the_data_is_not_called_a_difference() -> None:
     text = page(behaviour()).text
-    assert "Not everything holds: 2 of 13 checks failed." in text
+    assert "Not everything holds: 2 of 12 checks failed." in text
     assert "No difference was found." not in text
     assert "Failed, and no difference of the data" in text
 
 
-def test_requirements_stand_with_their_checks_and_the_worst_outcome() -> None:
+def test_requirements_stand_with_their_words_and_their_checks() -> None:
     text = page(troubled()).text
-    assert "0-X1 failed parity.round-trip , parity.aggregates" in text
+    assert "parity counts, checksums per collection/table 0-X1 failed parity.round-trip , parity.aggregates" in text
+    assert "dead worker detection 0-T2.9.3 not verified workers.lives" in text, "its area was left out"
+    assert "rollback level 1: switch back 4-B1 not asked for cutover.way-back" in text
+
+
+def test_the_first_page_names_both_databases_and_what_nobody_asked_for() -> None:
+    text = page(troubled()).text
+    first = text[: text.index("What was checked, and what was not")]
+    for words in (
+        "source MongoDB 6.0.27, database stellaops_scheduler, db1.example:27017, db2.example:27017, replica set rs0",
+        "target PostgreSQL 18.4, database scheduler, pg.example:5432",
+        "environment staging",
+        "Not asked for: sensitivity and cutover.way-back.",
+        "2 of 3 gates of the cutover are not met now: fence, history.",
+        "gates of the cutover not met now 2 of 3",
+        "2 checks (cutover.down-and-up, cutover.switch) need a right that the tool's user lacks: the target's user",
+        "checks passed 4 of 8",
+        "not asked for 2",
+    ):
+        assert words in first, words
+    assert first.count("ALTER ROLE tool CREATEDB") == 1

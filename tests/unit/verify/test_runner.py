@@ -176,7 +176,7 @@ def test_every_check_belongs_to_an_area_and_has_a_name_of_its_own() -> None:
     for one in checks:
         assert one.area in AREAS
         assert one.id.startswith(f"{one.area}.")
-        assert one.requirements
+        assert one.judges or not one.requirements, f"{one.id} cannot fail, so it shows no requirement"
         assert not one.title.endswith(".")
         assert all(limit.endswith(".") for limit in one.limits)
 

@@ -1,0 +1,59 @@
+"""The rows of the list of capabilities that checks show, in their words, so that the report says them itself.
+
+A check names a row, or one member of a row that lists several. It names only what it would turn red for.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from migrator.result import Requirement
+from migrator.verify.check import CheckSpec
+
+_COLUMNS: Final = ("id", "tenant_id", "type 0/1", "status", "payload", "created_at", "updated_at", "correlation_id")
+_EVENTS: Final = ("id", "job_id, cascade FK", "tenant_id", "status", "payload", "created_at")
+_AFTER: Final = ("in UI", "on schedule", "manual", "history", "leader", "toggle", "no old runs")
+
+WORDS: Final[dict[str, str]] = {
+    "0-O6": "backfill from Mongo",
+    "0-R1": "risk: contention",
+    "0-R2": "risk: trigger errors",
+    "0-R3": "risk: transition bugs",
+    "0-T2.2.1": "create-schema migration",
+    "0-T2.2.2": "all 11 tables (+graph_job_events) and indexes",
+    "0-T2.2.3": "partial index for active schedules",
+    "0-T2.4.2": "run state transitions",
+    "0-T2.9.3": "dead worker detection",
+    "0-T2.10.2": "backend switching",
+    "0-T2.11.1": "verify schedule CRUD",
+    "0-T2.11.2": "verify run creation + transitions",
+    "0-T2.11.3": "verify trigger calculation",
+    "0-T2.11.4": "verify locking under concurrency",
+    "0-T2.11.5": "verify job execution end-to-end",
+    "0-T2.12.3": "integration tests after switch",
+    "0-X1": "parity counts, checksums per collection/table",
+    "0-X2": "tenant isolation",
+    "1-G3": "determinism of transitions and ordering",
+    "1-G4": "tenant isolation",
+    **{f"1-S{number}": f"graph_jobs column {name}" for number, name in enumerate(_COLUMNS, 1)},
+    "1-S9": "index tenant,status,created desc",
+    "1-S10": "index tenant,type,status,created desc",
+    **{f"1-S{number}": f"graph_job_events column {name}" for number, name in enumerate(_EVENTS, 11)},
+    "1-S17": "index job, created desc",
+    "2-X11": "job statistics counters",
+    "4-B1": "rollback level 1: switch back",
+    "4-B2": "level 2: schema downgrade",
+    **{f"4-V{number}": f"post check: {name}" for number, name in enumerate(_AFTER, 1)},
+    "4-V9": "performance: connections",
+}
+"""Id to words, those of the list of capabilities."""
+
+
+def requirements(specs: Iterable[CheckSpec]) -> tuple[Requirement, ...]:
+    """Return every requirement that checks name, with its words and its checks, by id."""
+    checks: dict[str, list[str]] = {}
+    for spec in specs:
+        for name in spec.requirements:
+            checks.setdefault(name, []).append(spec.id)
+    return tuple(
+        Requirement(id=name, words=WORDS.get(name, ""), checks=tuple(ids)) for name, ids in sorted(checks.items())
+    )

@@ -1,0 +1,93 @@
+"""Requirements in the report: their words are those of the list, and only what can fail shows one."""
+
+import msgspec
+import pytest
+
+from migrator.result import (
+    FAILED,
+    PASSED,
+    Area,
+    Check,
+    Evidence,
+    Outcome,
+    Requirement,
+    Result,
+    Run,
+    build,
+    not_applicable,
+    not_asked_for,
+    unverified,
+)
+from migrator.verify.areas import every_check
+from migrator.verify.requirements import WORDS, requirements
+from tests.golden.docs.test_capabilities import expand, sections
+
+NOBODY_ASKED = not_asked_for("made only with --more")
+DECIDED = not_applicable("fresh start")
+UNSURE = unverified("no server")
+
+
+def test_every_requirement_of_a_check_stands_with_the_words_of_the_list() -> None:
+    rows = {single: row for some in sections().values() for row in some for single in expand(row.id)}
+    for one in requirements(every_check()):
+        row = rows[one.id]
+        whole = len(expand(row.id)) == 1
+        assert one.words == WORDS[one.id]
+        assert all(word in row.capability for word in _words(one.words)) if whole else one.words, one.id
+    assert {*WORDS} == {one.id for one in requirements(every_check())}, "words for what no check names"
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def test_the_subjects_of_the_mission_rest_on_checks_that_every_run_makes() -> None:
+    """Schedule CRUD, run states and trigger calculation do not wait for a random test that somebody asks for."""
+    optional = {"crud.lockstep", "cutover.way-back", "sensitivity.planted"}
+    shown = {one.id: {*one.checks} for one in requirements(every_check())}
+    for name in ("0-T2.11.1", "0-T2.11.2", "0-T2.4.2", "0-T2.11.3", "0-T2.11.4", "0-T2.11.5", "0-X1", "0-X2"):
+        assert shown[name]
+        assert not shown[name] & optional, name
+
+
+def result(*outcomes: Outcome, judges: bool = True, left: Area | None = None) -> Result:
+    checks = tuple(
+        Check(id=f"crud.{number}", area="crud", title="t", outcome=one, judges=judges)
+        for number, one in enumerate(outcomes)
+    )
+    named = tuple(one.id for one in checks) + (() if left is None else (f"{left.name}.more",))
+    asked = Requirement(id="0-X1", words="parity", checks=named)
+    return build(Evidence(checks=checks, requirements=(asked,), areas=(left,) if left else ()), Run(name="r"))
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (result(PASSED), "passed"),
+        (result(PASSED, NOBODY_ASKED), "passed"),
+        (result(PASSED, DECIDED), "passed"),
+        (result(PASSED, FAILED), "failed"),
+        (result(PASSED, UNSURE), "unverified"),
+        (result(FAILED, UNSURE), "failed"),
+        (result(NOBODY_ASKED), "not-asked-for"),
+        (result(DECIDED), "not-applicable"),
+        (result(PASSED, judges=False), "not-asked-for"),
+        (result(PASSED, left=Area(name="locking", title="t", standing="skipped", reason="--skip")), "unverified"),
+        (result(PASSED, left=Area(name="sensitivity", title="t", standing="not-asked-for", reason="x")), "passed"),
+    ],
+)
+def test_what_a_run_shows_of_a_requirement(given: Result, status: str) -> None:
+    (one,) = given.evidence.requirements
+    assert given.requirement_status(one) == status
+
+
+def test_a_check_that_cannot_fail_counts_as_recorded_and_not_as_passed() -> None:
+    given = result(PASSED, judges=False)
+    assert given.judged() == (0, 0)
+    assert given.recorded() == 1
+
+
+@pytest.mark.parametrize("outcome", [NOBODY_ASKED, DECIDED])
+def test_what_nobody_asked_for_sets_no_bit(outcome: Outcome) -> None:
+    assert result(PASSED, outcome).exit_status() == 0
+    assert msgspec.structs.asdict(outcome)["status"] != "passed"
