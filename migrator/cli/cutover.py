@@ -101,9 +101,10 @@ def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
 
     settings = settings_of(config)
     done = forward.run(settings, Conditions(config=_file(config), quarantined=quarantined))
+    stopped = done.cutover.detail.get(forward.STOPPED)
     if as_json:
         print_json(done)
-        return
+        finish(mask(unverified=stopped))
     again = " (an interrupted switch was finished)" if done.resumed else ""
     click.echo(f"switched to postgres as number {done.cutover.detail.get('epoch')}{again}")
     click.echo(f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared behind the fence")
@@ -115,6 +116,9 @@ def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
         if not found.complete:
             click.echo("migrator cutover status --wait 300 waits for them")
     click.echo("keep migrator tail running: it carries what is written to MongoDB, until migrator cutover finish")
+    if stopped:
+        click.echo(f"the reverse sync stopped: {stopped}; migrator cutover status says what leads on")
+    finish(mask(unverified=stopped))
 
 
 @command.command(short_help="Undo a switch that was interrupted before the point of no return.")
@@ -141,15 +145,20 @@ def abort(config: str | None, *, as_json: bool) -> None:
 )
 @common
 def status(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
-    """Show where the last switch stands, how far the reverse stream is, who has come over, and the key figures."""
+    """Show where the last switch stands, how far the reverse stream is, who has come over, and the key figures.
+
+    Exit status 4 where it waits for a person: an interrupted cutover, rollback or finish, or a reverse sync that stands
+    still. The last lines then name the command that leads on.
+    """
     from migrator.cutover.outlook import standing  # noqa: PLC0415 - imported when called, as above
 
-    found = standing(settings_of(config), wait_s=wait_s or 0)
+    found = standing(settings_of(config), wait_s=wait_s or 0, config=config)
     if as_json:
         print_json(found)
     else:
         print_lines(_status_lines(found))
-    finish(mask(unverified=wait_s is not None and not (found.arrivals and found.arrivals.complete)))
+    missing = wait_s is not None and not (found.arrivals and found.arrivals.complete)
+    finish(mask(unverified=missing or found.attention))
 
 
 @command.command("finish", short_help="Close the window of the way back for good.")
@@ -195,7 +204,7 @@ def _plan_lines(found: "Outlook") -> Iterator[str]:
 
 
 def _status_lines(found: "Standing") -> Iterator[str]:
-    from migrator.cutover import figures, processes  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover import attention, figures, processes  # noqa: PLC0415 - imported when called, as above
 
     one = found.cutover
     if found.beside_since is not None:
@@ -206,7 +215,8 @@ def _status_lines(found: "Standing") -> Iterator[str]:
     yield f"switch {one.id} of {one.environment}, {one.began_at:%Y-%m-%d %H:%M:%S} UTC: {one.state}"
     for step in found.steps:
         took = "" if step.ended_at is None else f", {(step.ended_at - step.began_at).total_seconds():.2f} s"
-        yield f"  {step.step}: {step.state}{took}"
+        why = f" (failed: {step.detail['failed']})" if "failed" in step.detail else ""
+        yield f"  {step.step}: {step.state}{took}{why}"
     if "pause_s" in one.detail:
         yield f"write pause: {one.detail['pause_s']:.2f} s"
     if one.state == "switched":
@@ -218,5 +228,5 @@ def _status_lines(found: "Standing") -> Iterator[str]:
     if found.arrivals is not None:
         yield from processes.lines(found.arrivals)
     yield from figures.lines(found.figures)
-    if one.state == "running":
-        yield "under way, or interrupted: migrator cutover run goes on, migrator cutover abort undoes"
+    if found.attention is not None:
+        yield from attention.lines(found.attention)

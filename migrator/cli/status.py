@@ -1,6 +1,7 @@
 """``migrator status``."""
 
 import click
+import msgspec
 
 from migrator.cli.options import common, finish, print_json, print_lines, settings_of
 from migrator.exit_status import mask
@@ -14,16 +15,18 @@ def command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
     if scheduler:
         _scheduler(config, as_json=as_json)
     from migrator.cli.render import status_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cutover import attention  # noqa: PLC0415 - as above
     from migrator.pipeline.progress import standing  # noqa: PLC0415 - as above
 
-    found = standing(settings_of(config))
+    settings = settings_of(config)
+    found, waits = standing(settings), attention.attention(settings, config)
     if as_json:
-        print_json(found)
+        print_json(msgspec.to_builtins(found) | {"attention": waits})
     else:
-        print_lines(status_lines(found))
+        print_lines([*status_lines(found), *(attention.lines(waits) if waits else ())])
     unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
     alarmed = found.tail is not None and found.tail.alarm is not None
-    finish(mask(unverified=unfinished or alarmed, quarantine=found.quarantined))
+    finish(mask(unverified=unfinished or alarmed or waits, quarantine=found.quarantined))
 
 
 def _scheduler(config: str | None, *, as_json: bool) -> None:

@@ -15,7 +15,8 @@ from migrator.exit_status import mask
 def command(config: str | None, metrics_file: str | None, *, until_caught_up: bool, as_json: bool) -> None:
     """Follow the source after the copy: bring rows up to date as documents change; Ctrl-C ends it at a commit.
 
-    Behind a cutover it turns round: documents are brought up to date as rows change, until cutover finish.
+    After a cutover it turns round: documents are brought up to date as rows change. It ends with 0 when the cutover is
+    finished.
     """
     from pathlib import Path  # noqa: PLC0415 - imported when called, so that --help stays quick
 
@@ -28,6 +29,12 @@ def command(config: str | None, metrics_file: str | None, *, until_caught_up: bo
         until="caught-up" if until_caught_up else None,
         metrics_file=None if metrics_file is None else Path(metrics_file),
     )
+    if done is None:
+        if as_json:
+            print_json({"finished": True})
+        else:
+            click.echo("the cutover was finished: nothing is followed or carried any more; this process is not needed")
+        finish(mask())
     if not isinstance(done, Followed):
         if as_json:
             print_json({"documents": done.documents, "removed": done.removed, "notes": done.notes})

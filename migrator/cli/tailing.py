@@ -9,21 +9,26 @@ from types import FrameType
 
 from migrator.config import Settings
 from migrator.cutover import reverse
+from migrator.cutover.carry import CarryError
 from migrator.cutover.epoch import in_target
+from migrator.cutover.forward import STOPPED
+from migrator.cutover.journal import Journal, newest
 from migrator.cutover.reverse import Carried
-from migrator.errors import RefusedError, SwitchedError
+from migrator.errors import LostLockError, RefusedError, SwitchedError
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.alarms import AlarmError
 from migrator.pipeline.tail.follow import Followed, Tail, Until
+from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.telemetry import say
 
 LOOK_AGAIN_S = 1.0
 
 
-def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed | Carried:
+def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed | Carried | None:
     """Follow in the direction that the persistence epoch says: from MongoDB before a cutover, to MongoDB after it.
 
+    Returns none when the cutover was finished: then nothing is left to be followed, in either direction.
     Raises what ``Tail.run`` and ``reverse.run`` raise; a second alarm of the same call too.
     """
     with _stopping() as stop:
@@ -33,14 +38,39 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Fo
             except SwitchedError:
                 say("tail: the data is in PostgreSQL since the switch: what is written there is carried to MongoDB")
             try:
+                _stopped(settings, "")
                 return reverse.run(settings, noted_by_now=until is not None, stop=stop)
+            except LostLockError:  # what it held in the source goes when the cutover is finished
+                if not _finished(settings):
+                    raise
+                return None
             except RefusedError:
                 if in_target(settings):
+                    if _finished(settings):
+                        return None
                     if until is not None or not reverse.is_open(settings):
                         raise
                     stop.wait(LOOK_AGAIN_S)  # another process, a rollback say, carries what there is
                     continue
                 say("tail: the switch was taken back: follows the source again")
+            except CarryError as error:
+                _stopped(settings, str(error))
+                raise
+
+
+def _finished(settings: Settings) -> bool:
+    """Tell whether the last cutover was finished, so that nothing is left to be followed."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        found = newest(target)
+    return found is not None and found.state == "finished"
+
+
+def _stopped(settings: Settings, why: str) -> None:
+    """Write down for ``cutover status`` why the reverse sync stopped; empty: it goes on."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        found = newest(target)
+        if found is not None and found.detail.get(STOPPED, "") != why:
+            Journal(target, found).note(**{STOPPED: why})
 
 
 def _forward(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> Followed:

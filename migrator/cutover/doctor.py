@@ -15,6 +15,7 @@ from pymongo.errors import PyMongoError
 
 from migrator.config import MongoSettings, Settings, postgres_dsn
 from migrator.cutover import pgfence, servers
+from migrator.cutover.attention import attention
 from migrator.cutover.gate import Gate
 from migrator.cutover.servers import Answer
 from migrator.errors import MigratorError, RefusedError, UnreachableError
@@ -84,6 +85,7 @@ def _of_target(settings: Settings, target: Connection) -> Iterator[Gate]:
     schema = _looked("schema", lambda: _schema(settings))
     yield schema
     if schema.passed:  # else there is nothing to look at yet
+        yield _looked("cutover", lambda: _cutover(settings))
         yield _looked("roles", lambda: _roles(settings))
         yield _looked("writes", lambda: _writes(settings))
         yield _looked("writers of the target", lambda: _writers(settings))
@@ -111,6 +113,14 @@ def _looked(name: str, look: Look) -> Gate:
 def _server(target: Connection) -> Answer:
     info = target.info
     return True, f"PostgreSQL {postgres.version(target)}, database {info.dbname}, as {info.user}"
+
+
+def _cutover(settings: Settings) -> Answer:
+    """Whether the last cutover, or its rollback, waits for a person."""
+    found = attention(settings)
+    if found is None:
+        return True, "no cutover or rollback waits for a person"
+    return None, f"{found.words}: {'; or '.join(found.commands) or 'wait for it'}"
 
 
 def _roles(settings: Settings) -> Answer:

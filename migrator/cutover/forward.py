@@ -52,6 +52,8 @@ RETURN: Final = "point-of-no-return"
 AFTER: Final = ("switch", "smoke", "backup", "reverse")
 STEPS: Final = (*BEFORE, RETURN, *AFTER)
 _NUMBER: Final = "epoch"
+STOPPED: Final = "reverse_stopped"
+"""The member of the journal's detail that says why the reverse sync stopped."""
 POLL_S: Final = 0.05
 
 
@@ -81,7 +83,7 @@ def run(settings: Settings, conditions: Conditions) -> Switched:
             resumed = False
             if found is not None and found.state == "running":
                 journal = Journal(sessions.target, found)
-                resumed = journal.done(RETURN) and _stands(sessions, found)
+                resumed = journal.done(RETURN) and stands(sessions, found)
                 if not resumed:
                     say("cutover: an earlier call was interrupted before the point of no return: it is undone first")
                     _undo(sessions, journal)
@@ -104,17 +106,20 @@ def abort(settings: Settings) -> Cutover:
         with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
             if found is None or found.state != "running":
-                raise RefusedError("no switch is under way")
+                raise RefusedError("no cutover is under way: there is nothing to abort")
             journal = Journal(sessions.target, found)
-            if journal.done(RETURN):
-                raise RefusedError("the point of no return is passed: call cutover run again, then rollback if need be")
+            if journal.done(RETURN) and stands(sessions, found):
+                raise RefusedError(
+                    "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
+                    " migrator rollback run, which goes back"
+                )
             _undo(sessions, journal)
             return journal.cutover
     finally:
         sessions.close()
 
 
-def _stands(sessions: Sessions, cutover: Cutover) -> bool:
+def stands(sessions: Sessions, cutover: Cutover) -> bool:
     """Tell whether nobody can have written since the point of no return: PostgreSQL is open, or the fence stands.
 
     It does not where the target was gone when that point was written, so that the switch was undone blindly.
@@ -267,12 +272,19 @@ def backup_folder(settings: Settings, cutover: Cutover) -> Path:
     return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
 
 
-def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:  # noqa: ARG001 - one form for all steps
+def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+    """Carry what was written since, if that can be done now; `migrator tail` goes on doing so.
+
+    A failure does not end the cutover, which is made: PostgreSQL is open. It is written down, and a person is told.
+    """
+    detail["documents"] = None
     try:
-        carried = reverse.run(sessions.settings, noted_by_now=True)
-        detail["documents"] = carried.documents
+        detail["documents"] = reverse.run(sessions.settings, noted_by_now=True).documents
     except RefusedError:
-        detail["documents"] = None  # `migrator tail` has turned round already, and does it
+        pass  # `migrator tail` has turned round already, and does it
+    except MigratorError as error:
+        say(f"cutover: the reverse sync stopped: {error}")
+        journal.note(**{STOPPED: str(error)})
 
 
 def _follow(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_Pause | None") -> int:

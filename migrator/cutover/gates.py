@@ -168,7 +168,10 @@ def _alone(sessions: Sessions, _: Conditions) -> Answer:
     if found is not None and found.state == "switched":
         return False, "the switch was made already: finish it, or take it back"
     if found is not None and found.state == "running":
-        return None, "a switch is under way, or was interrupted: migrator cutover status tells"
+        return (
+            None,
+            "a cutover is under way, or was interrupted: migrator cutover status says what leads on",
+        )
     return True, "no other switch is open"
 
 

@@ -4,22 +4,26 @@ A step that is done is not done again; one that was running when the tool was ki
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 import msgspec
+import psycopg
 from psycopg.types.json import Jsonb
 
 from migrator import __version__, signals
-from migrator.errors import RefusedError
+from migrator.errors import MigratorError, RefusedError
 from migrator.store.postgres.connection import Connection
-from migrator.telemetry import say
+from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
 
 LOCK: Final = stable_hash64("*/migrator/cutover")
 """Of the session lock under which a switch, or the way back, is made: one at a time."""
+
+FAILED: Final = "failed"
+"""The member of a step's detail that says why it failed."""
 
 State: TypeAlias = Literal["running", "aborted", "switched", "rolled-back", "finished"]
 
@@ -150,13 +154,17 @@ class Journal:
         )
         self._read()
 
+    def steps(self) -> list[Step]:
+        """Return the steps, in order of their beginning."""
+        return steps(self._connection, self.cutover.id)
+
     def done(self, step: str) -> bool:
         """Tell whether a step is done."""
-        return any(one.step == step and one.state == "done" for one in steps(self._connection, self.cutover.id))
+        return any(one.step == step and one.state == "done" for one in self.steps())
 
     def begun(self, step: str) -> bool:
         """Tell whether a step was begun, and not undone."""
-        return any(one.step == step and one.state != "undone" for one in steps(self._connection, self.cutover.id))
+        return any(one.step == step and one.state != "undone" for one in self.steps())
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
@@ -165,25 +173,39 @@ class Journal:
             "INSERT INTO migration.cutover_steps (cutover_id, ordinal, step, state, began_at) SELECT %(id)s,"
             " coalesce(max(ordinal), 0) + 1, %(step)s, 'running', clock_timestamp() FROM migration.cutover_steps"
             " WHERE cutover_id = %(id)s"
-            " ON CONFLICT (cutover_id, step) DO UPDATE SET state = 'running', ended_at = NULL",
+            " ON CONFLICT (cutover_id, step) DO UPDATE SET state = 'running', ended_at = NULL, detail = '{}'",
             {"id": self.cutover.id, "step": name},
         )
         say(f"cutover: {name}")
         signals.passed(f"{signals.CUTOVER}{name}.begun")
         detail: dict[str, Any] = {}
-        yield detail
-        signals.passed(f"{signals.CUTOVER}{name}.done")
+        try:
+            yield detail
+            signals.passed(f"{signals.CUTOVER}{name}.done")
+        except BaseException as error:
+            with suppress(psycopg.Error):  # what failed says more
+                self._failed(name, error)
+            raise
         self._connection.execute(
             "UPDATE migration.cutover_steps SET state = 'done', ended_at = clock_timestamp(), detail = %s"
             " WHERE cutover_id = %s AND step = %s",
             (Jsonb(detail), self.cutover.id, name),
         )
 
-    def undo(self) -> None:
-        """Write down that every step was undone."""
+    def undo(self, prefix: str = "") -> None:
+        """Write down that every step whose name begins so was undone."""
         self._connection.execute(
-            "UPDATE migration.cutover_steps SET state = 'undone', ended_at = clock_timestamp() WHERE cutover_id = %s",
-            (self.cutover.id,),
+            "UPDATE migration.cutover_steps SET state = 'undone', ended_at = clock_timestamp() WHERE cutover_id = %s"
+            " AND starts_with(step, %s)",
+            (self.cutover.id, prefix),
+        )
+
+    def _failed(self, step: str, error: BaseException) -> None:
+        """Write down why a step failed: an error of the tool in its words, any other by its name."""
+        why = str(error) if isinstance(error, MigratorError) else type(error).__name__
+        self._connection.execute(
+            "UPDATE migration.cutover_steps SET detail = detail || %s WHERE cutover_id = %s AND step = %s",
+            (Jsonb({FAILED: redact(why)}), self.cutover.id, step),
         )
 
     def _read(self) -> None:

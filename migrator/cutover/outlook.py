@@ -8,6 +8,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.cutover import figures, forward, gates, journal, outbox, overdue, processes, window
+from migrator.cutover.attention import Attention, attention
 from migrator.cutover.figures import Moments
 from migrator.cutover.gate import Gate
 from migrator.cutover.gates import Conditions
@@ -71,6 +72,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     figures: Moments = Moments()
     arrivals: Arrivals | None = None
     """None: PostgreSQL is not open."""
+    attention: Attention | None = None
+    """None: nothing waits for a person."""
 
 
 def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
@@ -97,8 +100,11 @@ def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
         sessions.close()
 
 
-def standing(settings: Settings, *, wait_s: float = 0.0) -> Standing:
-    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most."""
+def standing(settings: Settings, *, wait_s: float = 0.0, config: str | None = None) -> Standing:
+    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most.
+
+    ``config`` is the configuration file that the commands of ``attention`` name.
+    """
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
         since = beside.since(target)
         found = journal.newest(target)
@@ -115,6 +121,7 @@ def standing(settings: Settings, *, wait_s: float = 0.0) -> Standing:
             beside_since=since,
             figures=figures.moments(settings),
             arrivals=arrived,
+            attention=attention(settings, config),
         )
 
 

@@ -20,14 +20,14 @@ import psycopg
 
 from migrator.config import Settings, postgres_dsn
 from migrator.cutover import backup, configfile, epoch, export, outbox, pgfence, reverse
-from migrator.cutover.forward import backup_folder, lift
+from migrator.cutover.forward import RETURN, backup_folder, lift, stands
 from migrator.cutover.gate import Gate
 from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.telemetry import say
 
 Level: TypeAlias = Literal[1, 2, 3]
@@ -36,6 +36,13 @@ STEPS: Final = {
     2: ("back-fence", "back-drain", "back-check", "back-switch", "back-close", "back-export", "back-downgrade"),
     3: ("back-fence", "back-export", "back-restore", "back-switch", "back-close"),
 }
+LEVEL: Final = "rollback_level"
+"""The member of the journal's detail that holds the level of the last rollback."""
+RESTORE: Final = "back-restore"
+UNDONE: Final = (
+    "the cutover was interrupted before its point of no return, so there is nothing to go back from: call migrator"
+    " cutover abort"
+)
 TURN: Final = "back-switch"
 """The step from which on MongoDB may be written: what comes before it is not done again."""
 
@@ -56,9 +63,12 @@ def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
     """Return what must hold for a rollback, as it stands now."""
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
         found = newest(target)
-        gates = [Gate(name="window", passed=_why_not(found, level) == "", words=_why_not(found, level) or "open")]
+        why_not = _why_not(target, found, level)
+        gates = [Gate(name="window", passed=not why_not, words=why_not or "open")]
         if found is None:
             return gates
+        other = _other_level(Journal(target, found), level)
+        gates.append(Gate(name="level", passed=not other, words=other or f"level {level}"))
         count, age = outbox.waiting(target)
         gates.append(Gate(name="outbox", passed=None, words=f"{count:,} notes wait, the oldest for {age:,.0f} s"))
         through = pgfence.unstopped(target, settings.postgres)
@@ -76,9 +86,13 @@ def run(settings: Settings, config: Path, level: Level) -> RolledBack:
     try:
         with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
-            why_not = "" if _is_unsaid(sessions, found) else _why_not(found, level)
+            why_not = "" if _is_unsaid(sessions, found) else _why_not(sessions.target, found, level)
             if found is None or why_not:
                 raise RefusedError(why_not)
+            if found.state == "running" and not stands(sessions, found):
+                raise RefusedError(UNDONE)
+            if other := _other_level(Journal(sessions.target, found), level):
+                raise RefusedError(other)
             configfile.require_switchable(config, os.environ)
             if found.config_path != str(config.absolute()):
                 raise RefusedError(f"the switch was made in {found.config_path}: call again with that file")
@@ -95,7 +109,8 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
     folder = backup_folder(settings, journal.cutover).with_suffix(f".rollback-{level}")
     carried = reverse.Carried()
     lost: dict[str, int] = {}
-    if journal.cutover.state == "switched":
+    journal.note(**{LEVEL: level})
+    if journal.cutover.state in ("switched", "running"):
         if not journal.begun(TURN):
             try:
                 carried, lost = _before(sessions, journal, level, folder)
@@ -150,8 +165,10 @@ def _undo(sessions: Sessions, cutover: Cutover) -> None:
     """Let PostgreSQL go on, where MongoDB is as it was; the target may have gone away, and come back."""
     if sessions.target.closed:
         sessions.open_target()
-    if not Journal(sessions.target, cutover).begun("back-restore"):
+    journal = Journal(sessions.target, cutover)
+    if not journal.begun(RESTORE):
         pgfence.lift(sessions.target, sessions.settings.postgres)
+        journal.undo("back-")
         say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
 
 
@@ -165,7 +182,7 @@ def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) ->
         with journal.step("back-export") as detail:
             lost = export.since_switch(sessions.target, folder)
             detail["rows"] = lost
-        with journal.step("back-restore") as detail:
+        with journal.step(RESTORE) as detail:
             detail["digest"] = backup.restore(sessions, backup_folder(settings, journal.cutover)).digest
         return carried, lost
     with journal.step("back-drain") as detail:
@@ -179,8 +196,27 @@ def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) ->
     return carried, lost
 
 
-def _why_not(found: Cutover | None, level: Level) -> str:
-    """Return why the way back is not open; empty where it is."""
+def under_way(journal: Journal) -> int | None:
+    """Return the level of a rollback that was begun, and neither undone nor brought to its end; none: there is none."""
+    level: int = journal.cutover.detail.get(LEVEL, 1)
+    if journal.cutover.state in ("switched", "running"):
+        return level if any(journal.begun(step) for step in STEPS[level]) else None
+    if journal.cutover.state == "rolled-back" and (level == 2 or not journal.done("back-close")):  # noqa: PLR2004 - a level
+        return level  # of level 2 the journal goes with the last step
+    return None
+
+
+def _other_level(journal: Journal, level: Level) -> str:
+    """Return why a rollback that was begun at another level must be finished at that one; empty where it need not."""
+    begun = journal.cutover.detail.get(LEVEL, level)
+    bound = journal.cutover.state != "rolled-back" and (journal.begun(RESTORE) or journal.begun(TURN))
+    if not bound or begun == level or {begun, level} <= {1, 2}:
+        return ""
+    return f"a rollback of level {begun} was begun: call migrator rollback run --level {begun}"
+
+
+def _why_not(target: Connection, found: Cutover | None, level: Level) -> str:
+    """Return why a rollback is not possible; empty where it is."""
     if found is None:
         return "there was no switch, so there is nothing to go back from"
     if found.state == "switched":
@@ -193,7 +229,7 @@ def _why_not(found: Cutover | None, level: Level) -> str:
     if found.state == "rolled-back" and level == 2:  # noqa: PLR2004 - a level
         return ""
     if found.state == "running":
-        return "a switch is under way: call cutover run again, or cutover abort"
+        return "" if Journal(target, found).done(RETURN) else UNDONE
     return f"the last switch is {found.state}: the data is in MongoDB already"
 
 

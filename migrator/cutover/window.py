@@ -7,8 +7,9 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.cutover import outbox, reverse
-from migrator.cutover.forward import lift
+from migrator.cutover.forward import RETURN, lift
 from migrator.cutover.journal import Cutover, Journal, alone, database_time, decide, newest, opened_at
+from migrator.cutover.rollback import under_way
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.sessions import Sessions
 from migrator.store.mongo.client import speaking_of as speaking_of_source
@@ -46,10 +47,15 @@ def finish(settings: Settings, *, early: Early | None = None, now: datetime | No
         with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
             if found is None or found.state not in ("switched", "finished"):
-                raise RefusedError("there is no switch to be finished")
-            if found.state == "switched":
-                _require_over(sessions.target, found, settings, early, now)
+                raise RefusedError(_nothing(sessions.target, found))
             journal = Journal(sessions.target, found)
+            if found.state == "switched":
+                level = under_way(journal)
+                if level is not None:
+                    raise RefusedError(
+                        f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
+                    )
+                _require_over(sessions.target, found, settings, early, now)
             with journal.step("finish"):
                 journal.end("finished")  # first: what follows cannot be gone back on
                 outbox.close_outbox(sessions.target)
@@ -58,6 +64,18 @@ def finish(settings: Settings, *, early: Early | None = None, now: datetime | No
             return Finished(cutover=journal.cutover, cleanup=cleanup(journal.cutover))
     finally:
         sessions.close()
+
+
+def _nothing(target: Connection, found: Cutover | None) -> str:
+    """Return why there is no cutover to be finished, and what leads on."""
+    if found is None or found.state != "running":
+        return "there is no cutover to be finished: migrator cutover status tells"
+    if Journal(target, found).done(RETURN):
+        return (
+            "the cutover was interrupted after its point of no return: call migrator cutover run, which finishes it,"
+            " or migrator rollback run, which goes back"
+        )
+    return "the cutover was interrupted before its point of no return: call migrator cutover abort"
 
 
 def open_until(target: Connection, cutover: Cutover, settings: Settings) -> datetime | None:

@@ -24,12 +24,12 @@ def take(target: Connection, patience_ms: int = PATIENCE_MS) -> None:
         raise RefusedError("another tail follows the source into this target; end it first") from None
 
 
-def held(target: Connection) -> bool:
-    """Tell whether a tail follows into this target now."""
+def held(target: Connection, key: int = TAIL_KEY) -> bool:
+    """Tell whether a session of this database holds an advisory lock; that of a tail, if no other key is given."""
     row = target.execute(
         "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database"
         " WHERE locktype = 'advisory' AND granted AND datname = current_database()"
         " AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1)",
-        ((TAIL_KEY >> 32) & HALF, TAIL_KEY & HALF),
+        ((key >> 32) & HALF, key & HALF),
     ).fetchone()
     return row == (True,)

@@ -97,7 +97,7 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
                 assert fence.is_engaged(ready.database, "write-block", ())
                 with pytest.raises(SwitchedError):
                     open_scheduler_store(ready.settings)
-                with pytest.raises(RefusedError, match="point of no return is passed: call cutover run again"):
+                with pytest.raises(RefusedError, match="point of no return is passed: call migrator cutover run"):
                     forward.abort(ready.settings)
             monkeypatch.undo()
             ready.folder.chmod(0o700)

@@ -147,7 +147,7 @@ def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, m
 
 @pytest.mark.proves("4-Y1")
 def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
-    with pytest.raises(RefusedError, match="there is no switch to be finished"):
+    with pytest.raises(RefusedError, match="there is no cutover to be finished"):
         window.finish(ready.settings)
     ready.switch()
     assert rollback.plan(ready.settings, ready.config, 1)[0].passed

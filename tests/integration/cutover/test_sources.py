@@ -1,15 +1,20 @@
 """Sources that a cutover, or a parallel run, is refused for: before anything is written, and with the reason."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
+from migrator import signals
 from migrator.cutover import configfile, fence
 from migrator.embedded.mongo import MongoServer
-from migrator.exit_status import DIFFERENT, UNVERIFIED, USAGE
+from migrator.errors import MigratorError
+from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED, USAGE
+from migrator.pipeline import sessions
 from migrator.sources import NAMES, comparable_in_parallel, load_profile
 from tests.conftest import fresh_name
 from tests.copying import contents, run
@@ -75,3 +80,53 @@ def test_a_parallel_run_that_cannot_be_compared_is_refused(
         assert f"a parallel run of profile {profile} cannot be compared: its runs do not name the slot" in said
         assert "can be compared: no source of this version" in said
         assert state(one) == before
+
+
+@pytest.fixture
+def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A cutover that an older version made, which had no such gate, and whose reverse sync met its own smoke test."""
+    note = "INSERT INTO migration.outbox (table_name, row_id) VALUES ('run_summaries', gen_random_uuid())"
+
+    def older(point: str) -> None:
+        if point == f"{signals.CUTOVER}reverse.begun":
+            with psycopg.connect(agenda.dsn) as connection:
+                connection.execute(note)
+            raise MigratorError("profile agenda has no collection for rows of run_summaries born here")
+
+    with monkeypatch.context() as patched:
+        passes = msgspec.structs.replace(load_profile("agenda"), reverse_sync=True)
+        patched.setattr(sessions, "load_profile", lambda _: passes)
+        patched.setattr(signals, "_listen", older)
+        with pytest.raises(MigratorError, match="run_summaries born here"):
+            agenda.switch()
+    sessions.close_kept()
+    return agenda
+
+
+def next_commands(scene: Scene) -> list[list[str]]:
+    status, out, said = run("cutover", "status", "--config", str(scene.config))
+    lines = [line for line in out.splitlines() if ": migrator " in line and line.startswith(("next", "or, if"))]
+    assert bool(status & UNVERIFIED) is bool(lines), out + said
+    return [shlex.split(line.partition(": ")[2]) for line in lines]
+
+
+@pytest.mark.parametrize("way", ["back", "on"])
+def test_a_source_that_an_older_version_trapped_is_led_out(way: str, trapped: Scene) -> None:
+    again = next_commands(trapped)[0]
+    assert again[:3] == ["migrator", "cutover", "run"]
+    status, out, said = run(*again[1:])
+    assert status == UNVERIFIED, out + said
+    assert "the reverse sync stopped: profile agenda has no collection" in out
+    with psycopg.connect(trapped.dsn) as connection:  # the application works, and a tail would stop
+        connection.execute("UPDATE scheduler.schedules SET name = name || '!'")
+    assert run("tail", "--until-caught-up", "--config", str(trapped.config))[0] == TOOL_FAILED
+    back, on = next_commands(trapped)
+    assert back[:5] == ["migrator", "rollback", "run", "--level", "3"]
+    assert on[:4] == ["migrator", "cutover", "finish", "--now"]
+    status, out, said = run(*(back if way == "back" else on)[1:])
+    assert status == 0, out + said
+    assert next_commands(trapped) == []
+    assert configfile.backend_in(trapped.config) == ("mongo" if way == "back" else "postgres")
+    assert not fence.is_engaged(trapped.database, "write-block", ())
+    with trapped.foreign() as foreign:
+        foreign["agendaJobs"].update_one({}, {"$set": {"name": "free again"}})

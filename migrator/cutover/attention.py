@@ -1,0 +1,102 @@
+"""Whether the last cutover, or its rollback, needs a person, and which commands lead on from where it stands."""
+
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.cutover import journal, outbox, rollback
+from migrator.cutover.forward import RETURN, STOPPED
+from migrator.cutover.journal import Journal
+from migrator.pipeline.tail import lock
+from migrator.sources import load_profile
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
+
+RUN = "migrator cutover run"
+ABORT = "migrator cutover abort"
+FINISH = "migrator cutover finish"
+CLOSE_EARLY = "migrator cutover finish --now --who WHO --reason WHY"
+BACK = "migrator rollback run"
+RESTORE = "migrator rollback run --level 3"
+TAIL = "migrator tail"
+
+
+class Attention(msgspec.Struct, frozen=True, kw_only=True):
+    """A state that is not left by itself."""
+
+    words: str
+    commands: tuple[str, ...] = ()
+    """The first leads on; each other one is for when those before it fail again. None: another process works on it."""
+
+
+def attention(settings: Settings, config: str | None = None) -> Attention | None:
+    """Return what the last cutover needs of a person; none: nothing. ``config`` is named in the commands."""
+    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        found = _found(target, settings)
+    if found is None or config is None:
+        return found
+    named = tuple(f"{one} --config {shlex.quote(config)}" for one in found.commands)
+    return msgspec.structs.replace(found, commands=named)
+
+
+def lines(found: Attention) -> Iterator[str]:
+    """Yield it for people."""
+    yield f"NOT FINISHED: {found.words}"
+    for number, one in enumerate(found.commands):
+        yield f"{'next' if number == 0 else 'or, if that fails again'}: {one}"
+
+
+def _found(target: Connection, settings: Settings) -> Attention | None:
+    last = journal.newest(target)
+    if last is None:
+        return None
+    book = Journal(target, last)
+    level = rollback.under_way(book)
+    works = lock.held(target, journal.LOCK)
+    if level is not None:
+        return _going_back(book, level, works=works)
+    if last.state == "running":
+        return _running(book, works=works)
+    if last.state == "switched":
+        return _stopped(target, settings, last)
+    if last.state == "finished" and not book.done("finish") and not works:
+        return Attention(words=f"finishing was interrupted{_why(book)}", commands=(FINISH,))
+    return None
+
+
+def _going_back(book: Journal, level: int, *, works: bool) -> Attention:
+    if works:
+        return Attention(words=f"a rollback of level {level} is under way in another process")
+    words = f"a rollback of level {level} was interrupted{_why(book)}"
+    return Attention(words=words, commands=(f"{BACK} --level {level}",))
+
+
+def _running(book: Journal, *, works: bool) -> Attention:
+    if works:
+        return Attention(words="a cutover is under way in another process")
+    if not book.done(RETURN):
+        words = f"a cutover was interrupted before its point of no return{_why(book)}: writers may be refused"
+        return Attention(words=words, commands=(ABORT,))
+    words = f"a cutover was interrupted after its point of no return{_why(book)}: writers may be refused"
+    return Attention(words=words, commands=(RUN, BACK, RESTORE))
+
+
+def _stopped(target: Connection, settings: Settings, last: journal.Cutover) -> Attention | None:
+    """Tell whether the reverse sync stands still: its notes are older than a tail may be behind."""
+    count, oldest_s = outbox.waiting(target)
+    why = last.detail.get(STOPPED, "")
+    if not count or (not why and oldest_s <= settings.cutover.max_lag_s):
+        return None
+    words = f"the reverse sync does not carry what is written: {count:,} notes, the oldest {oldest_s:,.0f} s old"
+    leads_on = (TAIL,) if load_profile(settings.source.profile).reverse_sync else ()
+    return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
+
+
+def _why(book: Journal) -> str:
+    """Return the step that failed, and why, as a clause; empty where none says so."""
+    for one in reversed(book.steps()):
+        if one.state == "running":
+            why = one.detail.get(journal.FAILED)
+            return f" in step {one.step}" + (f" ({why})" if why else "")
+    return ""
