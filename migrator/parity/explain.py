@@ -1,13 +1,14 @@
 """Words for a few differences; equality is decided elsewhere, on canonical bytes.
 
 DeepDiff does the wording only: it is a thousand times slower than a comparison, and its idea of equality is its own.
-Paths and types are named, values only when asked for.
+Paths and types are named, types as BSON and PostgreSQL call them; values only when asked for.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from migrator.parity.causes import ABSENT
+from migrator.values.bsontypes import type_name
 
 LINES: Final = 5
 """Of one difference."""
@@ -53,7 +54,7 @@ def _sentences(expected: object, actual: object, *, values: bool) -> Iterator[st
 def _kind(value: object) -> str:
     if value is ABSENT:
         return "absent"
-    return "null" if value is None else type(value).__name__
+    return type_name(value)
 
 
 def _levels(levels: Any) -> Iterable[Any]:  # noqa: ANN401 - DeepDiff's tree is untyped

@@ -98,6 +98,9 @@ def read(document: Document, shape: type[AnyShape]) -> AnyShape:
 _SENTENCE = re.compile(r"(?P<head>.*?)(?: - at (?:`key` in )?`(?P<path>[^`]*)`)?\Z", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`\Z", re.DOTALL)
 _EXPECTED = re.compile(r"Expected (?P<what>.+?)(?:, got .*)?\Z", re.DOTALL)
+_TYPE = re.compile(r"`(.*?)`")
+_BSON = {"str": "string", "float": "double"}
+"""What msgspec calls a type, and BSON otherwise."""
 _INDEX = re.compile(r"\[(?:\d+|\.\.\.)\]")
 
 
@@ -115,7 +118,8 @@ def rejection(error: msgspec.ValidationError, shape: type[Shape]) -> Rejected:
     if head.startswith("Invalid enum value"):
         return unknown_value(path, _words_at(shape, path))
     expected = _EXPECTED.match(head)
-    what = expected["what"].replace("`", "").replace(" | ", " or ") if expected else "another value"
+    what = expected["what"].replace(" | ", " or ") if expected else "another value"
+    what = _TYPE.sub(lambda match: _BSON.get(match[1], match[1]), what)
     bounded = "<=" in what or ">=" in what
     return Rejected("out-of-range" if bounded else "wrong-type", path, what)
 

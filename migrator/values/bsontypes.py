@@ -1,7 +1,9 @@
 """The names of BSON types, as MongoDB's ``$type`` spells them."""
 
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from bson.binary import Binary
 from bson.code import Code
@@ -39,6 +41,14 @@ NAMES: Final[dict[type, str]] = {
 }
 
 
-def type_name(value: Any) -> str:  # noqa: ANN401 - any BSON value
-    """Return the BSON type of a decoded value."""
-    return NAMES.get(type(value), type(value).__name__)
+_OF_COLUMNS: Final[dict[type, str]] = {UUID: "uuid", tuple: "array", Decimal: "numeric", date: "date"}
+"""Values of columns that BSON has no type for, as PostgreSQL calls them."""
+
+
+def type_name(value: Any) -> str:  # noqa: ANN401 - any BSON value, or one of a column
+    """Return the BSON type of a decoded value, or the PostgreSQL type of a column's value that BSON does not have."""
+    for kind in type(value).__mro__:
+        name = NAMES.get(kind) or _OF_COLUMNS.get(kind)
+        if name is not None:
+            return name
+    return "unknown"

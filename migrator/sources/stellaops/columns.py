@@ -133,7 +133,7 @@ def _typed(value: Any, kind: type, key: str, expected: str) -> Any:  # noqa: ANN
 
 def _text(value: object, key: str) -> str:
     if not isinstance(value, str) or isinstance(value, Code):
-        raise Rejected("wrong-type", key, "str")
+        raise Rejected("wrong-type", key, "string")
     return value
 
 

@@ -70,7 +70,7 @@ class OwnCollection:
         notes: list[Note] = []
         tenant = document.get("tenantId")
         if tenant is not None and type(tenant) is not str:
-            raise Rejected("wrong-type", "tenantId", "str")
+            raise Rejected("wrong-type", "tenantId", "string")
         tenant = ids.tenant_of(tenant, context, notes)
         for key in self._needed:
             required(document.get(key), key)

@@ -3,7 +3,7 @@
 -- Left out: compression (it depends on the server's build) and NOT NULL constraints (a property of the column here).
 
 WITH relation AS (
-    SELECT oid, relname, relkind, relowner, relacl, relrowsecurity, relforcerowsecurity
+    SELECT oid, relname, relkind, relpersistence, relowner, relacl, relrowsecurity, relforcerowsecurity
     FROM pg_class
     WHERE relnamespace = %(namespace)s::oid AND relname <> ALL (%(exempt)s)
 ), ordinary AS (
@@ -12,7 +12,8 @@ WITH relation AS (
 
 SELECT relname AS relation, 'relation' AS kind, '' AS name,
     CASE relkind
-        WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
+        WHEN 'r' THEN CASE relpersistence WHEN 'u' THEN 'unlogged table' ELSE 'table' END
+        WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view'
         WHEN 'f' THEN 'foreign table' WHEN 'S' THEN 'sequence' ELSE relkind::text
     END AS definition
 FROM relation

@@ -54,6 +54,42 @@ def constraints_validated(context: Context) -> Found:
     )
 
 
+_SWITCHED_OFF = """
+SELECT c.oid::regclass::text, coalesce(con.conname, trg.tgname)
+FROM pg_trigger AS trg
+JOIN pg_class AS c ON c.oid = trg.tgrelid
+LEFT JOIN pg_constraint AS con ON con.oid = trg.tgconstraint
+WHERE c.relnamespace IN ('scheduler'::regnamespace, 'migration'::regnamespace) AND trg.tgenabled NOT IN ('O', 'A')
+UNION
+SELECT '', option || CASE WHEN setrole = 0 THEN '' ELSE ' of role ' || pg_get_userbyid(setrole) END
+FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS option
+WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+    AND starts_with(option, 'session_replication_role=') AND option <> 'session_replication_role=origin'
+UNION
+SELECT '', name || '=' || setting FROM pg_settings WHERE name = 'session_replication_role' AND setting <> 'origin'
+ORDER BY 1, 2
+"""
+
+
+def enforced(context: Context) -> Found:
+    """No foreign key and no trigger is switched off, of a table or for sessions as a whole."""
+    with context.target() as connection:
+        rows = connection.execute(_SWITCHED_OFF).fetchall()
+        row = connection.execute(
+            "SELECT count(*) FROM pg_constraint WHERE contype = 'f'"
+            " AND connamespace IN ('scheduler'::regnamespace, 'migration'::regnamespace)"
+        ).fetchone()
+    return _found(
+        rows,
+        cause="switched-off",
+        title="a foreign key or a trigger that is switched off",
+        fix="ALTER TABLE ... ENABLE TRIGGER ALL, or RESET session_replication_role where it is set; then compare"
+        " everything, since rows may have been written meanwhile",
+        counts={"foreign keys": int(row[0]) if row else 0},
+        cells=True,
+    )
+
+
 def isolation_on(context: Context) -> Found:
     """Row-level security is on in every table, with its policies."""
     with context.target() as connection:
@@ -212,6 +248,13 @@ CHECKS = (
         title="Every constraint is validated, every index valid",
         requirements=("0-T2.2.2",),
         run=constraints_validated,
+    ),
+    CheckSpec(
+        id="schema.enforced",
+        title="Every foreign key and trigger is switched on",
+        requirements=("0-T2.2.2",),
+        limits=("A session that switches them off for itself alone leaves no trace but its rows.",),
+        run=enforced,
     ),
     CheckSpec(
         id="schema.restored",

@@ -16,7 +16,7 @@ PARITY: Final = tuple(
 )
 MEANING: Final = tuple(f"meaning.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters"))
 SCHEMA: Final = tuple(
-    f"schema.{name}" for name in ("catalogue", "isolation", "comments", "validated", "restored", "revision")
+    f"schema.{name}" for name in ("catalogue", "isolation", "comments", "validated", "enforced", "restored", "revision")
 )
 
 

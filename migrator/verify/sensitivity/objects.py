@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from migrator.verify.sensitivity.model import Corruption, Place, Plant, sql
+from migrator.verify.sensitivity.model import Corruption, NoMaterial, Place, Plant, sql
 
 
 def ddl(statement: str) -> Plant:
@@ -17,6 +17,24 @@ def ddl(statement: str) -> Plant:
 def _one(name: str, statement: str, *yes: str, faults: tuple[str, ...] = ()) -> Corruption:
     checks = tuple(f"schema.{check}" for check in yes)
     return Corruption(name=name, how="schema", plant=ddl(statement), yes=checks, faults=faults)
+
+
+_OFF_FOR_SESSIONS: Final = (
+    "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', current_database()); END $$"
+)
+NOT_ENFORCED_SINCE: Final = 180_000
+"""PostgreSQL's version number from which on a foreign key may be declared and not enforced."""
+
+
+def _not_enforced(place: Place) -> None:
+    if place.target.info.server_version < NOT_ENFORCED_SINCE:
+        raise NoMaterial
+    row = place.target.execute(
+        "SELECT format('ALTER TABLE %s ALTER CONSTRAINT %I NOT ENFORCED', conrelid::regclass, conname)"
+        " FROM pg_constraint WHERE contype = 'f' AND conrelid = 'scheduler.runs'::regclass ORDER BY conname LIMIT 1"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - runs refer to schedules
+    place.target.execute(row[0])
 
 
 OBJECTS: Final[tuple[Corruption, ...]] = (
@@ -37,6 +55,27 @@ OBJECTS: Final[tuple[Corruption, ...]] = (
         "catalogue",
         "validated",
     ),
+    _one("foreign keys are switched off", "ALTER TABLE scheduler.runs DISABLE TRIGGER ALL", "enforced"),
+    _one("foreign keys of the ledger are switched off", "ALTER TABLE migration.chunks DISABLE TRIGGER ALL", "enforced"),
+    _one("foreign keys are switched off for every session", _OFF_FOR_SESSIONS, "enforced"),
+    Corruption(
+        name="a foreign key is declared and not enforced",
+        how="schema",
+        plant=_not_enforced,
+        yes=("schema.catalogue", "schema.validated"),
+    ),
+    _one(
+        "a foreign key was made anew and not validated",
+        "ALTER TABLE scheduler.audit ADD CONSTRAINT extra_one FOREIGN KEY (run_id) REFERENCES scheduler.runs NOT VALID",
+        "catalogue",
+        "validated",
+    ),
+    _one(
+        "a rule swallows what is written",
+        "CREATE RULE extra_one AS ON INSERT TO scheduler.runs DO INSTEAD NOTHING",
+        "catalogue",
+    ),
+    _one("a table does not survive a crash", "ALTER TABLE scheduler.handlers SET UNLOGGED", "catalogue"),
     _one("a column too many", "ALTER TABLE scheduler.runs ADD COLUMN extra_one int", "catalogue", "comments"),
     _one("a column is gone", "ALTER TABLE scheduler.runs DROP COLUMN error_detail", "catalogue"),
     _one("a column of another type", "ALTER TABLE scheduler.runs ALTER attempt TYPE bigint", "catalogue"),

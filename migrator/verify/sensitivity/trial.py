@@ -165,7 +165,7 @@ def _try(
                 undo = one.plant(Place(settings, target, place.source))
         except NoMaterial:
             return Trial(name=one.name, how=one.how, ending="no-material")
-        except psycopg.IntegrityError:
+        except (psycopg.IntegrityError, psycopg.errors.InsufficientPrivilege):
             return Trial(name=one.name, how=one.how, ending="refused")
         if undo is not None:
             undone.callback(undo)

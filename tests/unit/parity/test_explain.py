@@ -1,6 +1,11 @@
 """Words for a few differences: paths and types, no values unless asked for."""
 
-from bson import Int64
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+from bson import Code, DatetimeMS, Int64
 
 from migrator.parity.causes import ABSENT
 from migrator.parity.explain import explain
@@ -14,8 +19,8 @@ def test_paths_and_types_are_named_and_values_are_not() -> None:
         {"a": 1.0, "b": {"c": [1, {"d": "other"}], "e.f": SECRET}, "y": [1, 2]},
     )
     assert said == (
-        "a is int in the source and float in the target",
-        "b.c[1].d differs (str)",
+        "a is int in the source and double in the target",
+        "b.c[1].d differs (string)",
         "b.e.f is only in the target",
         "x is only in the source",
         "y[1] is only in the target",
@@ -34,15 +39,39 @@ def test_many_lines_are_cut_and_counted() -> None:
 
 
 def test_values_that_are_not_documents() -> None:
-    assert explain(1, "1") == ("the value is int in the source and str in the target",)
+    assert explain(1, "1") == ("the value is int in the source and string in the target",)
 
 
 def test_types_of_numbers_are_told_apart_and_the_unseen_is_admitted() -> None:
-    assert explain({"a": 1}, {"a": Int64(1)}) == ("a is int in the source and Int64 in the target",)
+    assert explain({"a": 1}, {"a": Int64(1)}) == ("a is int in the source and long in the target",)
     assert explain({"a": 0.0}, {"a": -0.0})[0].startswith("the same to the eye")
     assert explain({"a": float("nan")}, {"a": float("nan")})[0].startswith("the same to the eye")
 
 
 def test_what_is_absent_is_called_so() -> None:
-    assert explain(ABSENT, "x") == ("the value is absent in the source and str in the target",)
+    assert explain(ABSENT, "x") == ("the value is absent in the source and string in the target",)
     assert explain({"a": None}, {"a": 1}) == ("a is null in the source and int in the target",)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        ("x", "string"),
+        (1, "int"),
+        (Int64(1), "long"),
+        (1.5, "double"),
+        ({}, "object"),
+        ([], "array"),
+        (True, "bool"),
+        (None, "null"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "date"),
+        (DatetimeMS(2**60), "date"),
+        (b"x", "binData"),
+        (Code("1", {}), "javascript"),
+        (UUID(int=1), "uuid"),
+        (("a",), "array"),
+        (Decimal(1), "numeric"),
+    ],
+)
+def test_types_are_called_as_the_databases_call_them(value: object, name: str) -> None:
+    assert explain(ABSENT, value) == (f"the value is absent in the source and {name} in the target",)

@@ -68,13 +68,13 @@ def test_times_are_read_wherever_they_stand() -> None:
 @pytest.mark.parametrize(
     ("made", "reason", "path", "expected"),
     [
-        ({"newName": 1}, "wrong-type", "newName", "str"),
-        ({"newName": None}, "wrong-type", "newName", "str"),
+        ({"newName": 1}, "wrong-type", "newName", "string"),
+        ({"newName": None}, "wrong-type", "newName", "string"),
         ({"leaf": {"value": "1"}}, "wrong-type", "leaf.value", "int or null"),
         ({"leaves": [{}, {"value": 1.0}]}, "wrong-type", "leaves[].value", "int or null"),
         ({"leaves": {"0": {}}}, "wrong-type", "leaves", "array or null"),
         ({"leaf": []}, "wrong-type", "leaf", "object or null"),
-        ({"labels": {"a.b": 1}}, "wrong-type", "labels[]", "str"),
+        ({"labels": {"a.b": 1}}, "wrong-type", "labels[]", "string"),
         ({"size": 1 << 15}, "out-of-range", "size", "int <= 32767"),
         ({"size": -(1 << 15) - 1}, "out-of-range", "size", "int >= -32768"),
         ({"leaf": {"kind": "c"}}, "unknown-value", "leaf.kind", "one of a, b"),
