@@ -64,6 +64,28 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return self.run.fence or 0
 
 
+class HandlerFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which handlers a caller has registered: only their schedules are fired, and only their runs claimed."""
+
+    names: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    """Types of handlers (agent, workflow, celery_task) that the caller hands to another system, whatever their name."""
+
+
+def handler_of(schedule: Schedule | None) -> str | None:
+    """Return the name of a schedule's handler: the one it states, else its mode (StellaOps schedules have one)."""
+    return None if schedule is None else schedule.handler_name or schedule.mode
+
+
+def is_served(schedule: Schedule | None, queues: Sequence[str] | None, handlers: HandlerFilter | None) -> bool:
+    """Tell whether a caller that named queues and handlers works for a schedule; what is none bars nothing."""
+    if schedule is None:
+        return queues is None and handlers is None
+    if queues is not None and schedule.queue not in queues:
+        return False
+    return handlers is None or handler_of(schedule) in handlers.names or schedule.handler_type in handlers.types
+
+
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """How a claimed run ends."""
 
@@ -100,7 +122,14 @@ class Queue(Protocol):
         """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted.
 
@@ -110,6 +139,8 @@ class Queue(Protocol):
         ``limit`` counts triggers. One after the other: a trigger's plan sees what the ones before it made (the status
         of the schedule they share, its live runs); where by then the schedule may not run, it is left as it is, and
         counts all the same. What a plan raises ends the call, and nothing is kept.
+
+        ``queues`` and ``handlers`` as for ``claim``: triggers of other schedules stay as they are, and hide none.
         """
 
     def claim(
@@ -120,11 +151,14 @@ class Queue(Protocol):
         now: datetime | None = None,
         *,
         queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available, then id.
 
-        ``queues``: only runs whose schedule names one of these; none: all. A run without a schedule has priority 50.
+        ``queues``: only runs whose schedule names one of these; none: all. ``handlers``: only runs whose schedule's
+        handler is one of these (``is_served``); none: all. A run without a schedule has priority 50, no queue and no
+        handler.
         A run without ``available_at`` is available from ``created_at`` on: one key orders and bounds what waits.
 
         They are running, with the worker's id, a fence one higher than before and a lease. Never more of a schedule
@@ -151,8 +185,17 @@ class Queue(Protocol):
         Worker, lease and started_at are null again (a timeout counts from the next start); the fence stays.
         """
 
-    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        workers: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing.
+
+        ``workers``: only runs that one of these holds (``worker_id``) under a fence; none: whoever holds them.
 
         By the lease's end (none last), then id. The timeout counts from started_at; what is null is never over.
         """

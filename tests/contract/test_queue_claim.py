@@ -10,7 +10,7 @@ import pytest
 from migrator import states
 from migrator.errors import UsageError
 from migrator.store.ports import SchedulerStore
-from migrator.store.work import SCRATCH, Claim, Queue
+from migrator.store.work import SCRATCH, Claim, HandlerFilter, Queue
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, fresh, ids, run, schedule, trigger
 from tests.contract.working import LEASE, MINUTE, claimed, end_of, put, run_of, schedule_of
 
@@ -306,3 +306,44 @@ def test_a_trigger_that_is_gone_keeps_no_run_from_being_claimed(
         session.triggers.delete_of_schedule(of.id)
     (claim,) = queue.claim("w", 9, LEASE, NOW, tenants=[tenant])
     assert (claim.run.id, claim.run.trigger_id) == (row.id, None)
+
+
+@pytest.mark.proves("5-D1", "3-B2")
+def test_only_runs_of_the_handlers_that_are_named_are_claimed_and_others_hide_nothing(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    named = {
+        "by name": schedule(tenant, handler_name="mine"),
+        "by mode": schedule(tenant, handler_name=None, mode="analysis-only"),
+        "its name before its mode": schedule(tenant, handler_name="other", mode="analysis-only"),
+        "by type": schedule(tenant, handler_name="elsewhere", handler_type="agent"),
+        "of another type": schedule(tenant, handler_name="elsewhere", handler_type="workflow"),
+        "of another queue": schedule(tenant, handler_name="mine", queue="slow"),
+        "neither name nor mode": schedule(tenant, handler_name=None, mode=None),
+    }
+    others = [schedule(tenant, handler_name="theirs", priority=priority) for priority in (90, None, 10)]
+    put(at_work, *named.values(), *others)
+    rows = {
+        what: run(tenant, schedule_id=of.id, available_at=NOW - SECOND * (9 - place))
+        for place, (what, of) in enumerate(named.items())
+    }
+    before = [run(tenant, schedule_id=of.id, available_at=LONG_AGO) for of in others for _ in range(40)]
+    rows["of no schedule"] = run(tenant, available_at=NOW)
+    put(at_work, *before, *rows.values())
+    mine = HandlerFilter(names=("mine", "analysis-only"), types=("agent",))
+
+    def taken(**which: object) -> set[str]:
+        found = claimed(queue.claim("w", 99, LEASE, NOW, tenants=[tenant], **which))  # type: ignore[arg-type] # as given
+        return {what for what, row in rows.items() if row.id in found} | {"theirs" for one in before if one.id in found}
+
+    assert claimed(queue.claim("w", 1, LEASE, NOW, tenants=[tenant], handlers=mine)) == [rows["by name"].id]
+    assert taken(queues=["slow"], handlers=mine) == {"of another queue"}
+    assert taken(handlers=HandlerFilter()) == set()
+    assert taken(handlers=mine) == {"by mode", "by type"}
+    assert taken() == {
+        "its name before its mode",
+        "of another type",
+        "neither name nor mode",
+        "of no schedule",
+        "theirs",
+    }

@@ -238,3 +238,26 @@ def test_of_sweepers_at_the_same_time_one_ends_each_run(at_work: SchedulerStore,
         thread.join()
     assert sorted(told) == sorted(ids(rows))
     assert len(runs_of(at_work, of)) == 24
+
+
+@pytest.mark.proves("5-D1", "3-B12")
+def test_only_runs_that_the_named_workers_hold_under_a_fence_are_over(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    (timed,) = put(at_work, schedule(tenant, timeout_ms=1))
+    own, late, other, foreign, bare_lease = put(
+        at_work,
+        lost(tenant, worker_id="mine"),
+        lost(tenant, worker_id="mine", schedule_id=timed.id, lease_expires_at=NOW + MINUTE),
+        lost(tenant, worker_id="theirs"),
+        lost(tenant, worker_id="theirs", schedule_id=timed.id, fence=None, lease_expires_at=None),
+        lost(tenant, worker_id="mine", fence=None),
+    )
+
+    def found(workers: list[str] | None) -> set[UUID]:
+        return set(claimed(queue.expired(9, NOW, [tenant], workers=workers)))
+
+    assert found(["mine", "unheard of"]) == {own.id, late.id}
+    assert found(["theirs"]) == {other.id}
+    assert found([]) == set()
+    assert found(None) == {own.id, late.id, other.id, foreign.id, bare_lease.id}

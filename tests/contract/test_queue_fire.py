@@ -13,7 +13,7 @@ from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.store.ports import SchedulerStore
-from migrator.store.work import SCRATCH, Fire, Queue
+from migrator.store.work import SCRATCH, Fire, HandlerFilter, Queue
 from tests.contract.rows import (
     MILLISECOND,
     NOW,
@@ -315,3 +315,22 @@ def test_the_queue_knows_the_tenants(at_work: SchedulerStore, queue: Queue, plan
     assert list(found) == sorted(set(found))
     assert {kept, only_runs, scratch, "*"} <= set(found)
     assert deleted not in found
+
+
+@pytest.mark.proves("5-D1", "3-B1")
+def test_only_triggers_of_the_handlers_that_are_named_fire_and_others_hide_nothing(
+    at_work: SchedulerStore, queue: Queue, tenant: str
+) -> None:
+    theirs = [schedule(tenant, handler_name="theirs", priority=priority) for priority in (90, None, 10)]
+    by_mode = schedule(tenant, handler_name=None, mode="analysis-only", queue="slow")
+    mine = schedule(tenant, handler_name="mine"), by_mode
+    due = [trigger(of, next_fire_at=NOW - MINUTE) for of in theirs for _ in range(20)]
+    own = [trigger(of) for of in mine]
+    put(at_work, *theirs, *mine, *due, *own)
+    named = HandlerFilter(names=("mine", "analysis-only"))
+    slow = queue.fire_due(each_slot, 9, NOW, [tenant], queues=["slow"], handlers=named)
+    assert [one.trigger_id for one in slow] == [own[1].id]
+    assert [one.trigger_id for one in queue.fire_due(each_slot, 9, NOW, [tenant], handlers=named)] == [own[0].id]
+    assert queue.fire_due(each_slot, 9, NOW, [tenant], handlers=named) == []
+    assert [bare(trigger_of(at_work, one)) for one in due] == due
+    assert len(queue.fire_due(each_slot, 99, NOW, [tenant])) == len(due)

@@ -70,6 +70,11 @@ GUARDS: dict[str, tuple[Call, set[str], int]] = {
         {"ix_schedules_ranked", "ix_runs_open", "pk_runs"},
         2 * FIRST,
     ),
+    "5-D1 runs that are over and held by some workers": (
+        (queue_ends.expired(10, of_workers=True), [NOW, ["w"]]),
+        {"ix_runs_open"},
+        2 * RUNNING,
+    ),
     "2-X6 due triggers": ((queue_claim.due(10, of_tenants=False), [NOW]), {"ix_schedules_ranked"}, 80),
     "3-B12 runs that are over": ((queue_ends.expired(10, of_tenants=False), [NOW]), {"ix_runs_open"}, 2 * RUNNING),
     "0-T2.3.4 the tenants": ((queue_ends.TENANTS, []), {"ix_schedules_page", "ix_runs_page"}, 60),
@@ -134,6 +139,32 @@ def test_a_claim_touches_a_few_rows_for_each_run(limit: int, before: str, filled
     assert "ix_runs_waiting" in indexes(nodes)
     assert "Seq Scan" not in kinds(nodes)
     assert touched(nodes) <= limit * (6 if before == NONE_FIRST else 16)
+
+
+ALL_MINE = "UPDATE scheduler.schedules SET priority = NULL, handler_name = 'mine'"
+FEW_MINE = """UPDATE scheduler.schedules SET priority = NULL, handler_name =
+    CASE WHEN name IN ('schedule 1999', 'schedule 2000') THEN 'mine' ELSE 'theirs' END"""
+
+
+@pytest.mark.proves("5-D1", "3-B2")
+@pytest.mark.parametrize(("before", "most"), [(ALL_MINE, 6 * 10), (FEW_MINE, 3 * QUEUED)])
+def test_a_claim_for_some_handlers_goes_by_the_order_of_the_queue(before: str, most: int, filled: Dispatch) -> None:
+    """What another scheduler has queued is passed over, each run with one look at its schedule, and is not sorted."""
+    nodes = nodes_of(filled, claim(10, of_handlers=True), [NOW, "w", LEASE, ["mine"], []], before)
+    assert {"ix_runs_waiting", "pk_schedules"} <= indexes(nodes)
+    assert "Seq Scan" not in kinds(nodes)
+    assert touched(nodes) <= most
+
+
+@pytest.mark.proves("5-D1", "3-B1")
+def test_due_triggers_of_some_handlers_are_read_in_their_order(filled: Dispatch) -> None:
+    statement = queue_claim.due(50, of_handlers=True)
+    nodes = nodes_of(filled, statement, [NOW, ["mine"], []], ALL_MINE)
+    assert "ix_triggers_due" in indexes(nodes)
+    assert touched(nodes) <= 3 * 50
+    nodes = nodes_of(filled, statement, [NOW, ["mine"], []], FEW_MINE)
+    assert "Seq Scan" not in kinds(nodes)
+    assert touched(nodes) <= 3 * 2000
 
 
 @pytest.mark.proves("2-X6", "3-B1")

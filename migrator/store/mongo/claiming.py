@@ -21,7 +21,7 @@ from migrator.store.mongo.many import Many, counted
 from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting
 from migrator.store.mongo.repository import Stored, Strangers
 from migrator.store.mongo.transaction import WHAT, Change, Transaction
-from migrator.store.work import Claim
+from migrator.store.work import Claim, HandlerFilter, is_served
 from migrator.values.times import format_iso, to_bson
 
 _ROUNDS = 5
@@ -66,10 +66,12 @@ class Claiming:
         worker_id: str,
         until: datetime,
         queues: Sequence[str] | None,
+        handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
         self._database, self._strangers, self._now = database, strangers, now
-        self._worker, self._until, self._queues, self._tenants = worker_id, until, queues, tenants
+        self._worker, self._until, self._tenants = worker_id, until, tenants
+        self._queues, self._handlers = queues, handlers
 
     def take(self, limit: int) -> Sequence[Claim]:
         """Take what comes first; fewer where others took some of it at the same moment."""
@@ -103,10 +105,11 @@ class Claiming:
 
     def _may(self, schedule: Schedule | None) -> bool:
         """Tell whether a schedule's runs may be claimed at all."""
-        if schedule is None:
-            return self._queues is None
-        barred = not schedule.enabled or schedule.status == "paused" or schedule.deleted_at is not None
-        return not barred and (self._queues is None or schedule.queue in self._queues)
+        if schedule is not None and (
+            not schedule.enabled or schedule.status == "paused" or schedule.deleted_at is not None
+        ):
+            return False
+        return is_served(schedule, self._queues, self._handlers)
 
     def _claim(self, candidates: Sequence[Candidate]) -> Sequence[Claim]:
         return atomically(self._database, lambda transaction: self._write(transaction, candidates))

@@ -20,7 +20,7 @@ from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting
 from migrator.store.mongo.repository import Stored, Strangers
 from migrator.store.mongo.schedules import ENABLED
 from migrator.store.mongo.transaction import WHAT, Change, Transaction
-from migrator.store.work import Fire, FirePlan
+from migrator.store.work import Fire, FirePlan, HandlerFilter, is_served
 from migrator.values.times import to_bson
 
 _ROUNDS = 5
@@ -62,10 +62,13 @@ class Firing:
         now: datetime,
         *,
         plan: FirePlan,
+        queues: Sequence[str] | None,
+        handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
         self._database, self._strangers, self._now = database, strangers, now
         self._plan, self._tenants = plan, tenants
+        self._queues, self._handlers = queues, handlers
 
     def fire(self, limit: int) -> Sequence[Run]:
         """Fire what comes first; triggers that others are firing at this moment are passed over."""
@@ -84,7 +87,7 @@ class Firing:
                 self._strangers,
                 self._now,
                 due_triggers(self._now),
-                fits=may_fire,
+                fits=self._may,
                 bounded=False,
                 tenants=self._tenants,
             )
@@ -97,6 +100,10 @@ class Firing:
                     if fired is not None:
                         return fired, overtaken
         return None, overtaken
+
+    def _may(self, schedule: Schedule | None) -> bool:
+        """Tell whether a schedule's triggers are fired by this call."""
+        return may_fire(schedule) and is_served(schedule, self._queues, self._handlers)
 
     def _fire(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
         return atomically(

@@ -60,10 +60,11 @@ class Holding:
 
         return insistently(self._database, act) if ends else []
 
-    def over(self, limit: int, tenants: Sequence[str] | None) -> Sequence[Claim]:
+    def over(self, limit: int, tenants: Sequence[str] | None, workers: Sequence[str] | None) -> Sequence[Claim]:
         """Return running runs whose lease or timeout is over, by the lease's end, then id."""
         with speaking_of(WHAT), self._database.client.start_session() as session:
-            return Over(Transaction(self._database, session), self._strangers, self._now, tenants).first(limit)
+            transaction = Transaction(self._database, session)
+            return Over(transaction, self._strangers, self._now, tenants, workers).first(limit)
 
     def _change(self, held: Sequence[_Held], change: Callable[[Run], Run]) -> Sequence[UUID]:
         def act(transaction: Transaction) -> Sequence[UUID]:

@@ -25,10 +25,18 @@ class Over:
     """One search, outside any transaction: what it finds is asked again when it is ended."""
 
     def __init__(
-        self, transaction: Transaction, strangers: Strangers, now: datetime, tenants: Sequence[str] | None
+        self,
+        transaction: Transaction,
+        strangers: Strangers,
+        now: datetime,
+        tenants: Sequence[str] | None,
+        workers: Sequence[str] | None,
     ) -> None:
+        """``workers``: only runs that one of these holds under a fence; none: whoever holds them."""
         self._transaction, self._now = transaction, now
-        self._running = {"state": "running", **served(tenants)}
+        self._running: dict[str, Any] = {"state": "running", **served(tenants)}
+        if workers is not None:
+            self._running |= {"workerId": {"$in": [*workers]}, "fence": {"$ne": None}}
         self._runs = Many(Run, transaction, strangers, now)
         self._schedules = Many(Schedule, transaction, strangers, now)
         self._shelf: dict[Wanted, Schedule | None] = {}

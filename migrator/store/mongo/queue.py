@@ -13,7 +13,7 @@ from migrator.store.mongo.firing import Firing
 from migrator.store.mongo.holding import Holding
 from migrator.store.mongo.repository import Strangers
 from migrator.store.mongo.transaction import WHAT
-from migrator.store.work import Claim, Finish, FirePlan
+from migrator.store.work import Claim, Finish, FirePlan, HandlerFilter
 
 
 class MongoQueue:
@@ -34,11 +34,26 @@ class MongoQueue:
         return sorted(one for one in found if isinstance(one, str) and one)
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         """Fire due triggers: insert runs, advance; return the runs inserted; pass over what others are firing."""
         rules.page(limit)
-        firing = Firing(self._database, self._strangers, self._at(now), plan=plan, tenants=tenants)
+        firing = Firing(
+            self._database,
+            self._strangers,
+            self._at(now),
+            plan=plan,
+            queues=queues,
+            handlers=handlers,
+            tenants=tenants,
+        )
         return firing.fire(limit)
 
     def claim(
@@ -49,6 +64,7 @@ class MongoQueue:
         now: datetime | None = None,
         *,
         queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available."""
@@ -62,6 +78,7 @@ class MongoQueue:
             worker_id=worker_id,
             until=rules.milliseconds(moment + lease),
             queues=queues,
+            handlers=handlers,
             tenants=tenants,
         )
         return claiming.take(limit)
@@ -79,10 +96,17 @@ class MongoQueue:
         """Give runs back unfinished: queued again, attempt unchanged; return the ids given back."""
         return self._holding(now).give_back(claims)
 
-    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        workers: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
         rules.page(limit)
-        return self._holding(now).over(limit, tenants)
+        return self._holding(now).over(limit, tenants, workers)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over."""

@@ -17,7 +17,7 @@ from migrator.store.postgres.dispatch import Dispatch, as_json, fetch, moment
 from migrator.store.postgres.firing import Firing
 from migrator.store.postgres.mapping import table
 from migrator.store.postgres.run_inserts import insert_runs
-from migrator.store.work import Claim, Finish, FirePlan
+from migrator.store.work import Claim, Finish, FirePlan, HandlerFilter
 
 
 class PostgresQueue:
@@ -31,16 +31,25 @@ class PostgresQueue:
         return [tenant for (tenant,) in self._dispatch.rows(queue_ends.TENANTS, ())]
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted."""
         rules.page(limit)
         named = moment(now)
+        statement = queue_claim.due(
+            limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
+        )
 
         def fire(connection: Connection) -> list[Run]:
             at = named or self._dispatch.clock(connection)
-            statement = queue_claim.due(limit, of_tenants=tenants is not None)
-            ids = [identity for (identity,) in fetch(connection, statement, _named(at, tenants))]
+            ids = [identity for (identity,) in fetch(connection, statement, [at, *_given(tenants, queues, handlers)])]
             return Firing(connection, at, plan).fire(ids) if ids else []
 
         return self._dispatch.transact(fire)
@@ -53,14 +62,16 @@ class PostgresQueue:
         now: datetime | None = None,
         *,
         queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available."""
         rules.page(limit)
         rules.above_zero("a lease", lease)
-        statement = queue_claim.claim(limit, of_tenants=tenants is not None, of_queues=queues is not None)
-        named: list[Any] = [moment(now), _plain(worker_id), lease]
-        named += [list(words) for words in (tenants, queues) if words is not None]
+        statement = queue_claim.claim(
+            limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
+        )
+        named = [moment(now), _plain(worker_id), lease, *_given(tenants, queues, handlers)]
         return _claims(self._dispatch.rows(statement, named))
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
@@ -76,11 +87,18 @@ class PostgresQueue:
         """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back."""
         return self._ids(queue_ends.RELEASE, (moment(now), _held(claims)))
 
-    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        workers: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
         rules.page(limit)
-        statement = queue_ends.expired(limit, of_tenants=tenants is not None)
-        return _claims(self._dispatch.rows(statement, _named(moment(now), tenants)))
+        statement = queue_ends.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
+        return _claims(self._dispatch.rows(statement, [moment(now), *_given(tenants, workers)]))
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
@@ -118,8 +136,15 @@ class PostgresQueue:
         return [identity for (identity,) in self._dispatch.rows(statement, parameters)]
 
 
-def _named(now: datetime | None, tenants: Sequence[str] | None) -> list[Any]:
-    return [now] if tenants is None else [now, list(tenants)]
+def _given(*filters: Sequence[str] | HandlerFilter | None) -> list[list[str]]:
+    """Return the parameters of the filters that are asked for, in their order."""
+    given: list[list[str]] = []
+    for one in filters:
+        if isinstance(one, HandlerFilter):
+            given += [list(one.names), list(one.types)]
+        elif one is not None:
+            given.append(list(one))
+    return given
 
 
 def _claims(rows: Sequence[tuple[Any, ...]]) -> list[Claim]:

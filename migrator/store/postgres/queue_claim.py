@@ -19,6 +19,9 @@ from migrator.store.postgres.mapping import table
 from migrator.store.rules import DEFAULT_PRIORITY
 from migrator.store.work import SCRATCH
 
+HANDLER = "coalesce(nullif(s.handler_name, ''), s.mode)"
+"""The name of a schedule's handler (``work.handler_of``)."""
+
 NOW = "coalesce($1::timestamptz, date_trunc('milliseconds', statement_timestamp()))"
 """The time of a statement: its first parameter, or the database's clock, the same all through the statement."""
 
@@ -68,16 +71,30 @@ first AS MATERIALIZED (
 )"""
 
 
+def _named(first: int, *, of_tenants: bool, of_queues: bool, of_handlers: bool) -> tuple[int | None, str]:
+    """Return the number of the parameter that names tenants, and the condition on the schedule; "" where none is.
+
+    The parameters are, from the ``first`` on, each where it is asked for: tenants, queues, names of handlers and their
+    types. The condition is asked of the schedule that a row's own index led to by its key, so that it costs no plan of
+    its own: what is not served is passed over in the order of the queue.
+    """
+    numbers = iter(range(first, first + 4))
+    tenants = next(numbers) if of_tenants else None
+    condition = f" AND s.queue = ANY(${next(numbers)}::text[])" if of_queues else ""
+    if of_handlers:
+        names, types = next(numbers), next(numbers)
+        condition += f" AND ({HANDLER} = ANY(${names}::text[]) OR s.handler_type = ANY(${types}::text[]))"
+    return tenants, condition
+
+
 @cache
-def claim(limit: int, *, of_tenants: bool, of_queues: bool) -> str:
-    """Return the statement: now, worker, lease[, tenants][, queues] → the columns of runs, then of their schedules."""
-    tenants, queues = (4 if of_tenants else None), (5 if of_tenants else 4)
+def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
+    """Return the statement: now, worker, lease, then as ``_named`` → the columns of runs, then of their schedules."""
+    tenants, served_only = _named(4, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     runs, schedules = table(Run), table(Schedule)
     waiting = f"r.state = 'queued' AND {SINCE.format('r')} <= {NOW} AND {served('r', tenants)}"
-    may_run = "(s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused') IS TRUE"
-    if of_queues:
-        may_run += f" AND s.queue = ANY(${queues}::text[])"
-    alone = "" if of_queues else "r.schedule_id IS NULL OR "
+    may_run = f"(s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused') IS TRUE{served_only}"
+    alone = "" if served_only else "r.schedule_id IS NULL OR "
     usual = (
         "scheduler.runs AS r LEFT JOIN scheduler.schedules AS s ON s.id = r.schedule_id"
         f" WHERE {waiting} AND ({alone}coalesce(s.priority, {DEFAULT_PRIORITY}) = {DEFAULT_PRIORITY}"
@@ -114,9 +131,10 @@ _MAY_FIRE = "(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY['pend
 
 
 @cache
-def due(limit: int, *, of_tenants: bool) -> str:
-    """Return the statement that locks due triggers: now, tenants → their ids."""
-    condition = f"t.enabled AND t.next_fire_at <= {NOW} AND {served('t', 2 if of_tenants else None)} AND {_MAY_FIRE}"
+def due(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
+    """Return the statement that locks due triggers: now, then as ``_named`` → their ids."""
+    tenants, served_only = _named(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
+    condition = f"t.enabled AND t.next_fire_at <= {NOW} AND {served('t', tenants)} AND {_MAY_FIRE}{served_only}"
     usual = (
         "scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id"
         f" WHERE {condition} AND coalesce(s.priority, {DEFAULT_PRIORITY}) = {DEFAULT_PRIORITY}"

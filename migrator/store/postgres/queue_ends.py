@@ -79,13 +79,14 @@ SELECT id FROM ended
 
 
 @cache
-def expired(limit: int, *, of_tenants: bool) -> str:
-    """Return the statement: now, tenants → the columns of running runs that are over, then of their schedules."""
+def expired(limit: int, *, of_tenants: bool = False, of_workers: bool = False) -> str:
+    """Return the statement: now[, tenants][, workers] → the columns of running runs that are over, and of schedules."""
+    workers = f"AND r.fence IS NOT NULL AND r.worker_id = ANY(${3 if of_tenants else 2}::text[])" if of_workers else ""
     return f"""
 SELECT {table(Run).qualified("r").as_string(None)}, {table(Schedule).qualified("s").as_string(None)}
 FROM scheduler.runs AS r LEFT JOIN scheduler.schedules AS s ON s.id = r.schedule_id
 WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)}
-    AND (r.lease_expires_at <= {NOW} OR r.started_at + s.timeout_ms * interval '1 millisecond' <= {NOW})
+    AND (r.lease_expires_at <= {NOW} OR r.started_at + s.timeout_ms * interval '1 millisecond' <= {NOW}) {workers}
 ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
 """
 

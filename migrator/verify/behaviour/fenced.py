@@ -72,10 +72,15 @@ class FencedQueue(Delegate):
         return self._fence.tenants
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - queues and handlers, as the queue takes them
     ) -> Sequence[Run]:
         """Fire what is due within."""
-        runs: Sequence[Run] = self.inner.fire_due(plan, limit, now, self._fence.named(tenants))
+        runs: Sequence[Run] = self.inner.fire_due(plan, limit, now, self._fence.named(tenants), **which)
         return runs
 
     def claim(
@@ -85,17 +90,23 @@ class FencedQueue(Delegate):
         lease: timedelta,
         now: datetime | None = None,
         *,
-        queues: Sequence[str] | None = None,
         tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - as above
     ) -> Sequence[Claim]:
         """Claim runs within."""
         named = self._fence.named(tenants)
-        claims: Sequence[Claim] = self.inner.claim(worker_id, limit, lease, now, queues=queues, tenants=named)
+        claims: Sequence[Claim] = self.inner.claim(worker_id, limit, lease, now, tenants=named, **which)
         return claims
 
-    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - whose runs, as the queue takes them
+    ) -> Sequence[Claim]:
         """Return runs within whose time is over."""
-        claims: Sequence[Claim] = self.inner.expired(limit, now, self._fence.named(tenants))
+        claims: Sequence[Claim] = self.inner.expired(limit, now, self._fence.named(tenants), **which)
         return claims
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:

@@ -52,12 +52,17 @@ class _Planning(Delegate):
         return fire
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - as the queue takes them
     ) -> Any:  # noqa: ANN401 - runs
         def spoilt(schedule: Schedule, trigger: Trigger, live_runs: int, at: datetime) -> Fire:
             return self.after(trigger, plan(schedule, self.before(trigger), live_runs, at))
 
-        return self.inner.fire_due(spoilt, limit, now, tenants)
+        return self.inner.fire_due(spoilt, limit, now, tenants, **which)
 
 
 class _OnceMore(_Planning):

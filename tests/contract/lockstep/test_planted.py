@@ -41,8 +41,8 @@ class Faulty(queue.Rows):
     def count(self, schedule_id: Any, *among: str) -> int:  # noqa: ANN401 - an id
         return 0 if self.fault == "no limit" and among == ("running",) else super().count(schedule_id, *among)
 
-    def due(self, tenants: Any) -> Any:  # noqa: ANN401 - as Rows
-        found = super().due(tenants)
+    def due(self, *which: Any) -> Any:  # noqa: ANN401 - as Rows
+        found = super().due(*which)
         return found[::-1] if self.fault == "wrong order" else found
 
     def status(self, schedule: Schedule, status: str) -> None:

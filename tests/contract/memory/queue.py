@@ -15,7 +15,7 @@ from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.store import lives, rules
-from migrator.store.work import SCRATCH, Claim, Finish, FirePlan
+from migrator.store.work import SCRATCH, Claim, Finish, FirePlan, HandlerFilter
 from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
 from tests.contract.memory.schedules import MAY_RUN
 from tests.contract.memory.table import Table, Tables, microseconds
@@ -46,13 +46,20 @@ class MemoryQueue:
             return sorted(found | {row.tenant_id for row in tables[Run].values()})
 
     def fire_due(
-        self, plan: FirePlan, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         rules.page(limit)
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             fired: list[Run] = []
-            for trigger in rows.due(tenants)[:limit]:
+            for trigger in rows.due(tenants, queues, handlers)[:limit]:
                 schedule: Schedule = tables[Schedule][trigger.schedule_id]
                 if schedule.status not in MAY_RUN:
                     continue  # a trigger before this one ended it
@@ -73,6 +80,7 @@ class MemoryQueue:
         now: datetime | None = None,
         *,
         queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         rules.page(limit)
@@ -80,7 +88,7 @@ class MemoryQueue:
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             claims: list[Claim] = []
-            for run in rows.available(tenants, queues):
+            for run in rows.available(tenants, queues, handlers):
                 schedule = rows.schedule(run)
                 most = None if schedule is None else schedule.max_concurrency
                 full = schedule is not None and most is not None and rows.count(schedule.id, "running") >= most
@@ -129,11 +137,20 @@ class MemoryQueue:
                     given.add(run.id)
             return [*given]
 
-    def expired(self, limit: int, now: datetime | None = None, tenants: Sequence[str] | None = None) -> Sequence[Claim]:
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        workers: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
         rules.page(limit)
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             found = [run for run in tables[Run].values() if served(run.tenant_id, tenants) and rows.over(run)]
+            if workers is not None:
+                found = [run for run in found if run.worker_id in workers and run.fence is not None]
             found.sort(key=lambda run: (run.lease_expires_at is None, run.lease_expires_at or moment, run.id))
             return [Claim(run=run, schedule=rows.schedule(run)) for run in found[:limit]]
 
@@ -186,24 +203,29 @@ class Rows:
     def __init__(self, tables: Tables, now: datetime) -> None:
         self._tables, self.now = tables, now
 
-    def due(self, tenants: Sequence[str] | None) -> list[Trigger]:
+    def due(
+        self, tenants: Sequence[str] | None, queues: Sequence[str] | None, handlers: HandlerFilter | None
+    ) -> list[Trigger]:
         """Return due triggers in the order of firing."""
         found = []
         for trigger in self._tables[Trigger].values():
             of: Schedule = self._tables[Schedule][trigger.schedule_id]
             may_run = of.enabled and of.deleted_at is None and of.status in MAY_RUN
             fire = trigger.next_fire_at
+            may_run = may_run and worked_for(of, queues, handlers)
             if trigger.enabled and fire is not None and fire <= self.now and may_run:
                 found.append((-priority(of), microseconds(fire), trigger.id, trigger))
         return [row for *_, row in sorted(found, key=lambda item: item[:3]) if served(row.tenant_id, tenants)]
 
-    def available(self, tenants: Sequence[str] | None, queues: Sequence[str] | None) -> list[Run]:
+    def available(
+        self, tenants: Sequence[str] | None, queues: Sequence[str] | None, handlers: HandlerFilter | None
+    ) -> list[Run]:
         """Return queued runs that may be claimed, in the order of claiming, before ``max_concurrency`` is asked."""
         found = []
         for run in self._tables[Run].values():
             of = self.schedule(run)
             barred = of is not None and (not of.enabled or of.status == "paused" or of.deleted_at is not None)
-            named = queues is None or (of is not None and of.queue in queues)
+            named = worked_for(of, queues, handlers)
             since = run.available_at or run.created_at
             ready = run.state == "queued" and since <= self.now
             if ready and named and not barred and served(run.tenant_id, tenants):
@@ -263,6 +285,17 @@ class Rows:
         self._tables[Schedule][schedule.id] = replace(
             schedule, status=status, updated_at=self.now, completed_at=completed
         )
+
+
+def worked_for(of: Schedule | None, queues: Sequence[str] | None, handlers: HandlerFilter | None) -> bool:
+    """Tell whether a caller that named queues and handlers works for a schedule."""
+    if of is None:
+        return (queues, handlers) == (None, None)
+    if queues is not None and of.queue not in queues:
+        return False
+    if handlers is None:
+        return True
+    return (of.handler_name or of.mode) in handlers.names or of.handler_type in handlers.types
 
 
 def held_to_rules(row: Any, tenant: str) -> Any:  # noqa: ANN401 - runs and triggers
