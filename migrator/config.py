@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -93,7 +94,7 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     handlers: str | None = None
     """Where the handlers are: ``module:name`` of a registry, or of a mapping of names to functions."""
     queues: list[str] = field(default_factory=list)
-    """Work on runs of these queues only; empty: on all."""
+    """Work only for schedules that name one of these queues; empty: whatever their queue."""
     poll_ms: Positive = 10_000
     batch: Annotated[int, Meta(ge=1, le=10_000)] = 100
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 10
@@ -110,8 +111,10 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Newest runs of a schedule that are kept whatever their age."""
     retention_days: Annotated[int, Meta(ge=0, le=36_500)] = 30
     """Runs that are younger are kept whatever their number."""
-    retention_every_ms: Annotated[int, Meta(ge=0)] = 86_400_000
-    """How often the leader removes old runs; 0: never."""
+    retention_every_ms: Annotated[int, Meta(ge=0)] = 0
+    """How often the leader looks for old runs; 0: never."""
+    retention_from: date | None = None
+    """The first day (UTC) on which the leader removes them; unset: it only says what it would remove."""
     audit: bool = True
 
 

@@ -157,6 +157,7 @@ if __name__ == "__main__":
     opened = MongoStore(
         Settings(mongo=MongoSettings(uri=uri, database=database), persistence=PersistenceSettings(scheduler="mongo"))
     )
+    opened.prepare()
     _say("ready")
     _hold_on()
     TASKS[name](opened, *rest)

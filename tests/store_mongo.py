@@ -1,12 +1,14 @@
 """A MongoDB store for tests; the records to put into it are those of ``tests.store_postgres``."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PersistenceSettings, Settings
+from migrator.records.schedule import Schedule
+from migrator.store import prepare
 from migrator.store.mongo.store import MongoStore
 from tests.copying import uri_of
 
@@ -19,8 +21,10 @@ def settings(database: Database[Any]) -> Settings:
 
 
 @contextmanager
-def opened(database: Database[Any]) -> Iterator[MongoStore]:
+def opened(database: Database[Any], covers: Callable[[Schedule], bool] = lambda _: True) -> Iterator[MongoStore]:
+    """Open a store and prepare it, as an application does that works for the schedules of ``covers``."""
     store = MongoStore(settings(database))
+    prepare(store, covers)
     try:
         yield store
     finally:

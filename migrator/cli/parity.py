@@ -25,7 +25,11 @@ def command(
     *,
     as_json: bool,
 ) -> None:
-    """Compare every document with its rows, and the rows with the document; writes nothing but with --repair apply."""
+    """Compare every document with its rows, and the rows with the document; changes no row but with --repair apply.
+
+    The outcome of a parity check of everything is put on record (migration.comparisons): the cutover asks for the last
+    one.
+    """
     from migrator.cli.render import parity_lines, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.parity.flow import compare  # noqa: PLC0415 - as above
     from migrator.parity.recorded import compared  # noqa: PLC0415 - as above

@@ -23,7 +23,7 @@ from migrator.scheduler.handing import Dispatcher, failure
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import EventSink
 from migrator.store.ports import SchedulerStore
-from migrator.store.work import Claim, Finish
+from migrator.store.work import Claim, Finish, HandlerFilter
 from migrator.telemetry import logger
 
 _MOST_LINES = 1_000
@@ -40,6 +40,8 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """Runs worked on at the same time."""
     lease: timedelta = timedelta(minutes=5)
     queues: tuple[str, ...] | None = None
+    handlers: HandlerFilter | None = None
+    """Fire and claim only what these handlers do; none: everything."""
     tenants: tuple[str, ...] | None = None
     """Only these; none: all but those of verifications."""
 
@@ -89,7 +91,9 @@ class Desk:
     def fire(self) -> int:
         """Fire what is due, at most one batch of triggers; return how many runs that made."""
         share = self._share
-        runs = self._store.queue.fire_due(plan, share.batch, self._now(), share.tenants)
+        runs = self._store.queue.fire_due(
+            plan, share.batch, self._now(), share.tenants, queues=share.queues, handlers=share.handlers
+        )
         self.gauges.ticked(self._time())
         skipped = [run for run in runs if run.state == "skipped"]
         self.gauges.add(fired=len(runs) - len(skipped), skipped=len(skipped))
@@ -103,7 +107,13 @@ class Desk:
         if room < 1:
             return 0
         claims = self._store.queue.claim(
-            str(share.worker_id), room, share.lease, self._now(), queues=share.queues, tenants=share.tenants
+            str(share.worker_id),
+            room,
+            share.lease,
+            self._now(),
+            queues=share.queues,
+            handlers=share.handlers,
+            tenants=share.tenants,
         )
         since = self._monotonic()
         with self._lock:

@@ -19,6 +19,7 @@ from migrator import states
 from migrator.errors import UsageError
 from migrator.records.run import Run
 from migrator.records.schedule import Schedule
+from migrator.store.work import HandlerFilter, handler_of
 from migrator.values import jsonb
 
 FORBIDDEN: Final = frozenset({"self", "cls", "db", "session", "request"})
@@ -153,10 +154,15 @@ class Registry:
         """The names, in order."""
         return tuple(sorted(self._functions))
 
+    @property
+    def filter(self) -> HandlerFilter:
+        """What a process with these handlers fires and claims: their schedules, and no others."""
+        return HandlerFilter(names=self.names, types=tuple(sorted(self._senders)))
+
 
 def name_of(schedule: Schedule | None) -> str | None:
     """Return the name of a schedule's handler: the one it states, else its mode (StellaOps schedules have one)."""
-    return None if schedule is None else schedule.handler_name or schedule.mode
+    return handler_of(schedule)
 
 
 def check(name: str, function: Function) -> None:

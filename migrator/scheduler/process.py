@@ -24,10 +24,12 @@ from migrator.scheduler.gauges import Snapshot
 from migrator.scheduler.handing import Dispatcher
 from migrator.scheduler.leader import RESOURCE, Leadership
 from migrator.scheduler.lifecycle import EventSink
+from migrator.scheduler.ownership import Scope, metadata_of
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.timing import Beat, timing_of
 from migrator.store.ports import SchedulerStore
 from migrator.store.rules import GLOBAL
+from migrator.store.work import HandlerFilter
 from migrator.telemetry import logger
 
 Until: TypeAlias = Literal["stopped", "idle", "once"]
@@ -50,12 +52,14 @@ class SchedulerProcess:
         settings: SchedulerSettings,
         dispatcher: Dispatcher,
         *,
+        handlers: HandlerFilter | None = None,
         tenants: tuple[str, ...] | None = None,
         leader_resource: str = RESOURCE,
         sink: EventSink = lifecycle.ignore,
         retention: Callable[[SchedulerStore], object] | None = None,
         successor: Callable[[SchedulerStore], SchedulerStore | None] | None = None,
         look: Callable[[SchedulerStore], object] = lambda _: None,
+        prepare: Callable[[SchedulerStore], object] = lambda _: None,
         clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
@@ -63,7 +67,9 @@ class SchedulerProcess:
         """``clock``, ``monotonic`` and ``wait`` are for tests; ``retention`` is called by the leader now and then.
 
         ``successor`` returns the store to go on with where a switch has moved the data away from the one given, and
-        none where it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from.
+        none where it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from;
+        ``prepare`` before anything is written to a store. ``handlers``: work only for schedules of these; none: for
+        all.
 
         Raises ``ConfigurationError`` for settings that contradict each other.
         """
@@ -71,7 +77,8 @@ class SchedulerProcess:
         """One per start: two processes are never taken for one."""
         self._store, self._settings, self._dispatcher = store, settings, dispatcher
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
-        self._successor, self._look = successor, look
+        self._successor, self._look, self._prepare = successor, look, prepare
+        scope = Scope(queues=tuple(settings.queues) or None, handlers=handlers)
         self._timing = timing = timing_of(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
@@ -81,7 +88,8 @@ class SchedulerProcess:
             batch=settings.batch,
             capacity=settings.concurrency,
             lease=timing.lease,
-            queues=tuple(settings.queues) or None,
+            queues=scope.queues,
+            handlers=handlers,
             tenants=tenants,
         )
         self._worker = Worker(
@@ -91,9 +99,10 @@ class SchedulerProcess:
             hostname=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=tuple(settings.queues) or None,
+            queues=scope.queues,
             capacity=settings.concurrency,
             status="active",
+            metadata=metadata_of(scope),
         )
         self.desk = Desk(
             store,
@@ -117,6 +126,7 @@ class SchedulerProcess:
             store,
             self.leadership,
             dead_after=timing.dead_after,
+            scope=scope,
             batch=settings.batch,
             tenants=tenants,
             books=Books(store, sink=sink, audit=settings.audit, clock=clock),
@@ -157,6 +167,7 @@ class SchedulerProcess:
         return self.desk.gauges.snapshot()
 
     def _register(self) -> None:
+        self._prepare(self._store)
         self._store.workers.register(self._worker, self._now())
         logger().info("registered", worker=str(self.worker_id))
 
@@ -227,6 +238,7 @@ class SchedulerProcess:
             store = self._successor(self._store)
             if store is None:
                 return False
+            self._prepare(store)
             if not store.workers.heartbeat(self.worker_id, self._now()):
                 store.workers.register(self._worker, self._now())
         except (MigratorError, OSError) as error:

@@ -1,17 +1,21 @@
 """Removing old runs: kept are the newest of each schedule, and all that are young. Live runs always stay.
 
+Nothing is removed until somebody asked for it: a person with ``migrator retention --yes``, or the configuration with a
+day from which on the leader removes (``retention_from``). Before that day it only says what it would remove.
+
 In batches, each a transaction of its own, with the summaries of the schedules it touched and an entry of the audit
 trail: it can be stopped at any point and called again.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
+from migrator.config import SchedulerSettings
 from migrator.errors import UsageError
 from migrator.scheduler.lifecycle import Event, entry
 from migrator.store.ports import SchedulerStore, Session
@@ -31,6 +35,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """By the time at which it was made."""
     batch: int = 2000
 
+    @property
+    def words(self) -> str:
+        """Say which runs are removed."""
+        days = self.young / timedelta(days=1)
+        return f"older than {days:g} days and beyond the newest {self.keep:,} of their schedule"
+
     def check(self) -> None:
         """Raise ``UsageError`` for what is no rule."""
         if self.keep < 0:
@@ -39,6 +49,49 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("an age must not be negative")
         if self.batch < 1:
             raise UsageError("a batch must be at least 1")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the configuration asks for."""
+
+    rule: Rule
+    every: timedelta | None
+    """How often the leader looks; none: never, retention is off."""
+    since: date | None
+    """The first day (UTC) on which it removes; none: it removes nothing."""
+
+    @classmethod
+    def of(cls, settings: SchedulerSettings) -> "Plan":
+        """Return the plan of ``[scheduler]``."""
+        every = settings.retention_every_ms
+        return cls(
+            rule=Rule(keep=settings.retention_keep, young=timedelta(days=settings.retention_days)),
+            every=timedelta(milliseconds=every) if every else None,
+            since=settings.retention_from,
+        )
+
+    @property
+    def words(self) -> str:
+        """Say what the leader will do."""
+        if self.every is None:
+            return "retention is off: removes no run (retention_every_ms in [scheduler] is 0)"
+        if self.since is None:
+            return "retention says what it would remove, and removes nothing: retention_from in [scheduler] is not set"
+        return f"retention removes runs from {self.since.isoformat()} on, if this process leads: {self.rule.words}"
+
+    def is_allowed(self, now: datetime) -> bool:
+        """Tell whether the configuration names a day that has come."""
+        return self.since is not None and now.date() >= self.since
+
+    def carry_out(self, store: SchedulerStore) -> str:
+        """Remove what the rule does not keep, or only count it where no day has come; return what was done."""
+        allowed = self.is_allowed(store.now())
+        removed = apply_all(store, self.rule, dry_run=not allowed)
+        count = f"{sum(one.total for one in removed):,} runs that are {self.rule.words}"
+        if allowed:
+            return f"retention removed {count}"
+        day = "is not set" if self.since is None else f"is {self.since.isoformat()}"
+        return f"retention would remove {count}; it removed nothing, since retention_from in [scheduler] {day}"
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):

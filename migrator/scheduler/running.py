@@ -5,28 +5,20 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from types import FrameType
-from typing import Protocol, runtime_checkable
 
-from migrator.config import Settings
+from migrator.config import SchedulerSettings, Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.scheduler.gauges import Snapshot
 from migrator.scheduler.handing import InProcessDispatcher
 from migrator.scheduler.handlers import Registry, load
+from migrator.scheduler.ownership import Scope, Switchable, is_own
 from migrator.scheduler.process import NOT_ENABLED, SchedulerProcess, Until
-from migrator.scheduler.retention import Rule, apply_all
+from migrator.scheduler.retention import Plan
 from migrator.scheduler.shadow import ShadowDispatcher
-from migrator.store import open_scheduler_store
+from migrator.store import open_scheduler_store, prepare
 from migrator.store.ports import SchedulerStore
-
-
-@runtime_checkable
-class Switchable(Protocol):
-    """A store whose backend knows the persistence epoch."""
-
-    def switched_to(self) -> str | None:
-        """Return the backend that the epoch names; none: there was never a switch."""
+from migrator.telemetry import say
 
 
 def registry_of(settings: Settings, handlers: str | None) -> Registry:
@@ -54,16 +46,25 @@ def run(
     Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
     ``SchedulerProcess.run`` raise. Beside another scheduler (``store.beside``) only handlers marked idempotent are
     called. ``reload`` reads the configuration again, so that the process follows a cutover, or
-    a rollback, by itself; without it it stops working where it is.
+    a rollback, by itself; without it it stops working where it is. What the process will do, and what it leaves alone,
+    it says on standard error before it begins.
     """
     own = settings.scheduler
     if not own.enabled:
         raise RefusedError(NOT_ENABLED)
-    dispatcher = ShadowDispatcher(InProcessDispatcher(registry_of(settings, handlers)))
+    registry = registry_of(settings, handlers)
+    dispatcher = ShadowDispatcher(InProcessDispatcher(registry))
     with ExitStack() as stores:
         store = open_scheduler_store(settings)
         stores.callback(store.close)
-        rule = Rule(keep=own.retention_keep, young=timedelta(days=own.retention_days))
+        plan = Plan.of(own)
+
+        def begin(current: SchedulerStore) -> None:
+            for line in announcement(current, own, registry, plan):
+                say(line)
+            scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
+            for line in prepare(current, scope.covers):
+                say(f"run: {line}")
 
         def successor(current: SchedulerStore) -> SchedulerStore | None:
             found = moved_to(current, reload) if reload is not None else None
@@ -75,12 +76,28 @@ def run(
             store,
             own,
             dispatcher,
-            retention=lambda now_used: apply_all(now_used, rule),
+            handlers=registry.filter,
+            retention=lambda current: say(f"run: {plan.carry_out(current)}"),
+            prepare=begin,
             successor=successor,
             look=dispatcher.look,
         )
         with _stopped_by_signals(process):
             return process.run(until)
+
+
+def announcement(store: SchedulerStore, settings: SchedulerSettings, registry: Registry, plan: Plan) -> Iterator[str]:
+    """Yield what a process that begins will do, and what it leaves alone; reads the workers of the store."""
+    names, types = registry.filter.names, registry.filter.types
+    which = f"handlers {', '.join(names) or 'none'}"
+    which += f"; types {', '.join(types)} handed to another system" if types else ""
+    which += f"; queues {', '.join(settings.queues)} only" if settings.queues else ""
+    yield f"run: on {store.backend}, fires and claims for schedules with {which}"
+    yield "run: leaves every other schedule, trigger and run as it is"
+    strangers = sum(not is_own(worker) for worker in store.workers.list())
+    if strangers:
+        yield f"run: leaves the {strangers:,} workers of another scheduler, and the runs that they hold, as they are"
+    yield f"run: {plan.words}"
 
 
 def moved_to(current: SchedulerStore, reload: Callable[[], Settings]) -> SchedulerStore | None:

@@ -1,17 +1,24 @@
-"""What the leader puts right: runs nobody works on any more, dead processes, schedules and triggers left behind."""
+"""What the leader puts right: runs nobody works on any more, dead processes, schedules and triggers left behind.
+
+All of it is of this scheduler alone (``ownership``): runs that its processes hold, its processes, and schedules that
+one of its processes works for. What another scheduler has left in the same database stays as it is.
+"""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from migrator.errors import ConflictError, LostLockError
 from migrator.records.schedule import Schedule
-from migrator.scheduler import firing, settling
+from migrator.records.worker import Worker
+from migrator.scheduler import firing, ownership, settling
 from migrator.scheduler.books import Books, Ended, Line
 from migrator.scheduler.ending import abandoned, ending
 from migrator.scheduler.leader import Leadership
+from migrator.scheduler.ownership import Scope
 from migrator.store.ports import ScheduleQuery, SchedulerStore, Session
 from migrator.store.rules import GLOBAL
 from migrator.store.work import SCRATCH
@@ -19,6 +26,7 @@ from migrator.telemetry import logger
 
 MAY_RUN: Final = ("pending", "scheduled", "running")
 _BEFORE_ALL: Final = datetime(1, 1, 1, tzinfo=UTC)
+_PAGE: Final = 1_000
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +52,18 @@ class Sweeper:
         leadership: Leadership,
         *,
         dead_after: timedelta,
+        scope: Scope | None,
         batch: int = 100,
         tenants: Sequence[str] | None = None,
         books: Books | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
-        """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's."""
+        """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's.
+
+        ``scope``: the schedules that the leader works for itself, beside those of the other processes that are alive;
+        none: all that is there is this scheduler's, as in a scratch tenant.
+        """
+        self._scope = scope
         self._store, self._leadership = store, leadership
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
         self._books = Books(store, clock=clock) if books is None else books
@@ -63,17 +77,25 @@ class Sweeper:
         """Do all of it but adoption; stops in the middle where this process leads no longer."""
         if self._leadership.term is None:
             return Swept()
-        dead = self._store.workers.declare_dead(self._dead_after, self._now())
+        own = self._own()
+        among = None if own is None else [worker.id for worker in own]
+        dead = self._store.workers.declare_dead(self._dead_after, self._now(), among)
         if dead:
             logger().warning("declared dead", workers=[str(worker) for worker in dead])
-        ended, retried = self.reclaim()
-        return Swept(dead=len(dead), ended=ended, retried=retried, settled=self._each_tenant(self._settle))
+        ended, retried = self._reclaim(own)
+        settled = self._each_tenant(partial(self._settle, covered=self._covered(own)))
+        return Swept(dead=len(dead), ended=ended, retried=retried, settled=settled)
 
     def reclaim(self) -> tuple[int, int]:
         """End runs whose lease or time is over; return how many, and how many of them run again."""
+        return self._reclaim(self._own())
+
+    def _reclaim(self, own: Sequence[Worker] | None) -> tuple[int, int]:
+        # Who has stopped has given everything back.
+        holders = None if own is None else [str(worker.id) for worker in own if worker.status != "stopped"]
         ended = retried = 0
         while self._leadership.term is not None:
-            claims = self._store.queue.expired(self._batch, self._now(), self._tenants)
+            claims = self._store.queue.expired(self._batch, self._now(), self._tenants, workers=holders)
             now = self._time()
             ends = [ending(claim, abandoned(claim, now), now) for claim in claims]
             written = set(self._store.queue.expire(ends, self._now())) if ends else set()
@@ -94,7 +116,18 @@ class Sweeper:
 
         Once a term is enough: nothing that runs here leaves such a trigger behind.
         """
-        return self._each_tenant(self._adopt)
+        return self._each_tenant(partial(self._adopt, covered=self._covered(self._own())))
+
+    def _own(self) -> Sequence[Worker] | None:
+        """Return this scheduler's processes; none: whoever is there."""
+        return None if self._scope is None else ownership.own(self._store)
+
+    def _covered(self, own: Sequence[Worker] | None) -> Callable[[Schedule], bool]:
+        """Return what tells whether the leader, or another process that is alive, works for a schedule."""
+        if own is None or self._scope is None:
+            return lambda _: True
+        scopes = [self._scope, *(ownership.scope_of(one) for one in own if one.status in ("active", "draining"))]
+        return lambda schedule: any(scope.covers(schedule) for scope in scopes)
 
     def _each_tenant(self, step: Callable[[Session], int]) -> int:
         done = 0
@@ -116,11 +149,18 @@ class Sweeper:
             return self._tenants
         return [name for name in self._store.queue.tenants() if name != GLOBAL and not name.startswith(SCRATCH)]
 
-    def _settle(self, session: Session) -> int:
-        running = session.schedules.list(ScheduleQuery(statuses=("running",), limit=self._batch))
-        return sum(settling.settle(session, schedule.id) is not None for schedule in running)
+    @staticmethod
+    def _settle(session: Session, covered: Callable[[Schedule], bool]) -> int:
+        running: list[Schedule] = []
+        query = ScheduleQuery(statuses=("running",), limit=_PAGE)
+        while page := session.schedules.list(msgspec.structs.replace(query, offset=len(running))):
+            running += page
+            if len(page) < _PAGE:
+                break
+        return sum(settling.settle(session, schedule.id) is not None for schedule in running if covered(schedule))
 
-    def _adopt(self, session: Session) -> int:
+    @staticmethod
+    def _adopt(session: Session, covered: Callable[[Schedule], bool]) -> int:
         """Look at the schedules that would be listed last by next fire: those that have none."""
         query = ScheduleQuery(
             statuses=MAY_RUN, enabled=True, kinds=("cron", "interval", "one_time"), sort_by="next_fire_at"
@@ -130,7 +170,7 @@ class Sweeper:
         if bare < 1:
             return 0
         found = session.schedules.list(msgspec.structs.replace(query, offset=planned, limit=bare))
-        return sum(_adopt_triggers(session, schedule) for schedule in found)
+        return sum(_adopt_triggers(session, schedule) for schedule in found if covered(schedule))
 
     def _now(self) -> datetime | None:
         return None if self._clock is None else self._clock()

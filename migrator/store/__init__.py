@@ -1,6 +1,7 @@
 """What an application uses to reach its scheduler's data, on either backend."""
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -8,11 +9,16 @@ from migrator.config import Settings
 from migrator.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from migrator.records.schedule import Schedule
     from migrator.store.ports import SchedulerStore
 
 
 def open_store(settings: Settings) -> "SchedulerStore":
     """Open the store that ``[persistence] scheduler`` names, with shadow reads where ``shadow`` asks for them.
+
+    Opening creates nothing, in no database (``prepare``).
 
     The other backend's driver is not even imported, unless shadow reads need it. Raises ``ConfigurationError``,
     ``UnreachableError`` or ``RefusedError`` where the backend cannot be used; never for the shadow's sake.
@@ -45,6 +51,30 @@ def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> "Sch
     other: Literal["mongo", "postgres"] = "mongo" if backend == "postgres" else "postgres"
     tools = msgspec.structs.replace(settings.persistence, scheduler=other, shadow="off")
     return _open(msgspec.structs.replace(settings, persistence=tools), backend)
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A backend whose collections need something before the first write (MongoDB)."""
+
+    def prepare(self) -> Mapping[str, Sequence[str]]:
+        """Create the indexes that are missing; return collection to the indexes that were created."""
+
+    def adopt_triggers(self, covers: "Callable[[Schedule], bool]") -> int:
+        """Write the triggers that schedule documents state themselves; return how many."""
+
+
+def prepare(store: "SchedulerStore", covers: "Callable[[Schedule], bool]") -> Sequence[str]:
+    """Create what a process needs before it works on a store; return what was created, in words.
+
+    That is nothing in PostgreSQL, whose tables ``migrator schema upgrade`` makes; in MongoDB the indexes, and triggers
+    of the schedules that the process works for (``covers``).
+    """
+    if not isinstance(store, Preparable):
+        return []
+    created = [f"created in {name}: {', '.join(indexes)}" for name, indexes in store.prepare().items()]
+    made = store.adopt_triggers(covers)
+    return created + ([f"created {made:,} triggers from the cron lines of schedules"] if made else [])
 
 
 def _open(settings: Settings, backend: str) -> "SchedulerStore":

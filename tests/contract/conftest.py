@@ -12,7 +12,7 @@ import pytest
 from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings
 from migrator.embedded import binaries
 from migrator.records.base import Record
-from migrator.store import open_store
+from migrator.store import open_store, prepare
 from migrator.store.ports import SchedulerStore, Store
 from migrator.store.work import Locks, Queue, Workers
 from tests.contract.memory.store import MemoryStore
@@ -67,6 +67,7 @@ def mongo_bench(uri: str) -> Iterator[Bench]:
         mongo=MongoSettings(uri=uri, database=fresh()), persistence=PersistenceSettings(scheduler="mongo")
     )
     database, store = open_source(settings), open_store(settings)
+    prepare(store, lambda _: True)
 
     def plant(*rows: Record) -> None:
         for row in rows:

@@ -148,20 +148,25 @@ def test_the_server_s_own_keys_guard_what_a_look_up_cannot_see(mongo_database: B
     assert found == {index for indexes in UNIQUE.values() for index in indexes}
 
 
-def test_indexes_are_made_once_and_names_that_are_repeated_already_do_not_hinder_them(mongo_database: Base) -> None:
+def test_indexes_are_made_once_and_refuse_nothing_that_another_application_writes(mongo_database: Base) -> None:
+    """A name that is repeated already, or may be, is guarded by the look-up alone."""
     for number in (1, 2):
         mongo_database["schedules"].insert_one(fresh("schedules", _id=f"s{number}", name="twice", deletedAt=...))
-    for _ in range(2):
-        ensure_indexes(mongo_database)
+    mongo_database["policy_jobs"].insert_one(fresh("policy_jobs"))
+    for number in (1, 2):
+        mongo_database["handlers"].insert_one(fresh("handlers", _id=f"h{number}", name="twice"))
+    assert {"schedules", "runs", "triggers"} <= ensure_indexes(mongo_database).keys()
     made = {index["name"]: index.get("unique", False) for index in mongo_database["schedules"].list_indexes()}
     assert made["uq_schedules_name_repeated"] is False
     assert "uq_schedules_name" not in made
+    assert "uq_handlers_name_repeated" in mongo_database["handlers"].index_information()
     assert {name for name in PLAIN if mongo_database[name].index_information().keys() == {"_id_"}} == set()
     with opened(mongo_database) as store, store.session(TENANT) as session, pytest.raises(ConflictError, match="name"):
         session.schedules.upsert(schedule(TENANT, name="twice"))
-    mongo_database["schedules"].delete_one({"_id": "s1"})
-    ensure_indexes(mongo_database)
-    assert "uq_schedules_name" in mongo_database["schedules"].index_information()
+    for name, more in (("schedules", {"deletedAt": ...}), ("policy_jobs", {})):
+        mongo_database[name].insert_one(fresh(name, _id="again", **more))
+        mongo_database[name].insert_one(fresh(name, _id="and again", **more))
+    assert ensure_indexes(mongo_database) == {}
 
 
 def test_the_rule_of_a_schedule_has_a_trigger_whatever_other_triggers_there_are(mongo_database: Base) -> None:
@@ -203,11 +208,34 @@ def test_a_changed_trigger_is_said_in_the_schedule_s_own_fields(mongo_database: 
     assert "copyOf" not in (mongo_database["triggers"].find_one({}) or {"copyOf": 1})
 
 
-def test_a_store_that_only_shadows_writes_nothing(mongo_database: Base) -> None:
-    shadow = msgspec.structs.replace(settings(mongo_database), persistence=PersistenceSettings(scheduler="postgres"))
-    store = MongoStore(shadow)
+def test_the_triggers_of_served_schedules_are_written_out(mongo_database: Base) -> None:
+    weekly(mongo_database, cronExpression="*/5 * * * *", timezone="Europe/Berlin")
+    mongo_database["schedules"].insert_one(fresh("schedules", _id="another", name="another", deletedAt=...))
+    with opened(mongo_database, covers=lambda _: False) as store:
+        assert store.adopt_triggers(lambda _: False) == 0
+        assert mongo_database["triggers"].count_documents({}) == 0
+        assert store.adopt_triggers(lambda schedule: schedule.id == WEEKLY) == 1
+        assert store.adopt_triggers(lambda schedule: schedule.id == WEEKLY) == 0
+        with store.session(TENANT) as session:
+            (made,) = session.triggers.of_schedule(WEEKLY)
+    assert mongo_database["triggers"].count_documents({}) == 1
+    mongo_database["schedules"].update_many({}, {"$set": {"cronExpression": "7 7 * * *"}})
+    with opened(mongo_database, covers=lambda _: False) as store:
+        assert store.adopt_triggers(lambda schedule: schedule.id != WEEKLY) == 1
+    assert {one["cronExpression"] for one in mongo_database["triggers"].find()} == {"*/5 * * * *", "7 7 * * *"}
+    assert (made.cron_expression, made.timezone, made.schedule_id) == ("*/5 * * * *", "Europe/Berlin", WEEKLY)
+    assert made.id == row_id("triggers", TENANT, "schedules", "weekly scan", keep_uuid=False)
+
+
+@pytest.mark.parametrize("backend", ["mongo", "postgres"])
+def test_opening_a_store_and_reading_creates_nothing(backend: Any, mongo_database: Base) -> None:  # noqa: ANN401 - its word
+    """Neither as the chosen backend, nor as the one that answers shadow reads."""
+    base = msgspec.structs.replace(settings(mongo_database), persistence=PersistenceSettings(scheduler=backend))
+    store = MongoStore(base)
     with store.session("a") as session:
         assert session.schedules.list(ScheduleQuery()) == []
+        assert session.figures.backlog().ready == 0
+    assert store.queue.expired(9) == []
     store.close()
     assert mongo_database.list_collection_names() == []
 

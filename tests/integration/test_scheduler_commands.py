@@ -52,11 +52,37 @@ def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore
             "would remove 3 runs in all",
         ],
     )
-    status, said = call("retention", "--keep", "2", "--tenant", "a", "--json")
+    status, said = call("retention", "--keep", "2", "--tenant", "a", "--json", "--yes")
     (found,) = json.loads(said)
     assert (status, found["tenant"], found["removed"], found["dry_run"]) == (0, "a", 3, False)
     assert sum(found["by_schedule"].values()) == 3
-    assert call("retention", "--keep", "2")[1].splitlines()[-1] == "removed 0 runs in all"
+    assert call("retention", "--keep", "2", "--yes")[1].splitlines()[-1] == "removed 0 runs in all"
+
+
+@pytest.mark.proves("5-D1", "3-R2")
+def test_retention_removes_nothing_unless_somebody_says_so(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old_runs(store, "a", 5)
+    asked = ["retention", "--keep", "2"]
+    with pytest.raises(UsageError, match="nothing was removed: add --yes to the command"):
+        call(*asked)
+    with pytest.raises(UsageError, match="contradict each other"):
+        call(*asked, "--yes", "--dry-run")
+    tomorrow, today = (store.now() + timedelta(days=1)).date(), store.now().date()
+    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_FROM", tomorrow.isoformat())
+    with pytest.raises(UsageError, match="nothing was removed"):
+        call(*asked)
+    assert call(*asked, "--dry-run")[1].splitlines()[-1] == "would remove 3 runs in all"
+    monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_FROM", today.isoformat())
+    assert call(*asked, "--dry-run")[1].splitlines()[-1] == "would remove 3 runs in all"
+    assert call(*asked)[1].splitlines()[-1] == "removed 3 runs in all"
+    monkeypatch.delenv("MIGRATOR_SCHEDULER__RETENTION_FROM")
+    assert call(*asked) == (0, "a: would remove 0 runs of 0 schedules\nwould remove 0 runs in all\n")
+    old_runs(store, "b", 3)
+    with pytest.raises(UsageError) as refused:  # the remedy that it names is followed as it is written
+        call(*asked)
+    assert call(*asked, "--yes" if "add --yes" in str(refused.value) else "")[1].endswith("removed 1 runs in all\n")
 
 
 def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,8 +39,8 @@ def test_what_is_due_is_fired_claimed_run_and_written_down(site: Site) -> None:
     assert (run.state, run.result) == ("completed", b'{"attempt":1}')
     assert len(lines(site.folder, "done")) == 2
     assert site.states(failing) == ["error", "completed"]
-    (lost,) = site.runs(unknown)
-    assert (lost.state, lost.error) == ("error", "unknown handler: no such handler")
+    (waiting,) = site.runs(unknown)
+    assert (waiting.state, waiting.fence) == ("queued", None)  # another process may have that handler
     with site.store.session(site.tenant) as session:
         assert [line.message for line in session.execution_logs.of_run(run.id)] == ["attempt 1 began", "completed"]
         summary = session.run_summaries.get(once.id)

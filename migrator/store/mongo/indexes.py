@@ -1,6 +1,9 @@
-"""The indexes of the store's collections, and the triggers of schedules that another application wrote."""
+"""The indexes of the store's collections, and the triggers of schedules that another application wrote.
 
-from collections.abc import Iterator, Mapping, Sequence
+Neither is made by opening a store: who writes through one calls ``MongoStore.prepare`` first, as ``migrator run`` does.
+"""
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -89,41 +92,57 @@ PLAIN: Mapping[str, Sequence[_Keys]] = {
 """Collection to its other indexes; ``-`` is descending."""
 
 
-def ensure_indexes(database: Source) -> None:
-    """Create the indexes that are missing, after ``adopt_triggers``.
+SHARED: Final = frozenset({"uq_schedules_name", "uq_policy_jobs_run"})
+"""Unique indexes over fields that other applications write, too."""
 
-    Documents of another application may repeat what is unique here (names of schedules, say). A key that they repeat
-    gets a plain index: then only the look-up before each write guards it.
+
+def ensure_indexes(database: Source) -> Mapping[str, Sequence[str]]:
+    """Create the indexes that are missing; return collection to the indexes that were created.
+
+    Other applications go on writing what they wrote: where a collection holds documents already, ``SHARED`` indexes are
+    made as plain ones, which refuse nothing. So is one whose key the documents repeat. Then only the look-up before
+    each write guards the key.
     """
+    made: dict[str, Sequence[str]] = {}
     with speaking_of(WHAT):
-        adopt_triggers(database)
-        for name, indexes in UNIQUE.items():
-            for index, (keys, condition) in indexes.items():
-                _unique(database, name, index, keys, condition)
-        for name, indexes in WAITING.items():
-            for index, (keys, condition) in indexes.items():
+        for name in sorted({*UNIQUE, *WAITING, *PLAIN}):
+            before = set(database[name].index_information())
+            for index, (keys, condition) in UNIQUE.get(name, {}).items():
+                _unique(database, name, index, keys, condition, before)
+            for index, (keys, condition) in WAITING.get(name, {}).items():
                 database[name].create_index(_directed(keys), name=index, partialFilterExpression=condition)
-        for name, many in PLAIN.items():
-            for keys in many:
+            for keys in PLAIN.get(name, ()):
                 database[name].create_index(_directed(keys))
+            after = set(database[name].index_information()) - {"_id_"}
+            if after - before:
+                made[name] = sorted(after - before)
+    return made
 
 
-def _unique(database: Source, name: str, index: str, keys: _Keys, condition: Mapping[str, Any]) -> None:
+def _unique(
+    database: Source, name: str, index: str, keys: _Keys, condition: Mapping[str, Any], there: Container[str]
+) -> None:
     plain = f"{index}_repeated"
-    if plain in database[name].index_information():
-        database[name].drop_index(plain)  # the server would not make the unique one beside it
+    if index in there or plain in there:
+        return
+    shared = index in SHARED and database[name].find_one({}, {"_id": 1}) is not None
     try:
-        database[name].create_index(_directed(keys), name=index, unique=True, partialFilterExpression=condition)
+        if not shared:
+            database[name].create_index(_directed(keys), name=index, unique=True, partialFilterExpression=condition)
+            return
     except DuplicateKeyError:
-        database[name].create_index(_directed(keys), name=plain, partialFilterExpression=condition)
+        pass
+    database[name].create_index(_directed(keys), name=plain, partialFilterExpression=condition)
 
 
 def _directed(keys: _Keys) -> list[tuple[str, int]]:
     return [(key.lstrip("-"), DESCENDING if key.startswith("-") else ASCENDING) for key in keys]
 
 
-def adopt_triggers(database: Source) -> int:
+def adopt_triggers(database: Source, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
     """Keep a trigger document for the rule of each schedule document; return how many were written or removed.
+
+    Only of the schedules that are the caller's (``covers``). Copies of rules that are gone are removed in any case.
 
     The rule is the schedule's: a copy of it is kept where the store looks for triggers, for the next fire that no
     schedule holds, and is marked, so that the migration leaves it out. Schedules that were added, changed or left
@@ -131,22 +150,24 @@ def adopt_triggers(database: Source) -> int:
     """
 
     def adopt(session: ClientSession) -> int:
-        return len(_bring_up_to_date(database, session))
+        return len(_bring_up_to_date(database, session, covers))
 
     with database.client.start_session() as session:
         return session.with_transaction(adopt, ReadConcern("snapshot"), WriteConcern("majority"))
 
 
-def _bring_up_to_date(database: Source, session: ClientSession) -> Sequence[Any]:
+def _bring_up_to_date(database: Source, session: ClientSession, covers: Callable[[Schedule], bool]) -> Sequence[Any]:
     triggers = database[names.TRIGGERS]
-    made = {copy["_id"]: (copy, deleted) for copy, deleted in _made_by_schedules(database, session)}
+    made = {copy["_id"]: (schedule, copy) for schedule, copy in _made_by_schedules(database, session)}
     kept: dict[Any, Document] = {}
     for some in (triggers.find({COPY_OF: names.SCHEDULES}, session=session), _named(triggers, [*made], session)):
         kept |= {one["_id"]: one for one in some}
     changes: list[InsertOne[Document] | UpdateOne | DeleteOne] = []
-    for key, (copy, deleted) in made.items():
+    for key, (schedule, copy) in made.items():
+        if not covers(schedule):
+            continue
         if key not in kept:
-            changes += [] if deleted else [InsertOne(copy)]
+            changes += [] if schedule.deleted_at is not None else [InsertOne(copy)]
         elif update := _update(kept[key], copy):
             changes.append(UpdateOne({"_id": key}, update))
     changes += [DeleteOne({"_id": key}) for key in kept if key not in made]
@@ -169,15 +190,17 @@ def _update(kept: Document, copy: Document) -> Document:
     return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
 
 
-def _made_by_schedules(database: Source, session: ClientSession) -> Iterator[tuple[Document, bool]]:
-    """Yield the copy of each schedule's rule, and whether the schedule is deleted."""
+def _made_by_schedules(database: Source, session: ClientSession) -> Iterator[tuple[Schedule, Document]]:
+    """Yield each schedule that has a rule, with the copy of it."""
     decode = PLACES[Schedule][0].collection.decode
     context = Context(as_of=datetime.min.replace(tzinfo=UTC))
     for document in database[names.SCHEDULES].find({}, session=session):
         with suppress(Rejected):
-            for row in decode(document, context).rows:
+            rows = decode(document, context).rows
+            schedule = next(row for row in rows if isinstance(row, Schedule))
+            for row in rows:
                 if isinstance(row, Trigger):
                     copy = document_of(row) | {COPY_OF: names.SCHEDULES}
                     if type(document["_id"]) is str:
                         copy["scheduleId"] = document["_id"]
-                    yield copy, document.get("deletedAt") is not None
+                    yield schedule, copy

@@ -1,6 +1,6 @@
 """A scheduler's data in MongoDB: sessions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -13,6 +13,7 @@ from pymongo.write_concern import WriteConcern
 
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
+from migrator.records.schedule import Schedule
 from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
 from migrator.store.mongo.client import UNAUTHORIZED, open_source, require_replica_set, speaking_of
@@ -22,7 +23,7 @@ from migrator.store.mongo.figures import MongoFigures
 from migrator.store.mongo.graph_jobs import MongoGraphJobs
 from migrator.store.mongo.handlers import MongoHandlers
 from migrator.store.mongo.impact_snapshots import MongoImpactSnapshots
-from migrator.store.mongo.indexes import ensure_indexes
+from migrator.store.mongo.indexes import adopt_triggers, ensure_indexes
 from migrator.store.mongo.locks import MongoLocks
 from migrator.store.mongo.policy_jobs import MongoPolicyJobs
 from migrator.store.mongo.purge import purge
@@ -61,10 +62,9 @@ class MongoStore:
     backend: Literal["mongo"] = "mongo"
 
     def __init__(self, settings: Settings) -> None:
-        """Connect, to fail early, and make the indexes; raises as ``open_source`` does.
+        """Connect, to fail early; raises as ``open_source`` does. Nothing is written: ``prepare`` makes the indexes.
 
-        Where another backend is the chosen one (shadow reads) nothing is written, indexes included. Raises
-        ``RefusedError`` for a server that is no member of a replica set: it has no transactions.
+        Raises ``RefusedError`` for a server that is no member of a replica set: it has no transactions.
         """
         self.settings = settings
         self.database = open_source(settings)
@@ -83,10 +83,21 @@ class MongoStore:
             if chosen:
                 with speaking_of(WHAT):
                     require_here(self.database)
-                ensure_indexes(self.database)
         except BaseException:
             self.close()
             raise
+
+    def prepare(self) -> Mapping[str, Sequence[str]]:
+        """Create the indexes that are missing; return collection to the indexes that were created.
+
+        To be called before the first write: unique keys are guarded by them, and the queue is read in their order.
+        """
+        return ensure_indexes(self.database)
+
+    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
+        """Write the triggers that schedule documents state themselves, where ``covers`` tells so; return how many."""
+        with speaking_of(WHAT):
+            return adopt_triggers(self.database, covers)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo import ReplaceOne, ReturnDocument, UpdateOne
+from pymongo import MongoClient, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
@@ -20,6 +21,8 @@ WHAT = "the source"
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
 Change: TypeAlias = UpdateOne | ReplaceOne[Document]
 _DUPLICATE = 11000
+_INDEXES: WeakKeyDictionary[MongoClient[Document], set[tuple[str, str, str]]] = WeakKeyDictionary()
+"""Indexes that are known to be there: database, collection, name."""
 _OVERTAKEN = frozenset({24, 112, 246, 251})
 """LockTimeout, WriteConflict, SnapshotUnavailable, NoSuchTransaction."""
 
@@ -42,7 +45,7 @@ class Transaction:
         hint: str | None = None,
     ) -> Iterator[bytes]:
         """Yield the documents of a collection as BSON; ``hint`` names the index to be used."""
-        options: dict[str, Any] = {"limit": limit or 0, "hint": hint, "session": self._session}
+        options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
         with self._speaking(), self._raw(name).find(where, **options) as cursor:
             for document in cursor.sort(list(sort)) if sort else cursor:
                 yield document.raw
@@ -58,7 +61,7 @@ class Transaction:
         hint: str | None = None,
     ) -> Iterator[Document]:
         """Yield some fields of the documents."""
-        options: dict[str, Any] = {"limit": limit or 0, "hint": hint, "session": self._session}
+        options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
         with self._speaking(), self.database[name].find(where, dict.fromkeys(fields, 1), **options) as cursor:
             yield from cursor.sort(list(sort)) if sort else cursor
 
@@ -69,6 +72,7 @@ class Transaction:
 
     def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[Document]:
         """Return what a pipeline yields; ``hint`` names the index to be used."""
+        hint = self._hint(name, hint)
         options: dict[str, Any] = {} if hint is None else {"hint": hint}
         with self._speaking(), self.database[name].aggregate(pipeline, session=self._session, **options) as cursor:
             return list(cursor)
@@ -118,7 +122,7 @@ class Transaction:
     ) -> None:
         """Update all that match."""
         with self._speaking():
-            self.database[name].update_many(where, update, hint=hint, session=self._session)
+            self.database[name].update_many(where, update, hint=self._hint(name, hint), session=self._session)
 
     def write(self, name: str, changes: Sequence[Change]) -> None:
         """Make many changes at once, each of one document."""
@@ -161,6 +165,19 @@ class Transaction:
 
     def _raw(self, name: str) -> Any:  # noqa: ANN401 - a collection whose documents stay BSON
         return self.database.get_collection(name, codec_options=_RAW)
+
+    def _hint(self, name: str, hint: str | None) -> str | None:
+        """Return the hint if there is such an index; opening a store makes none, and the server refuses the query then.
+
+        It is asked outside of the transaction, which a refused query would end. What is there is asked for once.
+        """
+        if hint is None:
+            return None
+        there = _INDEXES.setdefault(self.database.client, set())
+        if (self.database.name, name, hint) not in there:
+            found = self.database[name].index_information()
+            there |= {(self.database.name, name, index) for index in found}
+        return hint if (self.database.name, name, hint) in there else None
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:

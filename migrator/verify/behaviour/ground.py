@@ -109,7 +109,9 @@ class Ground:
     def broom(self, leadership: Leadership | None = None) -> Sweeper:
         """Return a leader's broom for the tenant."""
         leads: Any = _Leads() if leadership is None else leadership
-        return self.craft.sweeper(self.store, leads, dead_after=MINUTE, tenants=(self.tenant,), clock=lambda: self.now)
+        return self.craft.sweeper(
+            self.store, leads, dead_after=MINUTE, scope=None, tenants=(self.tenant,), clock=lambda: self.now
+        )
 
     def session(self, tenant: str | None = None) -> Any:  # noqa: ANN401 - a context manager of a session
         """Open a transaction at the present moment."""

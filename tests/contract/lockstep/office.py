@@ -78,7 +78,7 @@ class Office:
         self.hand = Hand()
         self.desk = self.sit_down()
         leads: Any = Leads()
-        self.broom = Sweeper(store, leads, dead_after=LEASE, tenants=(tenant,), clock=clock)
+        self.broom = Sweeper(store, leads, dead_after=LEASE, scope=None, tenants=(tenant,), clock=clock)
 
     def begin(self, step: int) -> None:
         self.step, self._asked = step, 0

@@ -110,6 +110,7 @@ def mongo_side(uri: str) -> Iterator[Side]:
     store = MongoStore(
         Settings(mongo=MongoSettings(uri=uri, database=name), persistence=PersistenceSettings(scheduler="mongo"))
     )
+    store.prepare()
     with MongoClient[dict[str, Any]](uri) as client:
         database = client[name]
 

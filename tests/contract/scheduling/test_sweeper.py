@@ -10,8 +10,10 @@ import pytest
 from migrator.errors import LostLockError
 from migrator.records.worker import Worker
 from migrator.scheduler.leader import Leadership
+from migrator.scheduler.ownership import Scope, metadata_of
 from migrator.scheduler.sweeper import Sweeper, Swept
 from migrator.store.ports import SchedulerStore
+from migrator.store.work import HandlerFilter
 from tests.contract.memory.clock import Clock
 from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
 from tests.contract.scheduling.stage import LEASE, Puppet, Stage
@@ -33,9 +35,11 @@ def leadership(at_work: SchedulerStore, clock: Clock) -> Iterator[Leadership]:
     made.resign()
 
 
-def sweeper(store: SchedulerStore, leadership: Leadership, tenant: str, clock: Clock) -> Sweeper:
+def sweeper(
+    store: SchedulerStore, leadership: Leadership, tenant: str, clock: Clock, scope: Scope | None = None
+) -> Sweeper:
     # Workers are shared by all tests of a backend: nobody here is silent for so long.
-    return Sweeper(store, leadership, dead_after=timedelta(days=9000), tenants=[tenant], clock=clock)
+    return Sweeper(store, leadership, dead_after=timedelta(days=9000), scope=scope, tenants=[tenant], clock=clock)
 
 
 @pytest.mark.proves("3-B12", "3-B4", "3-C4", "0-T2.9.3")
@@ -213,3 +217,72 @@ def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: SchedulerStore, t
     stage.turn()
     slots = [each.scheduled_at for each in stage.runs()]
     assert len(slots) == len(set(slots)) == 4
+
+
+MINE = Scope(handlers=HandlerFilter(names=("mine",)))
+
+
+def registered(store: SchedulerStore, at: datetime, **columns: Any) -> Worker:  # noqa: ANN401 - columns have all types
+    least: dict[str, Any] = {"id": uuid4(), "tenant_id": "*", "kind": "scheduler", "status": "active"}
+    return store.workers.register(Worker(**least | {"registered_at": at} | columns), at)
+
+
+@pytest.mark.proves("5-D1", "3-B12")
+def test_processes_of_another_scheduler_and_the_runs_that_they_hold_are_left_alone(
+    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    past = NOW - timedelta(days=20_000)
+    own = registered(at_work, past, metadata=metadata_of(MINE))
+    others = [
+        registered(at_work, past, metadata=metadata)
+        for metadata in (None, b'{"zone":"a"}', b'{"scheduler":"another"}', b"[1]", b'"migrator"')
+    ]
+    of = schedule(tenant, timeout_ms=1000, handler_name="mine")
+    held = {
+        worker.id: run(
+            tenant,
+            schedule_id=of.id,
+            state="running",
+            worker_id=str(worker.id),
+            fence=1,
+            started_at=NOW - MINUTE,
+            lease_expires_at=NOW - MINUTE,
+        )
+        for worker in (own, *others)
+    }
+    put(at_work, of, *held.values())
+    swept = sweeper(at_work, leadership, tenant, clock, MINE).sweep()
+    assert (swept.dead, swept.ended) == (1, 1)
+    assert run_of(at_work, tenant, held[own.id].id).state == "timeout"
+    status = {one.id: one.status for one in at_work.workers.list()}
+    assert status[own.id] == "dead"
+    for worker in others:
+        assert status[worker.id] == "active"
+        assert run_of(at_work, tenant, held[worker.id].id).state == "running"
+        at_work.workers.stop(worker.id)
+
+
+@pytest.mark.proves("5-D1", "2-X9", "4-C8")
+def test_schedules_that_no_process_works_for_are_neither_settled_nor_given_a_next_fire(
+    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+) -> None:
+    """The leader acts for what another process works for, too, as long as that one is alive."""
+    through, bare = {}, {}
+    names = ("mine", "beside", "gone", "theirs")
+    for name in names:
+        ended = schedule(tenant, status="running", handler_name=name)
+        spent = trigger(ended, kind="one_time", run_at=NOW, next_fire_at=None, fire_count=1)
+        planned = schedule(tenant, handler_name=name)
+        through[name], bare[name] = ended, trigger(planned, next_fire_at=None)
+        done = run(tenant, schedule_id=ended.id, trigger_id=spent.id, scheduled_at=NOW, state="completed")
+        put(at_work, ended, spent, planned, bare[name], done)
+    beside = registered(at_work, NOW, metadata=metadata_of(Scope(handlers=HandlerFilter(names=("beside",)))))
+    gone = registered(at_work, NOW, metadata=metadata_of(Scope(handlers=HandlerFilter(names=("gone",)))))
+    at_work.workers.stop(gone.id)
+    broom = sweeper(at_work, leadership, tenant, clock, MINE)
+    assert (broom.sweep().settled, broom.adopt()) == (2, 2)
+    for name in names:
+        acted = name in ("mine", "beside")
+        assert (schedule_of(at_work, through[name]).status == "completed") is acted, name
+        assert (trigger_of(at_work, bare[name]).next_fire_at is not None) is acted, name
+    at_work.workers.stop(beside.id)
