@@ -32,7 +32,10 @@ def backfill_lines(done: Backfill, *, dry_run: bool) -> Iterator[str]:
     )
     if done.unknown_collections:
         yield f"not read, unknown to the profile: {', '.join(done.unknown_collections)}"
-    if done.quarantined:
+    if done.quarantined and dry_run:
+        noun = "document" if done.quarantined == 1 else "documents"
+        yield f"{done.quarantined:,} {noun} would be quarantined; nothing was written"
+    elif done.quarantined:
         yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
     if not done.complete:
         yield "interrupted: what is done is kept; call migrator backfill again to go on"

@@ -61,6 +61,8 @@ class _Tally(msgspec.Struct):
     rows: Counter[str] = msgspec.field(default_factory=Counter)
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
     excluded: list[str] = msgspec.field(default_factory=list)
+    loadable_aside: list[str] = msgspec.field(default_factory=list)
+    """Quarantined documents that could be rows by themselves."""
     causes: Counter[tuple[str, str, str, str]] = msgspec.field(default_factory=Counter)
     differences: list[Difference] = msgspec.field(default_factory=list)
     notes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
@@ -105,6 +107,10 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
             tally.moving += moving
         for outcome, loadable in _sort_out(found, tally, aside):
             _judge(collection, outcome, loadable, stored, tally)
+    kept = ledger.quarantine_reasons(sessions.target, sessions.profile.name, chunk.collection, tally.loadable_aside)
+    for key in tally.loadable_aside:
+        if key in kept:  # else its entry was removed while this was compared
+            _count_reason(tally, key, kept[key])
     return _comparison(collection, tally)
 
 
@@ -148,7 +154,13 @@ def _count_aside(tally: _Tally, outcome: Outcome, key: str) -> None:
     tally.quarantined += 1
     tally.excluded.append(key)
     why = outcome.rejected
-    place = ("duplicate", "", "a key of its own") if why is None else (why.reason, why.path, why.expected)
+    if why is None:  # contested by another document, or mended since: the ledger says why it is in quarantine
+        tally.loadable_aside.append(key)
+    else:
+        _count_reason(tally, key, (why.reason, why.path, why.expected))
+
+
+def _count_reason(tally: _Tally, key: str, place: tuple[str, str, str]) -> None:
     tally.quarantine[place] += 1
     _keep(tally.quarantine_keys.setdefault(place, []), key)
 

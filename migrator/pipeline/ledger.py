@@ -228,6 +228,20 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
     return {row[0] for row in rows}
 
 
+def quarantine_reasons(
+    connection: Connection, profile: str, collection: str, ids: Sequence[str]
+) -> dict[str, tuple[str, str, str]]:
+    """Return reason, field path and expectation of documents by source id, as ``quarantine list`` shows them."""
+    if not ids:
+        return {}
+    rows = connection.execute(
+        "SELECT source_id, reason, path, expected FROM migration.quarantine"
+        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s)",
+        (profile, collection, [source_key(one) for one in ids]),
+    )
+    return {row[0]: row[1:] for row in rows}
+
+
 def quarantined(connection: Connection, profile: str) -> int:
     """Return how many documents are set aside now."""
     row = connection.execute(
