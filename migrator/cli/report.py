@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from migrator.cli.options import finish, print_json, print_lines
+from migrator.exit_status import mask
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 RESULT = click.argument("result_json", type=click.Path(path_type=Path), metavar="RESULT.json")
@@ -20,16 +21,22 @@ def command() -> None:
 @click.option("--report-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool) -> None:
-    """Write report.html, report.md, junit.xml and sarif.json from a result; the same result gives the same bytes."""
+    """Write report.html, report.md, junit.xml and sarif.json from a result; the same result gives the same bytes.
+
+    Exit status: 1 the evidence does not match its digest, or the signature does not fit; nothing is written then.
+    """
     from migrator.report import check, render  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    folder = report_dir or result_json.parent
-    written = render.write_renderings(check.read(result_json), folder)
+    result = check.read(result_json)
+    changed = check.changed(result)
+    written = [] if changed else render.write_renderings(result, report_dir or result_json.parent)
     if as_json:
-        print_json({"written": [str(path) for path in written]})
+        print_json({"changed": changed, "written": [str(path) for path in written]})
+    elif changed:
+        click.echo(f"migrator: {result_json}: {changed}; nothing is rendered", err=True)
     else:
-        for path in written:
-            print_lines([str(path)])
+        print_lines(map(str, written))
+    finish(mask(different=changed))
 
 
 @command.command("sign", short_help="Sign a result with an Ed25519 key.")

@@ -81,6 +81,13 @@ def read(path: Path) -> Result:
         raise UsageError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
 
 
+def changed(result: Result) -> str | None:
+    """Return in words how a result was changed after it was made; None where that cannot be seen."""
+    if digest(result.evidence) != result.digest:
+        return "the evidence does not match its digest"
+    return "the signature does not fit the result" if signing.proven(result) == "bad" else None
+
+
 def belongs(path: Path, reports: Sequence[Path] = (), public_key: Path | None = None) -> Answer:
     """Check the result at ``path``, its signature, and ``reports`` (default: the renderings that are beside it)."""
     result = read(path)

@@ -1,6 +1,7 @@
 """A result as bytes: its digest, ``result.json``, and what a signature is taken over."""
 
 import hashlib
+import json
 
 import msgspec
 
@@ -33,7 +34,11 @@ def encode(result: Result) -> bytes:
 
 
 def decode(text: bytes) -> Result:
-    """Read ``result.json``; raise ``UsageError`` when it is none, or of another format."""
+    """Read ``result.json``; raise ``UsageError`` when it is none, or of another format.
+
+    A name that stands twice in one object is refused: readers differ in which of its values they take. So is a name
+    that this format does not have: no digest is taken over it.
+    """
     try:
         version = msgspec.json.decode(text, type=_Versioned).format
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -41,9 +46,18 @@ def decode(text: bytes) -> Result:
     if version != FORMAT:
         raise UsageError(f"a result of format {version}; this version of the tool reads format {FORMAT}")
     try:
+        json.loads(text.decode(), object_pairs_hook=_unique)
         return msgspec.json.decode(text, type=Result)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UsageError(f"not a whole result: {str(error).lower()}") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {max(names, key=names.count)} stands in it twice")
+    return found
 
 
 class _Versioned(msgspec.Struct):

@@ -1,5 +1,6 @@
 """``report check``: a report belongs to its evidence, or it does not."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,18 @@ def test_evidence_changed_under_its_digest_is_seen(folder: Path) -> None:
     render.write_renderings(check.read(result), folder)
     assert status(folder) == 1
     assert not check.belongs(result).evidence_is_whole
+
+
+def test_changed_evidence_is_not_rendered(folder: Path, tmp_path: Path) -> None:
+    result = folder / "result.json"
+    result.write_bytes(result.read_bytes().replace(b'"failed"', b'"passed"'))
+    arguments = ["report", "render", str(result), "--report-dir", str(tmp_path / "new")]
+    done = CliRunner().invoke(cli, arguments)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"migrator: {result}: the evidence does not match its digest; nothing is rendered\n"
+    told = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert (told.exit_code, json.loads(told.stdout)["written"]) == (1, [])
+    assert not (tmp_path / "new").exists()
 
 
 def test_evidence_changed_together_with_its_digest_no_longer_fits_the_report(folder: Path) -> None:

@@ -18,6 +18,7 @@ from migrator.cli import cli
 from migrator.errors import RefusedError, UsageError
 from migrator.report import check, render, signing
 from migrator.result import Result, build, encode
+from migrator.result.whole import FORMAT
 from tests.fabricated_results import clean, troubled
 
 PEM = forms.Encoding.PEM
@@ -144,6 +145,50 @@ def test_no_byte_of_the_result_can_be_changed(folder: Path) -> None:
             assert check.belongs(path, [folder / "report.md"], public).exit_status() & 1, place
         except UsageError:
             continue  # it is no result any more
+
+
+@pytest.mark.parametrize("name", ["evidence", "digest", "run", "signature", "format"])
+@pytest.mark.parametrize("spelling", ["{}", "\\u00{:x}{}"])
+def test_a_forged_half_before_or_behind_the_true_one_is_refused(folder: Path, name: str, spelling: str) -> None:
+    """Readers take the first or the last of two; with the first forged, the signature would fit the last."""
+    path, (_, public) = folder / "result.json", pair(folder)
+    true = json.loads(path.read_bytes())
+    spelled = name if spelling == "{}" else spelling.format(ord(name[0]), name[1:])
+    forged = f'"{spelled}": {json.dumps(true[name])}'
+    whole = path.read_text().strip()
+    for text in (f"{{{forged},{whole[1:]}", f"{whole[:-1]},{forged}}}"):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=f"not a whole result: the name {name} stands in it twice"):
+            check.belongs(path, [folder / "report.md"], public)
+
+
+@pytest.mark.parametrize("place", ["evidence", "run", "signature"])
+def test_a_name_that_nothing_was_signed_over_is_refused(folder: Path, place: str) -> None:
+    path, (_, public) = folder / "result.json", pair(folder)
+    forged = json.loads(path.read_bytes())
+    forged[place]["verdict_of_the_board"] = "passed"
+    path.write_text(json.dumps(forged))
+    with pytest.raises(UsageError, match=rf"unknown field `verdict_of_the_board` - at `\$\.{place}`"):
+        check.belongs(path, [folder / "report.md"], public)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": NaN}', f'{{"format": {FORMAT}, "x": {"9" * 5_000}}}'])
+def test_a_text_that_is_no_result_is_refused_in_one_line(folder: Path, text: str) -> None:
+    path = folder / "result.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="not a"):
+        check.read(path)
+
+
+def test_a_result_whose_signature_does_not_fit_is_not_rendered(folder: Path, tmp_path: Path) -> None:
+    change(
+        folder, lambda result: msgspec.structs.replace(result, run=msgspec.structs.replace(result.run, name="other"))
+    )
+    arguments = ["report", "render", str(folder / "result.json"), "--report-dir", str(tmp_path / "new")]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 1
+    assert done.stderr.endswith(": the signature does not fit the result; nothing is rendered\n")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("field", ["key", "value"])
