@@ -423,7 +423,8 @@ def _respelled(sessions: Sessions, writes: Sequence[Write]) -> list[Write]:
         rows = stored_rows(sessions, record, [str(one) for one in found.values()]) if found else {}
         for text, identifier in found.items():
             row = rows.get(str(identifier))
-            if isinstance(row, SourcedRecord) and row.source_id is not None:
+            if isinstance(row, SourcedRecord) and row.source == names.source(places[0].name) and row.source_id:
+                # else its document is of another collection, and none has that text as its `_id`
                 spelled[text] = identity.parse_source_id(row.source_id)
     if not spelled:
         return list(writes)
