@@ -5,7 +5,8 @@ MigratorError                exit status 16: the tool failed
 │   ├── ConfigurationError   2: a setting is missing, unknown, of the wrong type, or contradicts another
 │   └── RefusedError         2: understood, and would do harm as things stand; the message says what to do first
 ├── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
-│   └── DeniedError          16: a server denies a right; verify leaves unverified what needs it
+│   ├── DeniedError          16: a server denies a right; verify leaves unverified what needs it
+│   └── LockedError          16: another session holds a lock, and was waited for in vain
 ├── UnforeseenError          16: an error of the tool itself, raised from what happened
 └── StoreError               what the scheduler's store refuses; the application decides
     ├── ConflictError        a key is taken already
@@ -72,6 +73,10 @@ class UnreachableError(MigratorError):
 
 class DeniedError(UnreachableError):
     """A server answers that the user has no right to what was asked."""
+
+
+class LockedError(UnreachableError):
+    """A table, or a lock of the tool's, is held by another session, and was waited for in vain."""
 
 
 class UnforeseenError(MigratorError):

@@ -22,7 +22,7 @@ def command(
     from migrator.cutover import figures as moved  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.pipeline.tail import figures  # noqa: PLC0415 - as above
     from migrator.scheduler import exposition, key_figures  # noqa: PLC0415 - as above
-    from migrator.scheduler.samples import SOMETIMES, collect, served  # noqa: PLC0415 - as above
+    from migrator.scheduler.samples import SOMETIMES, collect, known_tenants, served  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
     from migrator.telemetry import say  # noqa: PLC0415 - as above
 
@@ -30,7 +30,7 @@ def command(
     settings = settings_of(config)
     store = open_scheduler_store(settings)
     try:
-        samples = collect(store, tenant or served(store))
+        samples = collect(store, known_tenants(store, tenant) or served(store))
         samples += key_figures.samples(key_figures.take(store))
     finally:
         store.close()

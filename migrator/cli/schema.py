@@ -31,7 +31,7 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     settings = settings_of(config)
-    done = migrate.upgrade(postgres_dsn(settings), names=_roles(settings))
+    done = migrate.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
     if as_json:
         print_json({"applied": done})
         return
@@ -53,7 +53,13 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
     from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     settings = settings_of(config)
-    done = migrate.downgrade(postgres_dsn(settings), revision, names=_roles(settings), discard_rows=discard_rows)
+    done = migrate.downgrade(
+        postgres_dsn(settings),
+        revision,
+        names=_roles(settings),
+        discard_rows=discard_rows,
+        patience_s=settings.copy.patience_s,
+    )
     if as_json:
         print_json({"undone": done})
         return
@@ -69,7 +75,8 @@ def current(config: str | None, *, as_json: bool) -> None:
     """Show at which revision each schema is, and what an upgrade would apply."""
     from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    places = migrate.current(postgres_dsn(settings_of(config)))
+    settings = settings_of(config)
+    places = migrate.current(postgres_dsn(settings), _roles(settings))
     if as_json:
         print_json({"schemas": places})
         return
@@ -89,7 +96,8 @@ def check(config: str | None, *, as_json: bool) -> None:
 
     settings = settings_of(config)
     dsn = postgres_dsn(settings)
-    places = migrate.current(dsn)
+    migrate.require_group_roles(dsn, _roles(settings))
+    places = migrate.current(dsn, _roles(settings))
     found = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
     behind = [place for place in places if place.pending]
     if as_json:

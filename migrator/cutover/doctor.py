@@ -26,6 +26,8 @@ from migrator.store.mongo.client import Source
 from migrator.store.postgres import connection as postgres
 from migrator.store.postgres import pooling
 from migrator.store.postgres.connection import Connection, open_login, open_target
+from migrator.store.postgres.roles import require_group_roles
+from migrator.store.postgres.security import Roles
 
 Look = Callable[[], Answer]
 
@@ -62,6 +64,8 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
         except UnreachableError as error:
             unreachable.append("target")
             findings.append(Gate(name="target", passed=None, words=str(error)))
+        except RefusedError as error:  # of its encoding
+            findings.append(Gate(name="target", passed=False, words=str(error)))
         if source is not None or target is not None:
             findings.append(_looked("clocks", lambda: servers.clocks(source, target, settings, clock)))
     return Diagnosis(findings=tuple(findings), unreachable=tuple(unreachable))
@@ -126,6 +130,8 @@ def _cutover(settings: Settings) -> Answer:
 def _roles(settings: Settings) -> Answer:
     names = settings.postgres
     wanted = (names.migration_role, names.service_role, names.dispatcher_role)
+    with open_login(settings) as target:
+        require_group_roles(target, Roles(*wanted))
     for role in wanted:
         open_target(settings, role=role).close()
     return True, f"the tool's user may act as {', '.join(wanted)}"
@@ -134,7 +140,8 @@ def _roles(settings: Settings) -> Answer:
 def _schema(settings: Settings) -> Answer:
     from migrator.store.postgres.migrate import current  # noqa: PLC0415 - heavy, and needed here only
 
-    found = current(postgres_dsn(settings))
+    names = settings.postgres
+    found = current(postgres_dsn(settings), Roles(names.migration_role, names.service_role, names.dispatcher_role))
     words = ", ".join(f"{one.branch} at {one.revision or 'nothing'}" for one in found)
     if any(one.pending for one in found):
         return False, f"{words}: call migrator schema upgrade"

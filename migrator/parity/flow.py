@@ -20,7 +20,7 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import executor, submit
 from migrator.pipeline.model import ChunkJob, Plan
 from migrator.pipeline.plan import Found, Scope
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail import lock, positions
 from migrator.pipeline.tail.turn import followed
 from migrator.store.mongo.client import speaking_of as speaking_of_source
@@ -41,7 +41,7 @@ def compare(settings: Settings, scope: Scope, *, pool: Executor | None = None) -
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
             return _compare(sessions, scope, pool)
     finally:
         sessions.close()
@@ -54,6 +54,7 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
     if plan is None:
         raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
     found, unknown = plans.survey(sessions.source, profile, settings)
+    plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     jobs = _jobs(settings, plan, scope, chosen, sessions)

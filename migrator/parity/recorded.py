@@ -15,7 +15,7 @@ from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
@@ -43,7 +43,7 @@ def compared(settings: Settings, *, must: bool = True) -> ParityOutcome:
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
             position = committed_time(sessions.source)
             row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
             began = time.monotonic()

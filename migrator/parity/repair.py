@@ -17,7 +17,7 @@ from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.derived import write_derived
 from migrator.pipeline.model import Plan
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail import positions, touched
 from migrator.pipeline.tail.apply import Applier
 from migrator.pipeline.tail.lookups import ensure_indexes, says_its_source
@@ -53,7 +53,7 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
     found = _compared(settings, scope)
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
             plan = _plan(sessions)
             return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
     finally:
@@ -69,7 +69,7 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
     whole = not scope.only and not scope.tenants
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
             plan = _plan(sessions)
             profile = sessions.profile.name
             standing = positions.standing(sessions.target, profile)

@@ -20,7 +20,7 @@ from migrator.pipeline.executors import executor, submit, workers
 from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.references import ORPHAN
-from migrator.pipeline.sessions import Sessions, waited_out
+from migrator.pipeline.sessions import Sessions, naming_holders, waited_out
 from migrator.sources.profile import Profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
@@ -70,7 +70,7 @@ def backfill(
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings), alone(sessions):
             return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
     finally:
         sessions.close()
@@ -82,6 +82,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     found, unknown = plans.survey(sessions.source, profile, settings)
     if not found:
         raise RefusedError(plans.nothing_found(sessions.source, profile, unknown))
+    plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
     require_forward(target)
     plans.guard_foreign(target, profile)
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
@@ -95,7 +96,8 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
         plan = plans.new_plan(sessions.source, profile, settings, scope, found, position=position)
         chunks = _cut(sessions, chosen)
         if not dry_run:
-            _store(sessions, plan, chosen, chunks)
+            new = plan
+            waited_out(settings, lambda: _store(sessions, new, chosen, chunks))
     else:
         plans.guard_resume(plan, sessions.source, profile, settings, scope)
         chunks = ledger.chunks_of(target, plan.id)
@@ -150,6 +152,7 @@ def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:
 
 
 def _store(sessions: Sessions, plan: Plan, chosen: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:
+    _stay_alone(sessions)
     with sessions.target.transaction():
         ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
         _defer(sessions, plan, chosen, chunks)

@@ -93,6 +93,8 @@ def restore(settings: Settings, connections: int) -> int:
 def _build(settings: Settings, group: list[Owed]) -> None:
     with open_target(settings, autocommit=True) as target:
         target.execute(sql.SQL("SET maintenance_work_mem = {}").format(MAINTENANCE_MEMORY))
+        # Threads of this very function wait for each other, for as long as the check of a large table takes.
+        target.execute("SET lock_timeout = 0")
         for one in group:
             with target.transaction():
                 row = target.execute(

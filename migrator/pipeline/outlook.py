@@ -10,7 +10,7 @@ from migrator.pipeline.executors import workers
 from migrator.pipeline.history import history
 from migrator.pipeline.model import PlannedChunk
 from migrator.pipeline.plan import Found, Scope
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.store.mongo.client import require_replica_set
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import speaking_of
@@ -50,7 +50,7 @@ def outlook(settings: Settings, scope: Scope) -> Outlook:
     """Return what a backfill in ``scope`` would do; writes nothing to either side."""
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
             return _outlook(sessions, scope)
     finally:
         sessions.close()

@@ -11,7 +11,7 @@ import msgspec
 from migrator import __version__
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
-from migrator.pipeline.extract import bounded
+from migrator.pipeline.extract import bounded, tenant_filter
 from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
 from migrator.records.lock import Lock
@@ -22,6 +22,8 @@ from migrator.store.postgres.connection import Connection
 from migrator.values import document as documents
 from migrator.values.rawid import bound_of
 
+ORDINARY = "collection"
+"""What MongoDB calls a collection that is neither a view nor a time series."""
 SYSTEM_PREFIX = "system."
 OWN = "migrator_reverse"
 """The tool's own collection in the source (`migrator.cutover.reverse`), which is nobody's data."""
@@ -52,7 +54,12 @@ def nothing_found(source: Source, profile: Profile, unknown: Sequence[str]) -> s
 def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
     """Return the profile's collections that exist, in load order, and the names of those that it does not read."""
     with speaking_of("the source"):
-        names = set(source.list_collection_names())
+        kinds = {one["name"]: one.get("type", ORDINARY) for one in source.list_collections(nameOnly=True)}
+        names = set(kinds)
+        for collection in profile.collections:
+            name = settings.source.collections.get(collection.name, collection.name)
+            if kinds.get(name, ORDINARY) != ORDINARY:
+                raise _not_a_collection(source, collection.name, name, kinds[name])
         found = [
             _found(source, collection, name)
             for collection in profile.collections
@@ -60,6 +67,34 @@ def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[F
         ]
     unknown = names - {one.name for one in found} - {OWN}
     return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
+
+
+def _not_a_collection(source: Source, collection: str, name: str, kind: str) -> RefusedError:
+    """Return the error for a view or a time series, which have no index of ``_id`` to be read by."""
+    if kind == "view":
+        (made,) = source.list_collections(filter={"name": name})
+        base = made["options"]["viewOn"]
+        return RefusedError(
+            f"{name} of the source is a view of {base}, and a copy reads collections only: if {base} holds the whole"
+            f' documents, set {collection} = "{base}" in [source] collections; else write what the view shows into a'
+            " collection of its own ($out) and name that one there"
+        )
+    return RefusedError(
+        f"{name} of the source is a {kind} collection, which has no index of _id to be read by: write it into an"
+        f' ordinary collection ($out), and set {collection} = "THAT COLLECTION" in [source] collections'
+    )
+
+
+def require_tenants(source: Source, found: Sequence[Found], scope: Scope, default_tenant: str | None) -> None:
+    """Raise ``UsageError`` for a tenant of the scope that no document of the source is of."""
+    chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+    with speaking_of("the source"):
+        for tenant in scope.tenants:
+            if not any(
+                source[one.name].find_one(tenant_filter(one.collection, (tenant,), default_tenant), {"_id": 1})
+                for one in chosen
+            ):
+                raise UsageError(f"unknown tenant {tenant}: no document of the source is of it")
 
 
 def _found(source: Source, collection: Collection, name: str) -> Found:

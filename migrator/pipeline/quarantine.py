@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import cast
+from typing import Final, cast
 
 import bson
 import msgspec
@@ -16,10 +16,12 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.backfill import alone
 from migrator.pipeline.closing import close_links, settle_duplicates
 from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
-from migrator.pipeline.load import Loadable, merge_rows
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.references import ORPHAN
+from migrator.pipeline.sessions import Sessions, naming_holders
+from migrator.pipeline.transform import NOT_ROUND_TRIP, UNDECODABLE
 from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
@@ -27,6 +29,26 @@ from migrator.values import document as documents
 from migrator.values.rawid import among
 
 BATCH = 500
+
+REASONS: Final = (
+    "bad-date",
+    DUPLICATE_ID,
+    DUPLICATE_KEY,
+    "missing-field",
+    "no-tenant",
+    "no-zone",
+    NOT_ROUND_TRIP,
+    "nul-in-tenant",
+    ORPHAN,
+    "out-of-range",
+    "too-long",
+    UNDECODABLE,
+    "unknown-type",
+    "unknown-value",
+    "wrong-kind",
+    "wrong-type",
+)
+"""Every code under which a document may be quarantined."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +76,9 @@ class Retried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
-    """Return the documents that are set aside now, in a stable order; ``UsageError`` for an unknown collection."""
+    """Return the quarantined documents in a stable order; ``UsageError`` for an unknown collection or reason."""
+    if reason is not None and reason not in REASONS:
+        raise UsageError(f"unknown reason {reason}; known: {', '.join(REASONS)}")
     if collection is not None:
         plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):
@@ -92,7 +116,7 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings), alone(sessions):
             plan = ledger.latest_plan(sessions.target)
             if plan is None:
                 raise RefusedError("nothing was copied into this target yet, so nothing was set aside")

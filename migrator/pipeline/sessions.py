@@ -1,7 +1,8 @@
 """A process's connections: opened once, thrown away when they break, and the waiting in between."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ClassVar, TypeVar
 
 import psycopg
@@ -9,20 +10,22 @@ import stamina
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from migrator.config import Settings
-from migrator.errors import MigratorError, UnreachableError
+from migrator.errors import LockedError, MigratorError, UnreachableError
 from migrator.pipeline.references import Resolver
 from migrator.sources import profile_of
 from migrator.store.mongo.client import Source, committed, open_source
 from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.store.postgres import holders
+from migrator.store.postgres.connection import Connection, open_login, open_target, speaking_of
 from migrator.telemetry import waiting
 
 Result = TypeVar("Result")
 
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
-TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
-"""Connection lost, serialization, deadlock, too many connections, shut down, starting up: another try may pass."""
+TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03")
+"""Connection lost, serialization, deadlock, too many connections, a lock that somebody else holds, shut down, starting
+up: another try may pass."""
 TRANSIENT_CODES = (43, 175, 237)
 """MongoDB's cursor not found, query plan killed, cursor killed: a new cursor may pass."""
 
@@ -104,10 +107,22 @@ def waited_out(settings: Settings, work: Callable[[], Result]) -> Result:
         wait_max=LONGEST_WAIT_S,
     ):
         with attempt:
-            result = work()
+            with naming_holders(settings):
+                result = work()
             _Patience.exhausted = False
             return result
     raise AssertionError("retry_context ends with a result or an error")
+
+
+@contextmanager
+def naming_holders(settings: Settings) -> Iterator[None]:
+    """Say who holds the lock that was waited for in vain; raises ``LockedError``."""
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        with open_login(settings) as connection:
+            words = holders.sentence(connection)
+        raise LockedError(words) from error
 
 
 class _Patience:

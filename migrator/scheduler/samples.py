@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
+from migrator.errors import UsageError
 from migrator.scheduler import health
 from migrator.scheduler.exposition import Sample
 from migrator.scheduler.metrics import Metrics
@@ -19,6 +20,15 @@ SOMETIMES: Final = frozenset({"success_rate_percent", "failure_rate_percent", "r
 def served(store: SchedulerStore) -> list[str]:
     """Return the tenants that have schedules or runs, without ``*`` and those of verifications."""
     return [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
+
+
+def known_tenants(store: SchedulerStore, tenants: Sequence[str]) -> Sequence[str]:
+    """Return the tenants that were asked for; raise ``UsageError`` for one that has neither schedules nor runs."""
+    there = store.queue.tenants() if tenants else ()
+    for one in tenants:
+        if one not in there:
+            raise UsageError(f"unknown tenant {one}: no schedule and no run is of it")
+    return tenants
 
 
 def collect(store: SchedulerStore, tenants: Sequence[str], *, now: datetime | None = None) -> list[Sample]:

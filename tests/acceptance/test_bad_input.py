@@ -60,7 +60,7 @@ URIS = {
     "mongodb:/nothing": (USAGE, "mongo.uri is not a MongoDB URI"),
     "postgresql://localhost/x": (USAGE, "mongo.uri is not a MongoDB URI"),
     f"mongodb://me:{SECRET}@127.0.0.1:port/": (USAGE, "mongo.uri is not a MongoDB URI: port contains"),
-    f"mongodb://me:{SECRET}/word@127.0.0.1/": (USAGE, "mongo.uri is not a MongoDB URI"),
+    f"mongodb://me:{SECRET}/word@127.0.0.1/": (USAGE, "mongo.uri holds an @ or a / that belongs to a user"),
     f"mongodb://me:1/?{SECRET}=x@127.0.0.1/": (USAGE, "mongo.uri: unknown option: ***"),
     f"mongodb://me:{SECRET}@127.0.0.1:9/": (UNREACHABLE, "the source cannot be reached: 127.0.0.1:9: [Errno 111]"),
     "mongodb://127.0.0.1/?tls=true&tlsCAFile=/missing": (USAGE, "its TLS options name cannot be used: No such file"),
@@ -77,7 +77,7 @@ def test_a_wrong_uri(uri: str, settings: Settings, tmp_path: Path) -> None:
 
 
 DSNS = {
-    f"postgresql://me:{SECRET}/word@localhost/x": (UNREACHABLE, "the target cannot be reached"),
+    f"postgresql://me:{SECRET}/word@localhost/x": (USAGE, "postgres.dsn holds an @ or a / that"),
     f"host=localhost password={SECRET} word dbname=x": (USAGE, "postgres.dsn is not a PostgreSQL DSN"),
     f"host=localhost password=x {SECRET}=1": (USAGE, "postgres.dsn is not a PostgreSQL DSN"),
     f"postgresql://me:{SECRET}@127.0.0.1:9/x": (UNREACHABLE, "the target cannot be reached"),

@@ -116,19 +116,19 @@ def test_upgraders_of_two_databases_may_make_the_roles_at_once(new_scheduler_dsn
         assert list(pool.map(migrate.upgrade, names)) == [[], []]
 
 
-def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called_again(any_postgres_dsn: str) -> None:
+def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called_again(any_scheduler_dsn: str) -> None:
     """0-T2.2.4, 2-V1: somebody else's table stands in the way of the fourth revision."""
-    with connect(any_postgres_dsn) as connection:
-        connection.execute("CREATE SCHEMA scheduler")
+    with connect(any_scheduler_dsn) as connection:
+        migrate.downgrade(any_scheduler_dsn)
+        connection.execute("CREATE SCHEMA scheduler AUTHORIZATION scheduler_migration")
         connection.execute("CREATE TABLE scheduler.locks (theirs integer)")
-        connection.execute("GRANT ALL ON SCHEMA scheduler TO PUBLIC")
         with pytest.raises(RefusedError, match=r"schema scheduler holds something the tool has not made.*locks"):
-            migrate.upgrade(any_postgres_dsn)
+            migrate.upgrade(any_scheduler_dsn)
         found = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace")
         assert found.fetchall() == [("locks",)]
         connection.execute("DROP SCHEMA scheduler CASCADE")
-    assert [change.revision for change in migrate.upgrade(any_postgres_dsn)] == EVERYTHING
-    assert catalogue.differences(any_postgres_dsn) == []
+    assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == EVERYTHING
+    assert catalogue.differences(any_scheduler_dsn) == []
 
 
 @pytest.mark.proves("0-T2.2.4")

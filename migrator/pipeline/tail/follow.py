@@ -13,7 +13,7 @@ from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
 from migrator.errors import UnreachableError
-from migrator.pipeline.sessions import Sessions, is_transient, reason_of, waited_out
+from migrator.pipeline.sessions import Sessions, is_transient, naming_holders, reason_of, waited_out
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.alarms import AlarmError
 from migrator.pipeline.tail.figures import write_metrics
@@ -87,7 +87,7 @@ class Tail:
         (written down; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
         """
         stop = threading.Event() if stop is None else stop
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(self._settings):
             session = self._opened()  # what fails at the start is not waited for
             goal = committed_time(session.sessions.source) if until == "caught-up" else until
             begun = session.totals()
@@ -108,7 +108,7 @@ class Tail:
 
     def lag(self) -> int:
         """Return how many seconds the saved position is behind the source, by the source's clock."""
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(self._settings):
             session = self._opened()
             return max(0, committed_time(session.sessions.source).time - session.position.time.time)
 

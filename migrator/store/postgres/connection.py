@@ -9,7 +9,8 @@ import psycopg
 from psycopg import errors, sql
 
 from migrator.config import Settings, postgres_dsn
-from migrator.errors import ConfigurationError, DeniedError, MigratorError, RefusedError, UnreachableError
+from migrator.errors import ConfigurationError, DeniedError, LockedError, MigratorError, RefusedError, UnreachableError
+from migrator.store.postgres import session
 from migrator.store.postgres.membership import not_a_member
 from migrator.telemetry import redact
 
@@ -17,7 +18,7 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 
 def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
-    """Connect to the target in ``role`` (default: the migration role, which owns the tables), in UTC.
+    """Connect to the target in ``role`` (default: the migration role, which owns the tables), pinned (``session``).
 
     Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such
     role: not migrated).
@@ -41,19 +42,29 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
 
 
 def open_login(settings: Settings) -> Connection:
-    """Connect as the user of the DSN, in UTC and autocommit; raises as `open_target` does, but for the role."""
+    """Connect as the user of the DSN, pinned and in autocommit; raises as `open_target` does, but for the role."""
     dsn = postgres_dsn(settings)
     with speaking_of("the target"):
-        try:
-            return psycopg.connect(
-                dsn,
-                autocommit=True,
-                connect_timeout=settings.postgres.timeout_s,
-                application_name="migrator",
-                options="-c timezone=UTC -c plan_cache_mode=force_custom_plan",
-            )
-        except psycopg.ProgrammingError as error:
-            raise not_a_dsn(error) from None
+        connection = dial(dsn, settings.postgres.timeout_s)
+        connection.execute("SET plan_cache_mode = force_custom_plan")
+    return connection
+
+
+def dial(dsn: str, timeout_s: int) -> Connection:
+    """Connect as the user of the DSN, in autocommit, every setting pinned (``session``); raises the driver's errors.
+
+    Raises ``ConfigurationError`` for a DSN that is none, ``RefusedError`` for a database of another encoding.
+    """
+    try:
+        connection = psycopg.connect(dsn, autocommit=True, **session.arguments(timeout_s))
+    except psycopg.ProgrammingError as error:
+        raise not_a_dsn(error) from None
+    try:
+        session.pin(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def version(connection: Connection) -> str:
@@ -81,14 +92,15 @@ def translate(what: str, error: psycopg.Error) -> MigratorError:
         return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
     if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
         return UnreachableError(f"{what}: {line}; create the database first")
-    if isinstance(error, errors.InsufficientPrivilege):
-        return DeniedError(f"{what} denies a right: {line}")
-    for kind, sentence in (
-        (errors.DiskFull, f"{what} is out of disk space: {line}; free some and call again"),
-        (psycopg.OperationalError, f"{what} cannot be reached or went away: {line}"),
-    ):
+    kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
+        (errors.InsufficientPrivilege, DeniedError, f"{what} denies a right: {line}"),
+        (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was waited for in vain: {line}"),
+        (errors.DiskFull, UnreachableError, f"{what} is out of disk space: {line}; free some and call again"),
+        (psycopg.OperationalError, UnreachableError, f"{what} cannot be reached or went away: {line}"),
+    )
+    for kind, becomes, sentence in kinds:
         if isinstance(error, kind):
-            return UnreachableError(sentence)
+            return becomes(sentence)
     return UnreachableError(f"{what} failed: {type(error).__name__}: {line}")
 
 

@@ -14,6 +14,7 @@ from psycopg import errors, sql
 
 from migrator.config import Settings, postgres_dsn
 from migrator.errors import ConflictError
+from migrator.store.postgres import session
 from migrator.store.postgres.connection import not_a_dsn, not_migrated, speaking_of
 from migrator.store.postgres.liveness import stands
 from migrator.store.postgres.membership import not_a_member
@@ -37,7 +38,8 @@ _SERVER = {
     "tcp_user_timeout": "30s",
     "idle_session_timeout": "0",
     "statement_timeout": "0",
-    "timezone": "UTC",
+    "lock_timeout": "0",
+    **session.PINNED,
 }
 """What the server is told; not every system knows each of them."""
 
@@ -62,13 +64,13 @@ class LockSession:
         self._role = settings.postgres.dispatcher_role
         with speaking_of(WHAT):
             try:
+                dsn = postgres_dsn(settings)
                 self._connection = psycopg.connect(
-                    postgres_dsn(settings),
+                    dsn,
                     autocommit=True,
                     prepare_threshold=0,
                     cursor_factory=psycopg.RawCursor,
-                    connect_timeout=settings.postgres.timeout_s,
-                    application_name="migrator lock",
+                    **session.arguments(settings.postgres.timeout_s, "migrator lock"),
                     **_CLIENT,
                 )
             except psycopg.ProgrammingError as error:

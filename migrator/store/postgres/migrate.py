@@ -6,7 +6,8 @@ nothing behind. Alembic's own command would do none of this, hence ``alembic/env
 """
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,19 +20,25 @@ from sqlalchemy import Connection as Lent
 from sqlalchemy.exc import DBAPIError
 
 import migrator
-from migrator.errors import RefusedError, UsageError
-from migrator.store.postgres import revisions, roles
+from migrator.errors import LockedError, RefusedError, UsageError
+from migrator.store.postgres import holders, revisions, roles
 from migrator.store.postgres.columns import LARGE
 from migrator.store.postgres.connection import Connection, first_line, speaking_of
 from migrator.store.postgres.revisions import BRANCHES, HISTORY_TABLE, VERSION_TABLE, Revision
 from migrator.store.postgres.security import Roles
 from migrator.store.postgres.shared import be_owner, connect, driver, transaction
 from migrator.store.postgres.tables import SCHEDULER
+from migrator.telemetry import waiting
 
 LOCK_KEY = 0x6D69_6772_6174_6F72
 """Of the advisory lock: ``migrator`` in ASCII."""
 
 BASE = "base"
+
+PATIENCE_S = 300.0
+"""How long a table that somebody else has locked is waited for, if nothing else is said."""
+PAUSE_S = 1.0
+"""Between two attempts: whoever waited behind the change of a table goes first."""
 
 _ALEMBIC = threading.Lock()
 """Alembic keeps its environment in a module: one at a time in a process."""
@@ -57,15 +64,23 @@ class Position(msgspec.Struct, frozen=True):
     """Revisions that an upgrade would apply."""
 
 
-def upgrade(dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] = BRANCHES) -> list[Change]:
+def upgrade(
+    dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] = BRANCHES, patience_s: float = PATIENCE_S
+) -> list[Change]:
     """Bring the branches to their heads, making roles and schemas where they are missing; return what was applied.
 
-    Raises ``RightsMissingError`` with the SQL to hand over, ``RefusedError`` for a changed or unknown revision.
+    A table that somebody else has locked is waited for, for ``patience_s``. Raises ``RightsMissingError`` with the SQL
+    to hand over, ``RefusedError`` for a changed or unknown revision and for a schema of somebody else,
+    ``ConfigurationError`` for roles that keep no tenants apart, ``LockedError`` for a table that stays locked.
     """
-    names = names or Roles()
+    return _patiently(dsn, patience_s, lambda: _upgrade(dsn, names or Roles(), branches))
+
+
+def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
     done: list[Change] = []
     with speaking_of("the target"), connect(dsn) as connection:
         connection.autocommit = True
+        roles.require_group_roles(connection, names)
         roles.ensure_roles(connection, names)
     with transaction(dsn) as lent:
         connection = driver(lent)
@@ -75,9 +90,7 @@ def upgrade(dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] =
         be_owner(connection, names)
         for branch in branches:
             _keep_books(connection, branch)
-            known = revisions.revisions(branch)
-            applied = revisions.applied(connection, branch)
-            revisions.check_applied(known, applied)
+            known, applied = _standing(connection, branch)
             if len(applied) < len(known):
                 done += _run(lent, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
         compress(connection)
@@ -85,14 +98,23 @@ def upgrade(dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] =
 
 
 def downgrade(
-    dsn: str, revision: str = BASE, *, names: Roles | None = None, discard_rows: bool = False
+    dsn: str,
+    revision: str = BASE,
+    *,
+    names: Roles | None = None,
+    discard_rows: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> list[Change]:
     """Undo every revision after ``revision``; return what was undone, last first.
 
     ``revision`` is a revision's id, ``base`` for both branches, or ``<branch>@base``. A schema whose last revision is
     undone goes, unless something of somebody else is in it. Refused while rows would be lost, unless ``discard_rows``.
+    A table that somebody else has locked is waited for, as by ``upgrade``.
     """
-    names = names or Roles()
+    return _patiently(dsn, patience_s, lambda: _downgrade(dsn, revision, names or Roles(), discard_rows=discard_rows))
+
+
+def _downgrade(dsn: str, revision: str, names: Roles, *, discard_rows: bool) -> list[Change]:
     done: list[Change] = []
     with transaction(dsn) as lent:
         connection = driver(lent)
@@ -102,11 +124,9 @@ def downgrade(
             listed = ", ".join(f"{table}: {count}" for table, count in lost.items())
             raise RefusedError(f"rows would be lost ({listed}); call again with --discard-rows to lose them")
         for branch, stop in _targets(revision):
-            known = revisions.revisions(branch)
-            applied = revisions.applied(connection, branch)
+            known, applied = _standing(connection, branch)
             if not applied:
                 continue
-            revisions.check_applied(known, applied)
             be_owner(connection, names)
             done += _run(lent, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
             _drop_if_empty(connection, branch)
@@ -119,18 +139,36 @@ def losses(dsn: str, revision: str = BASE) -> dict[str, int]:
         return _losses(connection, revision)
 
 
-def current(dsn: str) -> list[Position]:
-    """Return where each branch stands; raise ``RefusedError`` for a changed or unknown revision."""
+def current(dsn: str, names: Roles | None = None) -> list[Position]:
+    """Return where each branch stands.
+
+    Raises ``RefusedError`` for a changed or unknown revision, and for a schema of somebody else.
+    """
     places = []
+    names = names or Roles()
     with speaking_of("the target"), connect(dsn) as connection:
         for branch in BRANCHES:
-            known = revisions.revisions(branch)
-            applied = revisions.applied(connection, branch)
-            revisions.check_applied(known, applied)
+            roles.require_own_schema(connection, branch, names)
+            known, applied = _standing(connection, branch)
             at = [revision.id for revision in known if revision.id in applied]
             pending = tuple(revision.id for revision in known if revision.id not in applied)
             places.append(Position(branch, at[-1] if at else None, known[-1].id, pending))
     return places
+
+
+def require_group_roles(dsn: str, names: Roles) -> None:
+    """Refuse roles that keep no tenants apart, as ``roles.require_group_roles`` does."""
+    with speaking_of("the target"), connect(dsn) as connection:
+        roles.require_group_roles(connection, names)
+
+
+def _standing(connection: Connection, branch: str) -> tuple[list[Revision], Mapping[str, tuple[str, str]]]:
+    """Return a branch's revisions, and those that were applied; raise ``RefusedError`` where they do not fit."""
+    known = revisions.revisions(branch)
+    applied = revisions.applied(connection, branch)
+    revisions.check_applied(known, applied)
+    revisions.check_recorded(branch, known, applied, revisions.recorded(connection, branch))
+    return known, applied
 
 
 def compress(connection: Connection) -> None:
@@ -157,6 +195,24 @@ def compress(connection: Connection) -> None:
                 sql.Identifier("scheduler", table), sql.Identifier(column)
             )
         )
+
+
+def _patiently(dsn: str, seconds: float, work: Callable[[], list[Change]]) -> list[Change]:
+    """Do ``work``, one transaction; where a table is locked, take all of it back, say who holds it, and try again.
+
+    Nothing waits in line for long: behind a waiting change of a table every reader of it would wait, too.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except LockedError as error:
+            with speaking_of("the target"), connect(dsn) as connection:
+                words = holders.sentence(connection, weak=True)
+            if time.monotonic() >= until:
+                raise LockedError(f"{words}; nothing was changed, call again when it has ended") from error
+            waiting(f"{words}; trying again")
+        threading.Event().wait(PAUSE_S)
 
 
 def _lock(connection: Connection) -> None:

@@ -18,7 +18,7 @@ from migrator import records
 from migrator.config import Settings, postgres_dsn
 from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.store.epoch import require
-from migrator.store.postgres import epoch
+from migrator.store.postgres import epoch, session
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.store.postgres.json_loader import load_json
 from migrator.store.postgres.membership import not_a_member
@@ -28,9 +28,10 @@ from migrator.store.rules import GLOBAL, milliseconds
 WHAT = "the target"
 OWN = "postgres"
 
+_PINS = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in session.PINNED.items())
 _BEGIN = (
-    "SELECT set_config('role', %s, true), set_config('app.tenant_id', %s, true), set_config('timezone', 'UTC', true),"
-    " date_trunc('milliseconds', clock_timestamp());" + epoch.ASKED
+    "SELECT set_config('role', %s, true), set_config('app.tenant_id', %s, true),"
+    f" date_trunc('milliseconds', clock_timestamp()), {_PINS}; {epoch.ASKED}"
 ).encode()
 """Two statements in one message: the second is planned in the role, and for the tenant, that the first one sets."""
 _POWERS = "SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = current_user"
@@ -64,18 +65,14 @@ class Pool:
         self._pool = ConnectionPool(
             postgres_dsn(settings),
             connection_class=Pooled,
-            kwargs={
-                "connect_timeout": settings.postgres.timeout_s,
-                "application_name": "migrator",
-                "options": "-c timezone=UTC",
-            },
+            kwargs=session.arguments(settings.postgres.timeout_s),
             min_size=0,
             max_size=size,
             timeout=self._timeout,
             # Longer, and a waiting caller would sit out the growing pauses of an attempt that began before the server
             # came back.
             reconnect_timeout=self._timeout,
-            configure=load_json,
+            configure=_prepare,
             open=True,
         )
 
@@ -180,7 +177,7 @@ class Pool:
             connection.bound_to = role
         if self._chosen:
             require(said, OWN)
-        clock: datetime = row[3]
+        clock: datetime = row[2]
         return clock
 
     def switched_to(self) -> str | None:
@@ -196,6 +193,12 @@ class Pool:
         with suppress(psycopg.Error):
             connection.rollback()
         self._pool.putconn(connection)
+
+
+def _prepare(connection: Pooled) -> None:
+    """Fit out a new connection; its transactions say their isolation, which the server may have another default for."""
+    load_json(connection)
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
 def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], str | None]:

@@ -99,6 +99,26 @@ def applied(connection: Connection, branch: str) -> Mapping[str, tuple[str, str]
     return {revision: (file, digest) for revision, file, digest in connection.execute(query)}
 
 
+def recorded(connection: Connection, branch: str) -> list[str]:
+    """Return the revisions that Alembic's own table names; empty where there is none."""
+    row = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{branch}.{VERSION_TABLE}",)).fetchone()
+    if row == (True,):
+        return []
+    query = sql.SQL("SELECT version_num FROM {} ORDER BY 1").format(sql.Identifier(branch, VERSION_TABLE))
+    return [revision for (revision,) in connection.execute(query)]
+
+
+def check_recorded(branch: str, known: list[Revision], done: Mapping[str, tuple[str, str]], names: list[str]) -> None:
+    """Refuse to go on when Alembic's table names anything but the last revision that was applied."""
+    expected = [one.id for one in known if one.id in done][-1:]
+    if names != expected:
+        only = expected[0] if expected else "no row"
+        raise RefusedError(
+            f"{branch}.{VERSION_TABLE} names {', '.join(names) or 'no revision'} where {only} is expected: another tool"
+            f" has changed this schema or its books; undo that, and let the table hold {only} alone"
+        )
+
+
 def check_applied(known: list[Revision], done: Mapping[str, tuple[str, str]]) -> None:
     """Refuse to go on when an applied revision is unknown, or its file is not what was applied."""
     by_id = {revision.id: revision for revision in known}

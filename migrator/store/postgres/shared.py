@@ -11,17 +11,17 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from migrator.store.postgres.connection import Connection, not_a_dsn, not_migrated, speaking_of, translate
+from migrator.config import PostgresSettings
+from migrator.store.postgres.connection import Connection, dial, not_migrated, speaking_of, translate
 from migrator.store.postgres.membership import not_a_member
 from migrator.store.postgres.security import Roles
 
 
 def connect(dsn: str) -> Connection:
-    """Connect as the user of the DSN; raise ``ConfigurationError`` for a DSN that is none."""
-    try:
-        return psycopg.connect(dsn, application_name="migrator", options="-c timezone=UTC")
-    except psycopg.ProgrammingError as error:
-        raise not_a_dsn(error) from None
+    """Connect as the user of the DSN, pinned, not in autocommit; raises as ``connection.dial`` does."""
+    connection = dial(dsn, PostgresSettings().timeout_s)
+    connection.autocommit = False
+    return connection
 
 
 @contextmanager
