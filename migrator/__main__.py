@@ -1,10 +1,12 @@
 """Entry point: run the command line, and turn every error into one line and its exit status."""
 
+import json
 import os
 import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -39,16 +41,14 @@ def main() -> None:
         status = end.exit_code
     except click.ClickException as error:
         error.show()
-        status = USAGE
+        status = _as_json(type(error).__name__, error.format_message(), USAGE)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("migrator: interrupted", err=True)
-        status = UNVERIFIED  # an interrupted run left something so
+        status = _failed("Interrupted", "interrupted", UNVERIFIED)  # an interrupted run left something so
     except UnforeseenError as error:
         status = _unforeseen(error.__cause__ or error)
     except MigratorError as error:
         _trace(error)
-        click.echo(f"migrator: {error}", err=True)
-        status = error.exit_status
+        status = _failed(type(error).__name__, str(error), error.exit_status)
     except Exception as error:  # noqa: BLE001 - the last place that can turn one into a line
         status = _unforeseen(error)
     sys.exit(status or 0)
@@ -68,8 +68,22 @@ def _check_arguments(arguments: list[str]) -> None:
 def _unforeseen(error: BaseException) -> int:
     """Say that the tool itself is at fault, and how more is learnt; return the exit status."""
     _trace(error)
-    click.echo(f"migrator: {_words(error, error.__traceback__)}", err=True)
-    return TOOL_FAILED
+    return _failed(type(error).__name__, _words(error, error.__traceback__), TOOL_FAILED)
+
+
+def _failed(kind: str, words: str, status: int) -> int:
+    """Say why the command failed; return the exit status."""
+    click.echo(f"migrator: {words}", err=True)
+    return _as_json(kind, words, status)
+
+
+def _as_json(kind: str, words: str, status: int) -> int:
+    """Say it on standard output too, as the one JSON document, where that was asked for; return the exit status."""
+    if "--json" in sys.argv[1:]:
+        error = {"kind": kind, "message": words, "exit_status": status}
+        with suppress(OSError, ValueError):  # it may be standard output that failed
+            click.echo(json.dumps({"error": error}, indent=2, sort_keys=True))
+    return status
 
 
 def _trace(error: BaseException) -> None:
@@ -92,7 +106,8 @@ def _words(error: BaseException, trace: TracebackType | None) -> str:
 
 def _thread_died(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
-        _unforeseen(args.exc_value)
+        _trace(args.exc_value)
+        click.echo(f"migrator: {_words(args.exc_value, args.exc_value.__traceback__)}", err=True)
 
 
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:

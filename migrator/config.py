@@ -84,7 +84,7 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
     chunk_bytes: Annotated[int, Meta(ge=1_024)] = 16_777_216
     """A chunk holds about so many bytes of documents; the smaller of the two bounds counts."""
     patience_s: Positive = 300
-    """How long a server that goes away during the copy is waited for."""
+    """How long a server that goes away during the copy, or a table that somebody else has locked, is waited for."""
 
 
 class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,12 +1,15 @@
 """Which collections of a source are read, and which are said to be left out."""
 
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from pymongo.database import Database
 
-from migrator.config import Settings
+from migrator.config import Settings, SourceSettings
 from migrator.cutover import reverse
-from migrator.pipeline.plan import survey
+from migrator.errors import RefusedError
+from migrator.pipeline.plan import cut, survey
 from migrator.sources import load_profile
 
 
@@ -16,3 +19,33 @@ def test_what_no_profile_knows_is_named_but_for_what_is_not_data(mongo_database:
     found, unknown = survey(mongo_database, load_profile("stellaops"), Settings())
     assert [one.name for one in found] == ["schedules"]
     assert unknown == ("elsewhere", "migrator_notes")
+
+
+def renamed(**names: str) -> Settings:
+    return Settings(source=SourceSettings(collections=names))
+
+
+def test_a_view_is_refused_and_the_collection_behind_it_is_read(mongo_database: Database[Any]) -> None:
+    mongo_database["all"].insert_one({"_id": 1})
+    mongo_database.command("create", "runs", viewOn="all", pipeline=[])
+    with pytest.raises(RefusedError) as refused:
+        survey(mongo_database, load_profile("stellaops"), Settings())
+    assert "runs of the source is a view of all, and a copy reads collections only" in str(refused.value)
+    assert 'set runs = "all" in [source] collections' in str(refused.value)
+    found, _ = survey(mongo_database, load_profile("stellaops"), renamed(runs="all"))
+    assert [(one.name, one.documents) for one in found] == [("all", 1)]
+    mongo_database["runs"].aggregate([{"$out": "shown"}])  # the other remedy
+    found, _ = survey(mongo_database, load_profile("stellaops"), renamed(runs="shown"))
+    assert [(one.name, one.documents) for one in found] == [("shown", 1)]
+
+
+def test_a_time_series_is_refused_and_what_was_written_out_of_it_is_read(mongo_database: Database[Any]) -> None:
+    mongo_database.create_collection("runs", timeseries={"timeField": "at"})
+    mongo_database["runs"].insert_one({"_id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC)})
+    with pytest.raises(RefusedError) as refused:
+        survey(mongo_database, load_profile("stellaops"), Settings())
+    assert "runs of the source is a timeseries collection, which has no index of _id" in str(refused.value)
+    mongo_database["runs"].aggregate([{"$out": "ordinary"}])
+    found, _ = survey(mongo_database, load_profile("stellaops"), renamed(runs="ordinary"))
+    assert [(one.name, one.documents) for one in found] == [("ordinary", 1)]
+    assert list(cut(mongo_database, found[0], renamed(runs="ordinary"), "merge"))
