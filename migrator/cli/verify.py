@@ -26,7 +26,9 @@ from migrator.cli.options import common, finish, print_lines, settings_of
     " need --scratch-on-source.",
 )
 @click.option(
-    "--no-behaviour", is_flag=True, help="Do not drive the scheduler: write nothing. Its areas are unverified."
+    "--no-behaviour",
+    is_flag=True,
+    help="Do not drive the scheduler: write only the record of the verification. Its areas are unverified.",
 )
 @click.option(
     "--behaviour",

@@ -40,7 +40,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     backend: Literal["postgres", "mongo", "both"] = "postgres"
     """Where the scheduler is driven in scratch tenants; MongoDB only when asked for: documents are written there."""
     no_behaviour: bool = False
-    """Do not drive it at all: nothing is written; its areas are left out."""
+    """Do not drive it at all: only the record of the verification is written; its areas are left out."""
     behaviour: int = 0
     """So many random calls on both backends in lockstep."""
     seed: int | None = None

@@ -42,6 +42,11 @@ def writes(client: MongoClient[dict[str, Any]], since: Timestamp) -> list[str]:
     return [place for place in places if not place.startswith(("config.", "admin.system."))]
 
 
+def name_of(settings: Settings) -> str:
+    """Return the name of the target's database."""
+    return str(settings.postgres.dsn).rpartition("/")[2]
+
+
 @pytest.fixture
 def settings(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) -> Settings:
     for name in ("schedules", "runs"):
@@ -51,6 +56,7 @@ def settings(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) 
     return made
 
 
+@pytest.mark.proves("5-R2", "5-D1")
 @pytest.mark.parametrize("more", [(), ("--only", "cutover")], ids=["plain", "cutover"])
 def test_nothing_is_written_to_the_source(
     more: tuple[str, ...], settings: Settings, mongo_client: MongoClient[dict[str, Any]], tmp_path: Path
@@ -60,6 +66,10 @@ def test_nothing_is_written_to_the_source(
     assert writes(mongo_client, since) == []
     assert state(mongo_client) == before
     assert status == (4 if more else 0), err
+    source, target = json.loads(out)["run"]["sides"]
+    assert (source["database"], target["database"]) == (settings.mongo.database, name_of(settings))
+    assert source["address"] == "{}:{}".format(*(mongo_client.address or ()))
+    assert source["replica_set"] == "rs0"
     (left,) = [one for one in json.loads(out)["evidence"]["checks"] if one["id"] == "cutover.way-back"]
     assert left["outcome"]["status"] == "not-asked-for"
     assert "--scratch-on-source" in left["outcome"]["reason"]

@@ -277,6 +277,7 @@ def test_requirements_stand_with_their_words_and_their_checks() -> None:
     assert "rollback level 1: switch back 4-B1 not asked for cutover.way-back" in text
 
 
+@pytest.mark.proves("5-R2")
 def test_the_first_page_names_both_databases_and_what_nobody_asked_for() -> None:
     text = page(troubled()).text
     first = text[: text.index("What was checked, and what was not")]

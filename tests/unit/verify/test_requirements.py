@@ -1,5 +1,8 @@
 """Requirements in the report: their words are those of the list, and only what can fail shows one."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -60,6 +63,7 @@ def result(*outcomes: Outcome, judges: bool = True, left: Area | None = None) ->
     return build(Evidence(checks=checks, requirements=(asked,), areas=(left,) if left else ()), Run(name="r"))
 
 
+@pytest.mark.proves("5-R2")
 @pytest.mark.parametrize(
     ("given", "status"),
     [
@@ -91,3 +95,9 @@ def test_a_check_that_cannot_fail_counts_as_recorded_and_not_as_passed() -> None
 def test_what_nobody_asked_for_sets_no_bit(outcome: Outcome) -> None:
     assert result(PASSED, outcome).exit_status() == 0
     assert msgspec.structs.asdict(outcome)["status"] != "passed"
+
+
+def test_the_page_says_of_each_check_that_only_records_that_it_is_never_red() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
+    never = set(re.findall(r"^\| `([a-z.-]+)` \| never: ", page, re.MULTILINE))
+    assert never == {one.id for one in every_check() if not one.judges}
