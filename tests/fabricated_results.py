@@ -27,6 +27,7 @@ from migrator.result import (
     not_asked_for,
     unverified,
 )
+from migrator.verify.requirements import OUTSIDE
 
 TABLES = ("schedules", "triggers", "runs", "graph_jobs", "policy_jobs", "impact_snapshots", "locks", "handlers")
 HOSTILE = "run-\u202e<script>alert(1)</script>|`x`\n"
@@ -271,6 +272,7 @@ def troubled() -> Result:
             Requirement(id="0-T2.9.3", words="dead worker detection", checks=("workers.lives",)),
             Requirement(id="4-B1", words="rollback level 1: switch back", checks=("cutover.way-back",)),
         ),
+        outside=OUTSIDE[:2],
         moved=moved,
         quarantine=(
             Quarantined(

@@ -150,6 +150,15 @@ class Requirement(Part, frozen=True, kw_only=True):
     """Ids, also of checks that this run left out: then the requirement is not verified."""
 
 
+class Outside(Part, frozen=True, kw_only=True):
+    """A row of the list of capabilities that the tool leaves to others or does not offer, in its words."""
+
+    id: str
+    words: str
+    said: str
+    """What is recorded of it: who has it, or what the tool does in its place."""
+
+
 class Area(Part, frozen=True, kw_only=True):
     """A field of verification, and whether it was looked at."""
 
@@ -251,6 +260,8 @@ class Evidence(Part, frozen=True, kw_only=True):
     """Every table of the target: the rows of the coverage map, whether checked or not."""
     checks: tuple[Check, ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    """What was asked for and is not this tool's to show."""
     moved: tuple[Moved, ...] = ()
     quarantine: tuple[Quarantined, ...] = ()
     losses: tuple[Loss, ...] = ()

@@ -6,7 +6,7 @@ A check names a row, or one member of a row that lists several. It names only wh
 from collections.abc import Iterable
 from typing import Final
 
-from migrator.result import Requirement
+from migrator.result import Outside, Requirement
 from migrator.verify.check import CheckSpec
 
 _COLUMNS: Final = ("id", "tenant_id", "type 0/1", "status", "payload", "created_at", "updated_at", "correlation_id")
@@ -46,6 +46,52 @@ WORDS: Final[dict[str, str]] = {
     "4-V9": "performance: connections",
 }
 """Id to words, those of the list of capabilities."""
+
+
+OUTSIDE: Final = tuple(
+    Outside(id=name, words=words, said=said)
+    for name, words, said in (
+        ("0-T2.12.2", "deploy staging", "The operator deploys. The report names the environment that it was made in."),
+        (
+            "0-T2.12.4",
+            "deploy production",
+            "The operator deploys. The report names the environment that it was made in.",
+        ),
+        (
+            "2-X5",
+            "built-in handlers (5)",
+            "Their names are rows of the table handlers. Their code is the application's.",
+        ),
+        ("2-X14", "UI pages", "They are the application's. Every answer of the facade can be written as JSON."),
+        ("3-D9", "JWT", "Authentication of HTTP requests is the application's. The tool has no HTTP server."),
+        ("3-K1", "known limit: dependencies", "Not offered: no schedule waits for another one."),
+        ("3-K2", "known limit: windows", "Not offered: a trigger has a start and an end, and no hours of service."),
+        ("3-K3", "known limit: quotas", "Not offered: a schedule has a limit of concurrent runs, a tenant has none."),
+        ("3-K4", "known limit: archive", "Not offered: retention removes old runs and does not archive them."),
+        ("3-K5", "known limit: complex cron", "Solved: a cron text is kept as it is and evaluated by its own dialect."),
+        (
+            "3-N1",
+            "load distribution, adaptive, auto-managed",
+            "Not offered. Such fields of a source stay in the remainder.",
+        ),
+        (
+            "4-J6",
+            "event-loop blocking solved",
+            "A scheduler process runs handlers in threads of its own process. The application's event loop runs none.",
+        ),
+        (
+            "4-X3",
+            "step: deploy/restart",
+            "The operator restarts. The cutover waits for the heartbeats of the processes.",
+        ),
+        (
+            "4-Y1",
+            "cleanup after 48 h: file, imports, dependency",
+            "The operator cleans up. cutover finish lists what is left.",
+        ),
+    )
+)
+"""What is recorded of the rows that the application, or people, have to show."""
 
 
 def requirements(specs: Iterable[CheckSpec]) -> tuple[Requirement, ...]:

@@ -22,7 +22,7 @@ from migrator.verify import environment, fresh, recorded
 from migrator.verify.areas import AREAS, WRITING, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
 from migrator.verify.context import Context
-from migrator.verify.requirements import requirements
+from migrator.verify.requirements import OUTSIDE, requirements
 
 ON_REQUEST = "sensitivity"
 """The area that is looked at only when asked for; leaving it out says nothing about the data."""
@@ -96,6 +96,7 @@ def verify(
         tables=tuple(record.table for record in ALL),
         checks=tuple(_check(spec, found, broke=broke) for spec, found, broke in done),
         requirements=requirements(specs),
+        outside=OUTSIDE,
         **{
             name: tuple(one for _, found, _ in done for one in getattr(found, name))
             for name in ("moved", "quarantine", "losses", "machines", "left_out")

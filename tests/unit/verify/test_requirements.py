@@ -1,11 +1,13 @@
 """Requirements in the report: their words are those of the list, and only what can fail shows one."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from migrator.report import render
 from migrator.result import (
     FAILED,
     PASSED,
@@ -22,7 +24,7 @@ from migrator.result import (
     unverified,
 )
 from migrator.verify.areas import every_check
-from migrator.verify.requirements import WORDS, requirements
+from migrator.verify.requirements import OUTSIDE, WORDS, requirements
 from tests.golden.docs.test_capabilities import expand, sections
 
 NOBODY_ASKED = not_asked_for("made only with --more")
@@ -101,3 +103,27 @@ def test_the_page_says_of_each_check_that_only_records_that_it_is_never_red() ->
     page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
     never = set(re.findall(r"^\| `([a-z.-]+)` \| never: ", page, re.MULTILINE))
     assert never == {one.id for one in every_check() if not one.judges}
+
+
+ROWS_OUTSIDE = [row for some in sections().values() for row in some if row.own == "R"]
+RECORDED = {one.id: one for one in OUTSIDE}
+
+
+def test_every_row_outside_of_the_tool_is_recorded_with_its_words() -> None:
+    assert {*RECORDED} == {single for row in ROWS_OUTSIDE for single in expand(row.id)}
+    for row in ROWS_OUTSIDE:
+        for single in expand(row.id):
+            assert all(word.strip(":,") in row.capability for word in RECORDED[single].words.split()[-1:]), single
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.proves(name)) for name in sorted(RECORDED)])
+def test_the_report_records_what_is_outside_of_the_tool(name: str) -> None:
+    one = RECORDED[name]
+    for text in rendered():
+        assert one.words in text
+        assert one.said in text
+
+
+def rendered() -> tuple[str, str]:
+    result = build(Evidence(outside=OUTSIDE), Run(name="r"))
+    return unescape(render.html(result).decode()), unescape(render.markdown(result).decode())
