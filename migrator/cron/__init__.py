@@ -1,17 +1,18 @@
 """Cron dialects: the next fires of a line, each dialect as its own engine fires, daylight saving time included.
 
-``docs/cron.md`` sets the dialects side by side. The room is pure: no clock is read, zones come from the pinned
+``docs/cron.md`` sets the dialects side by side. The package is pure: no clock is read, zones come from the pinned
 ``tzdata`` package.
 """
 
 from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, previous_fire, validate
-from migrator.cron.errors import CronError, ZoneError
+from migrator.cron.errors import CronError, UnavailableError, ZoneError
 from migrator.cron.prose import describe
 from migrator.cron.zones import database_version, zone
 
 __all__ = [
     "DIALECTS",
     "CronError",
+    "UnavailableError",
     "ZoneError",
     "database_version",
     "describe",

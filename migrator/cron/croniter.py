@@ -1,143 +1,85 @@
-"""croniter 7 (Python), compared with it in the tests.
+"""croniter 7 (Python): the library itself evaluates the line, with its own gaps, folds and searches.
 
-Five fields, six with seconds last, seven with years after them; macros. Restricted day fields are joined by "or",
-with ``#``, ``L`` and ``W`` kept as they are; an equal range (``5-5``) is the whole field and a descending one wraps.
-A time the clock skips fires at the end of the gap unless the hour is a star; what the clock repeats fires twice. Its
-hashed fields (``H``, ``R``) need data that is not in the line: refused.
+It is an extra of the distribution; without it the dialect is refused by name. Seconds come sixth, years seventh. Fields
+with ``H`` and ``R`` are refused: they need a seed that is not in the line.
 """
 
 import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
 
-from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
-from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.fields import HOUR, MINUTE, MONTH, MONTH_DAY, SECOND, WEEKDAY, Field, digits, ordered, split
+from migrator.cron.errors import SEED, CronError, UnavailableError
+from migrator.cron.zones import zone as zone_of
+from migrator.errors import install_extra
 
-_MACROS = {
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
-_YEAR = Field("year", 1970, 2099)
-_WEEK = Field(WEEKDAY.name, 0, 6, WEEKDAY.names)
-_EVERY_DAY: frozenset[Term] = frozenset(MONTH_DAY.all)
-_EVERY_WEEKDAY = frozenset(map(Weekday, _WEEK.all))
-_NTH = re.compile(r"(.+)#([1-5])", re.ASCII)
-_LAST_WEEKDAY = re.compile(r"l(\d+)", re.ASCII)
-_NEAREST = re.compile(r"(?:(\d+)w|w(\d+))", re.ASCII)
-_WHITESPACE = re.compile(r"\S+", re.ASCII)
+_SEEDED = re.compile(r"(?:^|[\s,])[hr](?:[(/]|[\s,]|$)", re.IGNORECASE)
+_ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+_BACK = 3
+"""Fires before an instant, by the library's search backwards, from which its search forwards is believed."""
 
 
-def parse(text: str) -> Expression:
-    """Parse a line; raises ``CronError``."""
-    lowered = text.lower()
-    line = " ".join(_WHITESPACE.findall(_MACROS.get(lowered, lowered)))
-    minute, hour, month_day, month, weekday, *more = split(line, (5, 6, 7), " ")
-    second, year = (more + ["0", "*"][len(more) :])[:2]
-    hours = _values(hour, HOUR)
-    years = _values(year, _YEAR)
-    every_hour = len(hours) == len(HOUR.all)
-    by_month, by_week, rule = _days(month_day, weekday)
-    return Expression(
-        seconds=ordered(_values(second, SECOND)),
-        minutes=ordered(_values(minute, MINUTE)),
-        hours=ordered(hours),
-        days=Days(
-            month_days=by_month,
-            week_days=by_week,
-            months=frozenset(_values(month, MONTH)),
-            rule=rule,
-            years=None if len(years) == len(_YEAR.all) else frozenset(years),
-        ),
-        gap=Gap.SKIP if every_hour else Gap.END_KEEPING_SECONDS,
-        fold=Fold.TWICE,
-    )
+class Line:
+    """A line that the library has taken; it finds the fires itself."""
 
+    zone: None = None
+    """No zone stands in a line of this dialect."""
 
-def _days(month_day: str, weekday: str) -> tuple[frozenset[Term] | None, frozenset[Weekday] | None, Rule]:
-    by_month = None if month_day == "?" else _month_days(month_day)
-    by_week = None if weekday == "?" else _weekdays(weekday)
-    # a field that names everything is a star, if the other one has a star in it somewhere
-    if by_week is not None and "*" in month_day and by_week == _EVERY_WEEKDAY:
-        by_week = None
-    if by_month is not None and "*" in weekday and by_month == _EVERY_DAY:
-        by_month = None
-    nth = by_week is not None and any(day.nth for day in by_week)
-    nearest = by_month is not None and any(isinstance(day, Nearest) for day in by_month)
-    if nth and not nearest and by_month is not None:
-        # either the day and the nth weekday, or the nth weekday: the latter alone
-        by_month = None
-    if nearest and not nth:
-        by_week = None
-    return by_month, by_week, Rule.AND if nth or nearest else Rule.OR
+    def __init__(self, text: str) -> None:
+        """Take a line; raises ``CronError`` if the library does not, ``UnavailableError`` if it is not installed."""
+        if not text.isascii():
+            raise CronError("cron line: expected ASCII characters")
+        if _SEEDED.search(text):
+            raise CronError(f"cron line: {SEED}")
+        self._text = text
+        self._steps(_ANY_INSTANT)
 
+    def after(self, zone: str, instant: int) -> Iterator[int]:
+        """Yield the fires later than ``instant`` (seconds since 1970), ascending, until the library finds none."""
+        steps = self._steps(datetime.fromtimestamp(instant, zone_of(zone)[0]))
+        while (found := _found(steps.get_next)) is not None:
+            yield found
 
-def _month_days(text: str) -> frozenset[Term] | None:
-    nearest = _NEAREST.fullmatch(text)
-    if nearest:
-        return frozenset({Nearest(MONTH_DAY.value(nearest.group(1) or nearest.group(2)), clip=True)})
-    found: set[Term] = set()
-    for item in text.split(","):
-        if item == "*":
+    def before(self, zone: str, instant: int) -> int | None:
+        """Return the last fire earlier than ``instant``: of those that the library finds forwards.
+
+        Backwards alone it also finds, in a repeated hour, fires that it does not find forwards.
+        """
+        steps = self._steps(datetime.fromtimestamp(instant, zone_of(zone)[0]))
+        earlier = [found for _ in range(_BACK) if (found := _found(steps.get_prev)) is not None]
+        if not earlier:
             return None
-        if item == "l":
-            found.add(Last())
-        else:
-            # "20-l" is a range to the 31st
-            found.update(_item(re.sub("-l(?=/|$)", "-31", item), MONTH_DAY))
-    return frozenset(found)
+        last = None
+        for fire in self.after(zone, earlier[-1] - 1):
+            if fire >= instant:
+                break
+            last = fire
+        return last
+
+    def _steps(self, start: datetime) -> Any:  # noqa: ANN401 - the library has no types
+        try:
+            from croniter import croniter  # noqa: PLC0415 - an extra
+        except ImportError:
+            raise UnavailableError(
+                f"the cron dialect croniter is evaluated by its library: {install_extra('croniter')}"
+            ) from None
+        try:
+            return croniter(self._text, start)
+        except Exception:  # noqa: BLE001 - whatever the library raises for a line is that it does not take it
+            raise CronError("cron line: expected what croniter accepts") from None
 
 
-def _weekdays(text: str) -> frozenset[Weekday] | None:
-    plain: set[Weekday] = set()
-    marked: set[Weekday] = set()
-    star = False
-    for item in text.split(","):
-        star = star or item == "*"
-        nth, last = _NTH.fullmatch(item), _LAST_WEEKDAY.fullmatch(item)
-        if nth:
-            marked.update(Weekday(day, int(nth.group(2))) for day in _item(nth.group(1), _WEEK))
-        elif last:
-            marked.update(Weekday(day, -1) for day in _item(last.group(1), _WEEK))
-        else:
-            plain.update(Weekday(day) for day in _item(item, _WEEK))
-    if marked:
-        if plain and not star and len(plain) != len(_WEEK.all):
-            raise WEEKDAY.error("either plain weekdays or numbered ones")
-        return frozenset(marked)
-    return None if star else frozenset(plain)
+def parse(text: str) -> Line:
+    """Parse a line; raises ``CronError``, ``UnavailableError``."""
+    return Line(text)
 
 
-def _values(text: str, field: Field) -> set[int]:
-    found: set[int] = set()
-    for item in text.split(","):
-        found.update(_item(item, field))
-    return found
+def _found(step: Any) -> int | None:  # noqa: ANN401 - get_next or get_prev of the library
+    from croniter import CroniterBadDateError  # noqa: PLC0415 - an extra, which was found before
 
-
-def _item(item: str, field: Field) -> list[int]:
-    base, slash, step_text = item.partition("/")
-    step = field.step(step_text) if slash else 1
-    if base == "*":
-        return list(range(field.low, field.high + 1, step))
-    if "-" not in base:
-        first = _value(base, field)
-        return list(range(first, field.high + 1, step)) if slash else [first]
-    low_text, high_text = field.span(base)
-    low, high = _value(low_text, field), _value(high_text, field)
-    if low == high:
-        low, high = field.low, field.high
-    if low < high:
-        return list(range(low, high + 1, step))
-    rising = list(range(low, field.high + 1, step))
-    over = field.high - rising[-1]
-    size = field.high - field.low + 1
-    skipped = step - over if rising[-1] - field.low + step > size and over < step else 0
-    return rising + list(range(field.low + skipped, high + 1, step))
-
-
-def _value(text: str, field: Field) -> int:
-    return 0 if field is _WEEK and digits(text) == 7 else field.value(text)  # noqa: PLR2004 - 7 is Sunday too
+    try:
+        return int(step(float))
+    except CroniterBadDateError:  # its search is over
+        return None
+    except (ValueError, OverflowError):  # it left the years that a date can have
+        return None

@@ -8,7 +8,7 @@ HangfireIO/Cronos, ``CronParser.cs``, ``CronExpression.cs``, ``README.md``.
 import re
 
 from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
-from migrator.cron.errors import CronError
+from migrator.cron.errors import SEED, CronError
 from migrator.cron.expression import Expression, Fold, Gap
 from migrator.cron.fields import HOUR, MINUTE, MONTH, MONTH_DAY, SECOND, WEEKDAY, Field, ordered
 
@@ -24,6 +24,7 @@ _MACROS = {
     "@every_second": "* * * * * *",
 }
 _LAST = re.compile(r"[Ll](?:-(\d{1,2}))?([Ww])?", re.ASCII)
+_SEEDED = re.compile(r"[Hh](?:[(/,-]|$)", re.ASCII)
 _INTERVAL = re.compile(r"[*?/-]")
 _DIGITS = 2
 _MOST_BEFORE = 30
@@ -39,6 +40,9 @@ def parse(text: str) -> Expression:
         parts.insert(0, "0")
     if len(parts) != 6:  # noqa: PLR2004 - with seconds
         raise CronError("cron line: expected 5 or 6 fields")
+    for field, part in zip((SECOND, MINUTE, HOUR, MONTH_DAY, MONTH, WEEKDAY), parts, strict=True):
+        if _SEEDED.match(part):
+            raise CronError(f"{field.name}: {SEED}")
     second, minute, hour, month_day, month, weekday = parts
     interval = any(_INTERVAL.search(part) for part in (second, minute, hour))
     return Expression(

@@ -5,13 +5,16 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from migrator.cron import agenda, apscheduler, apscheduler_search, croner, croniter, cronos, debian, robfig, walk, zones
 from migrator.cron.errors import CronError
 from migrator.cron.expression import Expression
 
-DIALECTS: Final = MappingProxyType[str, Callable[[str], Expression]](
+Parsed: TypeAlias = Expression | croniter.Line
+"""A line as it is evaluated: by the search here, or by the dialect's own library."""
+
+DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
     {
         "debian": debian.parse,
         "croniter": croniter.parse,
@@ -29,8 +32,11 @@ _LONGEST_TEXT = 1024
 
 
 @lru_cache(maxsize=4096)
-def parse(dialect: str, expression: str) -> Expression:
-    """Return the parsed line; raises ``CronError`` for an unknown dialect or a line the dialect does not take."""
+def parse(dialect: str, expression: str) -> Parsed:
+    """Return the parsed line; raises ``CronError`` for an unknown dialect or a line the dialect does not take.
+
+    Raises ``UnavailableError`` where the library that evaluates the dialect is not installed, as all calls here do.
+    """
     parser = DIALECTS.get(dialect)
     if parser is None:
         raise CronError("cron dialect: expected one of " + ", ".join(DIALECTS))
@@ -69,19 +75,23 @@ def previous_fire(dialect: str, expression: str, timezone: str | None, before: d
     parsed = parse(dialect, expression)
     instant = -(-_microseconds(before) // 1_000_000)
     zone = zone_key(parsed, timezone)
-    first_year = before.year - parsed.years_searched
-    fire = (
-        apscheduler_search.before(parsed, zone, instant, first_year)
-        if parsed.searched_by_field
-        else next(walk.before(parsed, zone, instant, first_year), None)
-    )
+    if isinstance(parsed, croniter.Line):
+        fire = parsed.before(zone, instant)
+    elif parsed.searched_by_field:
+        fire = apscheduler_search.before(parsed, zone, instant, before.year - parsed.years_searched)
+    else:
+        fire = next(walk.before(parsed, zone, instant, before.year - parsed.years_searched), None)
     return None if fire is None else datetime.fromtimestamp(fire, UTC)
 
 
 def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
     parsed = parse(dialect, expression)
-    search = _search_by_field if parsed.searched_by_field else _search_by_sets
-    for instant in search(parsed, zone_key(parsed, timezone), _microseconds(after) // 1_000_000):
+    zone, begin = zone_key(parsed, timezone), _microseconds(after) // 1_000_000
+    if isinstance(parsed, croniter.Line):
+        found = parsed.after(zone, begin)
+    else:
+        found = (_search_by_field if parsed.searched_by_field else _search_by_sets)(parsed, zone, begin)
+    for instant in found:
         yield datetime.fromtimestamp(instant, UTC)
 
 
@@ -104,7 +114,7 @@ def _last_year(parsed: Expression, instant: int) -> int:
     return datetime.fromtimestamp(instant, UTC).year + parsed.years_searched
 
 
-def zone_key(parsed: Expression, timezone: str | None) -> str:
+def zone_key(parsed: Parsed, timezone: str | None) -> str:
     """Return the IANA name of the zone a line is evaluated in: the one in its text, else ``timezone``, else UTC."""
     key = zones.resolve("UTC" if timezone is None else timezone)
     return key if parsed.zone is None else parsed.zone

@@ -21,11 +21,14 @@ _AROUND = 3  # fires looked at on either side of a change of the clock
 def constant_interval(dialect: str, expression: str, timezone: str | None) -> timedelta | None:
     """Return the gap if it is the same between all fires of the years looked at, else None.
 
-    The phase is lost with the line: an interval says nothing of the minute at which it fires. Raises ``CronError``
-    and ``ZoneError``.
+    The phase is lost with the line: an interval says nothing of the minute at which it fires. None also for a dialect
+    that its own library evaluates, whose fires of all these years are not looked at. Raises ``CronError`` and
+    ``ZoneError``.
     """
     parsed = parse(dialect, expression)
     zone = zone_key(parsed, timezone)
+    if not isinstance(parsed, Expression):
+        return None
     step = _wall_step(parsed)
     if step is None:
         return None

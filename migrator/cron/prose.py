@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
 from migrator.cron.dialects import parse
+from migrator.cron.errors import CronError
 from migrator.cron.expression import Expression
 
 _MONTHS = (
@@ -30,8 +31,14 @@ _MINUTES, _HOURS, _ALL_DAYS, _ALL_MONTHS = 60, 24, 31, 12
 
 
 def describe(dialect: str, expression: str) -> str:
-    """Return what a line means, such as ``at 02:30 on Monday to Friday``; raises ``CronError``."""
+    """Return what a line means, such as ``at 02:30 on Monday to Friday``.
+
+    Raises ``CronError``, also for a dialect that its own library evaluates: what that takes a line to mean is not known
+    here.
+    """
     parsed = parse(dialect, expression)
+    if not isinstance(parsed, Expression):
+        raise CronError(f"cron dialect: expected one that is evaluated without its library, not {dialect}")
     words = [_time(parsed), *_day(parsed.days), *_when(parsed.days)]
     if len(words) == _TIME_AND_DAY and words[1] == "every day" and " every" in f" {words[0]}":
         words.pop()

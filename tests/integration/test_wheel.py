@@ -151,7 +151,7 @@ def test_is_what_runs(alone: Installed) -> None:
 
 
 def test_nothing_is_there_that_is_not_declared(alone: Installed) -> None:
-    for module in ("pytest", "distributed", "cryptography", "psycopg2"):
+    for module in ("pytest", "distributed", "cryptography", "psycopg2", "croniter"):
         assert alone.run("-c", f"import {module}", program="python").stderr.strip().startswith("Traceback"), module
 
 
@@ -247,7 +247,25 @@ def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     return here.run(str(script), program="python")
 
 
-EXTRAS = {"sign": sign, "dask": on_dask, "embedded": programs}
+def by_croniter(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
+    """Ask for a fire of the dialect that its own library evaluates."""
+    script = config.parent / "fire.py"
+    script.write_text(
+        "import sys\n"
+        "from datetime import UTC, datetime\n"
+        "from migrator import cron\n"
+        "from migrator.errors import MigratorError\n"
+        "try:\n"
+        "    fire = cron.next_fire('croniter', '30 1 1 11 6', 'America/New_York', datetime(2026, 10, 31, tzinfo=UTC))\n"
+        "except MigratorError as error:\n"
+        "    print(error, file=sys.stderr)\n"
+        "    sys.exit(error.exit_status)\n"
+        "assert fire == datetime(2026, 11, 1, 5, 30, tzinfo=UTC)\n"
+    )
+    return here.run(str(script), program="python")
+
+
+EXTRAS = {"sign": sign, "dask": on_dask, "embedded": programs, "croniter": by_croniter}
 
 
 def test_every_extra_is_tried() -> None:

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from migrator.cron import DIALECTS, CronError, describe, next_fire, next_fires, parse, previous_fire, validate, zone
-from migrator.cron.expression import Fold, Gap
+from migrator.cron.expression import Expression, Fold, Gap
 from migrator.cron.human import interval_ms
 from migrator.cron.interval import constant_interval
 from tests.cron_lines import CHANGES, DEEP
@@ -18,7 +18,7 @@ PROFILE = settings.get_profile("cron")
 CRONTABS = [name for name in DIALECTS if name != "agenda-at"]
 MOMENT = timedelta(microseconds=1)
 
-dialects = st.sampled_from(CRONTABS)
+dialects = st.sampled_from([name for name in CRONTABS if name != "croniter"])  # which its own library evaluates
 zones = st.sampled_from(sorted(CHANGES))
 instants = st.datetimes(datetime(2005, 1, 1), datetime(2045, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds
 
@@ -53,6 +53,12 @@ around_changes = st.builds(
     st.sampled_from([change for changes in CHANGES.values() for change in changes]),
     st.integers(-4000, 3000),
 )
+
+
+def evaluated(dialect: str, line: str) -> Expression:
+    parsed = parse(dialect, line)
+    assert isinstance(parsed, Expression)
+    return parsed
 
 
 def accepted(dialect: str, line: str) -> None:
@@ -100,7 +106,7 @@ def test_every_fire_is_named_by_the_line_or_moved_out_of_a_gap(
     start: datetime,
 ) -> None:
     accepted(dialect, line)
-    parsed = parse(dialect, line)
+    parsed = evaluated(dialect, line)
     place, _ = zone(zone_name)
     for fire in next_fires(dialect, line, zone_name, start, 8):
         wall = fire.astimezone(place)
@@ -160,7 +166,7 @@ def test_dialects_that_follow_the_clock_agree_with_robfig(
     """A policy of skipping gaps and repeating folds is the same in every dialect that has it."""
     minute, hour, *_ = line.split()
     line = f"{minute} {hour} * * *"
-    parsed = parse(dialect, line)
+    parsed = evaluated(dialect, line)
     if parsed.gap is Gap.SKIP and parsed.fold is Fold.TWICE:
         assert next_fires(dialect, line, zone_name, start, 8) == next_fires("robfig", line, zone_name, start, 8)
 
@@ -179,11 +185,11 @@ def test_any_text_is_evaluated_or_refused_with_a_reason(dialect: str, text: str)
         return
     fires = next_fires(dialect, text, "America/New_York", datetime(2026, 1, 1, tzinfo=UTC), 3)
     assert fires == sorted(set(fires))
-    assert describe(dialect, text)
+    assert dialect == "croniter" or describe(dialect, text)
 
 
 @settings(PROFILE)
-@given(st.sampled_from(["robfig", "debian", "cronos", "croniter"]), lines, zones)
+@given(st.sampled_from(["robfig", "debian", "cronos", "agenda"]), lines, zones)
 @example("robfig", "*/15 * * * *", "America/New_York")
 @example("robfig", "0 * * * *", "Australia/Lord_Howe")
 def test_a_constant_interval_is_the_gap_between_all_fires(dialect: str, line: str, zone_name: str) -> None:

@@ -44,7 +44,7 @@ def _day_fields(place: Place) -> Undo:
     )
     spec = jsonb.encode({"cronExpression": _BOTH_DAYS, "timezone": zone}).decode()
     place.target.execute(
-        "UPDATE scheduler.triggers SET cron_expression = %s, source_spec = %s::jsonb, cron_dialect = 'croniter'"
+        "UPDATE scheduler.triggers SET cron_expression = %s, source_spec = %s::jsonb, cron_dialect = 'debian'"
         " WHERE id = %s",
         (_BOTH_DAYS, spec, trigger),
     )

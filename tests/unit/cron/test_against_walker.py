@@ -19,8 +19,6 @@ def policies(dialect: str, line: str) -> tuple[str, str, str]:
     if dialect == "debian":
         follows = minute.startswith("*") or hour.startswith("*")
         return ("star", "skip", "twice") if follows else ("star", "end", "once")
-    if dialect == "croniter":
-        return "or", "skip" if every_hour(hour) else "end", "twice"
     if dialect == "croner":
         return "or", "first", "offset"
     if dialect == "robfig":
@@ -54,16 +52,12 @@ def ambiguous(dialect: str, line: str) -> bool:
     )
     if dialect == "debian":  # cronsim takes "4-4/1" for "4-23/1"
         return equal
-    if dialect == "croniter":  # an equal range is the whole field, and a field that lists every value may be a star
-        full = all(matcher(f"* * {day} * *", "and")(datetime(2026, 1, at, tzinfo=UTC)) for at in range(1, 32))
-        whole = all(matcher(f"* * * * {weekday}", "and")(datetime(2026, 1, at, tzinfo=UTC)) for at in range(1, 8))
-        return equal or ((full or whole) and "*" in day + weekday)
     if dialect == "cronos":  # takes a star alone only
         return any("," in field and "*" in field for field in line.split())
     return dialect in ("croner", "agenda") and ("," in day or "," in weekday) and "*" in day + weekday
 
 
-@pytest.mark.parametrize("dialect", ["debian", "croniter", "croner", "robfig", "cronos", "agenda"])
+@pytest.mark.parametrize("dialect", ["debian", "croner", "robfig", "cronos", "agenda"])
 @pytest.mark.parametrize("zone_name", CHANGES)
 def test_fires_are_those_of_a_walk_through_every_minute(zone_name: str, dialect: str) -> None:
     place, _ = zone(zone_name)

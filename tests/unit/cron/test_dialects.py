@@ -1,10 +1,20 @@
 """What each dialect takes, refuses and fires: the differences that a migration must not blur."""
 
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from migrator.cron import DIALECTS, CronError, ZoneError, next_fire, next_fires, previous_fire, validate
+from migrator.cron import (
+    DIALECTS,
+    CronError,
+    UnavailableError,
+    ZoneError,
+    next_fire,
+    next_fires,
+    previous_fire,
+    validate,
+)
 from migrator.errors import UsageError
 
 NEW_YORK = "America/New_York"
@@ -141,7 +151,12 @@ def test_what_no_dialect_takes_is_refused_without_showing_it(dialect: str, line:
     [
         ("debian", "60 * * * *", "minute"),
         ("debian", "* * 32 * *", "day of month"),
-        ("croniter", "* * * * 8", "day of week"),
+        ("croniter", "* * * * 8", "cron line"),
+        ("croniter", "H * * * *", "cron line"),
+        ("croniter", "0 r(1-5) * * *", "cron line"),
+        ("cronos", "H 3 * * *", "minute"),
+        ("cronos", "H(0-5) * * * * *", "second"),
+        ("cronos", "0 h/2 * * *", "hour"),
         ("croner", "* * * 13 *", "month"),
         ("robfig", "* * * * 7", "day of week"),
         ("apscheduler", "* 24 * * *", "hour"),
@@ -154,6 +169,26 @@ def test_what_no_dialect_takes_is_refused_without_showing_it(dialect: str, line:
 def test_the_message_names_the_field(dialect: str, line: str, field: str) -> None:
     with pytest.raises(CronError, match=f"^{field}: expected "):
         validate(dialect, line, None)
+
+
+@pytest.mark.parametrize("dialect", ["cronos", "croniter"])
+def test_a_field_that_is_filled_in_from_a_seed_is_refused_with_the_reason(dialect: str) -> None:
+    with pytest.raises(CronError, match="in place of H, which is filled in from a seed that the line does not hold"):
+        validate(dialect, "H 3 * * *", None)
+    validate(dialect, "0 3 * mar thu", None)  # letters that names hold
+
+
+def test_without_its_library_croniter_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is no error of the line: whoever passes over lines that are wrong must not pass over this one."""
+    monkeypatch.setitem(sys.modules, "croniter", None)
+    for line in ("1 2 * * *", "not a line"):
+        with pytest.raises(UnavailableError) as refused:
+            next_fire("croniter", line, None, BEFORE_GAP)
+        assert str(refused.value) == (
+            "the cron dialect croniter is evaluated by its library: pip install 'scheduler-migrator[croniter]'"
+        )
+        assert not isinstance(refused.value, CronError)
+    validate("debian", "1 2 * * *", None)
 
 
 def test_an_unknown_dialect_is_refused() -> None:

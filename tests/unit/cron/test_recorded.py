@@ -1,12 +1,13 @@
-"""What the JavaScript engines answered, recorded once with the libraries themselves (see ``data/README.md``)."""
+"""What engines answered, recorded once with the libraries themselves (see ``data/README.md``)."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from migrator.cron import CronError, next_fires
+from migrator.cron import CronError, next_fire, next_fires, previous_fire
 from migrator.cron.human import interval_ms
 
 DATA = Path(__file__).parent / "data"
@@ -14,7 +15,12 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.mark.parametrize(
     ("library", "dialect"),
-    [("croner-9.1.0", "croner"), ("cron-parser-5.10.5", "agenda"), ("cron-parser-3.5.0", "agenda")],
+    [
+        ("croner-9.1.0", "croner"),
+        ("cron-parser-5.10.5", "agenda"),
+        ("cron-parser-3.5.0", "agenda"),
+        ("croniter-7.0.0", "croniter"),
+    ],
 )
 def test_fires_are_those_the_library_gave(library: str, dialect: str) -> None:
     wrong = []
@@ -44,3 +50,36 @@ def test_a_gap_at_midnight_is_moved_as_the_newest_cron_parser_moves_it(line: str
     start = datetime(2018, 11, 4, 1, 0, tzinfo=UTC)
     minute = int(line.split(maxsplit=1)[0])
     assert next_fires("agenda", line, "America/Sao_Paulo", start, 1) == [datetime(2018, 11, 4, 3, minute, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    ("line", "zone", "start", "fold"),
+    [
+        (
+            "30 1 1 11 6",
+            "America/New_York",
+            datetime(2026, 10, 31, tzinfo=UTC),
+            datetime(2026, 11, 1, 5, 30, tzinfo=UTC),
+        ),
+        (
+            "30 2 25 10 6",
+            "Europe/Berlin",
+            datetime(2026, 10, 24, 12, tzinfo=UTC),
+            datetime(2026, 10, 25, 0, 30, tzinfo=UTC),
+        ),
+    ],
+)
+def test_croniter_fires_once_in_a_fold_where_croniter_does(
+    line: str, zone: str, start: datetime, fold: datetime
+) -> None:
+    """Forwards in one search, forwards from each fire, and backwards."""
+    fires = next_fires("croniter", line, zone, start, 5)
+    assert fires[0] == fold
+    assert fires[1] - fires[0] > timedelta(days=1)
+    moment = start
+    for fire in fires:
+        found = next_fire("croniter", line, zone, moment)
+        assert found == fire
+        moment = fire
+    for earlier, later in pairwise(fires):
+        assert previous_fire("croniter", line, zone, later) == earlier

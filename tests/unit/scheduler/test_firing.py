@@ -1,11 +1,13 @@
 """Which slots fire, which are passed over and say so, and where the next fire goes."""
 
+import sys
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from migrator.cron import UnavailableError
 from migrator.records.trigger import Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.slots import MOST_SLOTS
@@ -353,3 +355,13 @@ def test_an_interval_of_any_length_is_planned_or_never_comes(interval: int, anch
         schedule(), trigger(kind="interval", interval_ms=interval, anchor=anchor, next_fire_at=START), 0, START
     )
     assert [run.scheduled_at for run in fire.runs] == [START]
+
+
+def test_a_line_whose_library_is_not_installed_is_neither_fired_nor_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tick ends with the reason, and its transaction with it: another process may have the library."""
+    made = replace(cron("7 3 * * *"), cron_dialect="croniter", next_fire_at=START)
+    monkeypatch.setitem(sys.modules, "croniter", None)
+    with pytest.raises(UnavailableError, match="croniter"):
+        firing.plan(schedule(), made, 0, START)
+    with pytest.raises(UnavailableError, match="croniter"):
+        firing.adopt(replace(made, next_fire_at=None), START)
