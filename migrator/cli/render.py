@@ -196,6 +196,7 @@ def parity_sum(outcome: ParityOutcome) -> str:
         ("different", sum(one.differing for one in done)),
         ("missing", sum(one.missing for one in done)),
         ("rows too many", sum(one.extra for one in done)),
+        ("entries of the ledger that disagree", sum(one.ledger for one in done)),
         ("figures that disagree", sum(one.differing_total for one in outcome.figures)),
         ("set aside", sum(one.quarantined for one in documents)),
         ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),

@@ -27,7 +27,11 @@ CauseCode: TypeAlias = Literal[
     "number-precision",
     "number-type",
     "order",
+    "quarantine-changed",
+    "quarantine-entry",
+    "quarantine-mended",
     "reference",
+    "reference-unrecorded",
     "stale",
     "text",
     "text-form",
@@ -36,6 +40,7 @@ CauseCode: TypeAlias = Literal[
     "time-precision",
     "time-zone",
     "type",
+    "unquarantined",
     "value",
 ]
 """Stable codes: reports, filters and scripts use them."""
@@ -69,9 +74,25 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "number-precision": Cause("numbers that differ in their last places", _CODEC),
     "number-type": Cause("the same number in another type (int32, int64, double, decimal)", _CODEC),
     "order": Cause("the same members in another order", _CODEC),
+    "quarantine-changed": Cause(
+        "a quarantined document that changed at the source",
+        "call quarantine retry: it brings the entry up to date; else find out who changed the entry",
+    ),
+    "quarantine-entry": Cause(
+        "an entry of the quarantine that gives another reason than its document",
+        "find out who changed the entry, then call quarantine retry: it writes today's reason",
+    ),
+    "quarantine-mended": Cause(
+        "a quarantined document that can be loaded now",
+        "call quarantine retry: it loads the document",
+    ),
     "reference": Cause(
         "a reference that points elsewhere, or nowhere",
         "run backfill again, parents first: references are resolved while loading",
+    ),
+    "reference-unrecorded": Cause(
+        "a dangling reference that is not on record: the tail would not fill it",
+        "call parity --repair apply: it reads the document again, and records the reference",
     ),
     "stale": Cause("the document changed after it was copied", _AGAIN),
     "text": Cause("a different text", _AGAIN),
@@ -84,6 +105,10 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
         "look for a local time that was read as UTC, in the codec or by another writer",
     ),
     "type": Cause("values of different types", _CODEC),
+    "unquarantined": Cause(
+        "a document that cannot become rows, and is not in quarantine",
+        "mend it at the source, or run backfill again: it puts the document into quarantine",
+    ),
     "value": Cause("a different value", _AGAIN),
 }
 

@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from migrator.parity.causes import ABSENT, CauseCode, classify
-from migrator.parity.equal import stored_rows
+from migrator.parity.equal import entry_apart, stored_rows
 from migrator.parity.explain import explain
 from migrator.parity.live import MOVING, Recheck
 from migrator.parity.model import (
@@ -24,7 +24,7 @@ from migrator.parity.model import (
     NoteCount,
     QuarantineCount,
 )
-from migrator.pipeline import ledger
+from migrator.pipeline import ledger, orphans
 from migrator.pipeline.copy import collector_paused
 from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
@@ -34,7 +34,7 @@ from migrator.pipeline.sessions import Sessions, retrying
 from migrator.pipeline.tail import lock
 from migrator.pipeline.transform import Row, rebuild
 from migrator.records.base import EMPTY
-from migrator.sources.profile import Collection
+from migrator.sources.profile import Collection, Rejected
 from migrator.store.postgres.rows import row_id
 from migrator.values import jsonb, residue
 from migrator.values.canonical import same
@@ -61,8 +61,6 @@ class _Tally(msgspec.Struct):
     rows: Counter[str] = msgspec.field(default_factory=Counter)
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
     excluded: list[str] = msgspec.field(default_factory=list)
-    loadable_aside: list[str] = msgspec.field(default_factory=list)
-    """Quarantined documents that could be rows by themselves."""
     causes: Counter[tuple[str, str, str, str]] = msgspec.field(default_factory=Counter)
     differences: list[Difference] = msgspec.field(default_factory=list)
     notes: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
@@ -71,6 +69,8 @@ class _Tally(msgspec.Struct):
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     quarantine_keys: dict[tuple[str, str, str], list[str]] = msgspec.field(default_factory=dict)
 
+    rejected: list[str] = msgspec.field(default_factory=list)
+    ledger: int = 0
     moving: int = 0
     """Documents that were touched whenever they were looked at."""
 
@@ -91,7 +91,7 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
     tally = _Tally(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
-    aside = ledger.quarantined_ids(sessions.target, sessions.profile.name, chunk.collection)
+    aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
     for batch in raw_batches(
         sessions.source,
         sessions.name_of(chunk.collection),
@@ -107,10 +107,8 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
             tally.moving += moving
         for outcome, loadable in _sort_out(found, tally, aside):
             _judge(collection, outcome, loadable, stored, tally)
-    kept = ledger.quarantine_reasons(sessions.target, sessions.profile.name, chunk.collection, tally.loadable_aside)
-    for key in tally.loadable_aside:
-        if key in kept:  # else its entry was removed while this was compared
-            _count_reason(tally, key, kept[key])
+        if not lock.held(sessions.target):  # a tail that follows may be about to record one
+            _look_for_references(sessions, found, tally)
     return _comparison(collection, tally)
 
 
@@ -120,7 +118,7 @@ def _rechecked(
     job: ChunkJob,
     found: list[Outcome],
     stored: dict[type, dict[bytes, bytes]],
-    aside: set[str],
+    aside: dict[str, ledger.Entry],
 ) -> tuple[list[Outcome], int]:
     recheck = Recheck(sessions, collection, job.context)
     try:
@@ -129,7 +127,9 @@ def _rechecked(
         recheck.close()
 
 
-def _sort_out(piece: Iterable[Outcome], tally: _Tally, aside: set[str]) -> Iterable[tuple[Outcome, Loadable]]:
+def _sort_out(
+    piece: Iterable[Outcome], tally: _Tally, aside: Mapping[str, ledger.Entry]
+) -> Iterable[tuple[Outcome, Loadable]]:
     """Count what has no rows on purpose, and yield the documents that must have some."""
     for outcome in piece:
         tally.documents += 1
@@ -141,28 +141,49 @@ def _sort_out(piece: Iterable[Outcome], tally: _Tally, aside: set[str]) -> Itera
         else:
             key = source_id_of(outcome.raw)
             if key in aside:
-                _count_aside(tally, outcome, key)
+                _count_aside(tally, outcome, key, aside[key])
             elif outcome.loadable is not None:
                 yield outcome, outcome.loadable
             else:
                 # It could be decoded when it was copied, or it was never copied: either way it is not accounted for.
-                tally.missing += 1
-                tally.differ(_missing(tally.collection, key, ""))
+                tally.differing += 1
+                tally.rejected.append(key)
+                tally.differ(_rejected(tally.collection, key, outcome.rejected))
 
 
-def _count_aside(tally: _Tally, outcome: Outcome, key: str) -> None:
+def _rejected(collection: str, key: str, why: Rejected | None) -> Difference:
+    words = () if why is None else (f"{why.reason} at {why.path or 'the document'}: expected {why.expected}",)
+    return Difference(
+        collection=collection, source_id=key, side="rejected", table="", cause="unquarantined", words=words
+    )
+
+
+def _count_aside(tally: _Tally, outcome: Outcome, key: str, entry: ledger.Entry) -> None:
     tally.quarantined += 1
     tally.excluded.append(key)
+    apart = entry_apart(outcome, entry)
+    if apart is not None:
+        tally.ledger += 1
+        tally.differ(Difference(collection=tally.collection, source_id=key, side="ledger", table="", cause=apart))
     why = outcome.rejected
-    if why is None:  # contested by another document, or mended since: the ledger says why it is in quarantine
-        tally.loadable_aside.append(key)
-    else:
-        _count_reason(tally, key, (why.reason, why.path, why.expected))
-
-
-def _count_reason(tally: _Tally, key: str, place: tuple[str, str, str]) -> None:
+    place = (entry.reason, entry.path, entry.expected) if why is None else (why.reason, why.path, why.expected)
     tally.quarantine[place] += 1
     _keep(tally.quarantine_keys.setdefault(place, []), key)
+
+
+def _look_for_references(sessions: Sessions, found: Iterable[Outcome], tally: _Tally) -> None:
+    """Look whether the dangling references of these documents are on record."""
+    dangling = [one for outcome in found for one in orphans.of_outcome(outcome, own=True)]
+    if not dangling:
+        return
+    recorded = orphans.recorded(sessions.target, tally.collection, {one[0] for one in dangling})
+    for key in dict.fromkeys(one[0] for one in dangling if one not in recorded):
+        tally.ledger += 1
+        tally.differ(
+            Difference(
+                collection=tally.collection, source_id=key, side="ledger", table="", cause="reference-unrecorded"
+            )
+        )
 
 
 def _judge(
@@ -292,6 +313,8 @@ def _comparison(collection: Collection, tally: _Tally) -> CollectionComparison:
         quarantined=tally.quarantined,
         skipped=dict(tally.skipped),
         excluded=tuple(tally.excluded),
+        rejected=tuple(tally.rejected),
+        ledger=tally.ledger,
         unverified=MOVING.format(tally.moving) if tally.moving else "",
         rows=sum(tally.rows.values()),
         clean=tally.clean,

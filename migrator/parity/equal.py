@@ -1,11 +1,18 @@
 """Whether documents are as they should be in the target."""
 
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
+from migrator.parity.causes import CauseCode
+from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome, source_id_of
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import fetch, row_id
 from migrator.values.rowbytes import codec
+
+CONTESTED = (DUPLICATE_ID, DUPLICATE_KEY)
+"""Reasons for which a document is in quarantine that could be decoded: another one has its key."""
 
 Stored = dict[type, dict[bytes, bytes]]
 """Rows by the bytes of their id, by table."""
@@ -20,14 +27,29 @@ def stored_rows(target: Connection, found: Iterable[Outcome]) -> Stored:
     return {record: fetch(target, record.table, codec(record), keys) for record, keys in ids.items()}  # type: ignore[attr-defined,arg-type] # records
 
 
-def is_equal(outcome: Outcome, stored: Mapping[type, Mapping[bytes, bytes]], aside: set[str]) -> bool:
-    """Tell whether a document is as it should be: all of its rows equal, or set aside, or skipped."""
+def entry_apart(outcome: Outcome, entry: ledger.Entry) -> CauseCode | None:
+    """Return how a document's entry in quarantine is not what the document says; None where it is."""
+    if sha256(outcome.raw).digest() != entry.digest:
+        return "quarantine-changed" if outcome.loadable is None else "quarantine-mended"
+    why = outcome.rejected
+    if why is not None:
+        said = (why.reason, why.path, why.expected)
+        return None if said == (entry.reason, entry.path, entry.expected) else "quarantine-entry"
+    if entry.reason not in CONTESTED:
+        return "quarantine-mended"
+    lacks_id = entry.expected == ID_OF_ITS_OWN
+    return None if lacks_id == (entry.reason == DUPLICATE_ID) and not entry.path else "quarantine-entry"
+
+
+def is_equal(outcome: Outcome, stored: Mapping[type, Mapping[bytes, bytes]], aside: Mapping[str, ledger.Entry]) -> bool:
+    """Tell whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped."""
     if outcome.skipped:
         return True
+    entry = aside.get(source_id_of(outcome.raw)) if aside else None
+    if entry is not None:
+        return entry_apart(outcome, entry) is None
     if outcome.loadable is None:
-        return source_id_of(outcome.raw) in aside
-    if aside and source_id_of(outcome.raw) in aside:
-        return False  # loadable, and set aside: a contested key, or an entry that is out of date
+        return False
     return all(
         (found := stored[type(row.record)].get(row_id(row.head))) is not None
         and codec(type(row.record)).equal((row.head, row.tail), found)

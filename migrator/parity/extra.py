@@ -41,8 +41,13 @@ def extra_rows(
     compared: Mapping[tuple[str, str], int],
     *,
     listed: int,
+    rejected: Mapping[str, Sequence[str]],
 ) -> dict[str, Extra]:
-    """Return, by collection, the rows that have no document; ``compared`` counts the rows by (collection, table)."""
+    """Return, by collection, the rows that have no document; ``compared`` counts the rows by (collection, table).
+
+    ``rejected`` has, by collection, the documents that cannot become rows and are not in quarantine: their rows are
+    not without a document, and the difference is told of the document.
+    """
     extras: dict[str, Extra] = {}
     for one in found:
         name = one.collection.name
@@ -50,16 +55,17 @@ def extra_rows(
         for record in one.collection.tables:
             stored = stored_rows(sessions.target, sessions.profile.source_of(name), record)
             if stored != compared.get((name, record.table), 0):
-                count, differences = _without_document(sessions, context, one, record, listed)
-                extra.tables[record.table] += count
-                extra.differences.extend(differences)
+                count, differences = _without_document(sessions, context, one, record, listed, rejected.get(name, ()))
+                if count:
+                    extra.tables[record.table] += count
+                    extra.differences.extend(differences)
         if extra.tables:
             extras[name] = extra
     return extras
 
 
 def _without_document(
-    sessions: Sessions, context: Context, one: Found, record: type[Record], listed: int
+    sessions: Sessions, context: Context, one: Found, record: type[Record], listed: int, rejected: Sequence[str]
 ) -> tuple[int, list[Difference]]:
     """Return how many rows of one table and source have an id that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
@@ -79,11 +85,14 @@ def _without_document(
             else sql.SQL("")
         )
         key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if _sourced(record) else "stored.id::text")
+        document = sql.SQL("stored.source_id" if _sourced(record) else "stored.payload ->> '_id'")
         rows = target.execute(
             sql.SQL(
                 "SELECT {}, stored.tenant_id, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
-                " (SELECT FROM {} AS expected WHERE expected.id = stored.id) ORDER BY stored.id LIMIT {}"
-            ).format(key_column, table_name(record.table), condition, EXPECTED, listed)
+                " (SELECT FROM {} AS expected WHERE expected.id = stored.id)"
+                " AND ({} = ANY(%s)) IS NOT TRUE ORDER BY stored.id LIMIT {}"
+            ).format(key_column, table_name(record.table), condition, EXPECTED, document, listed),
+            (list(rejected),),
         ).fetchall()
     return rows[0][2] if rows else 0, [
         Difference(

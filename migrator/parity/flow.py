@@ -154,13 +154,14 @@ def _with_extra(
     result = dict(comparisons)
     context = plans.plan_context(plan)
     beside = lock.held(sessions.target)  # then the counts are of two moments, and may agree by chance
-    extras = extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed)
+    rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
+    extras = extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected)
     moving: dict[str, int] = {}
     if beside:
 
         def again(names: set[str]) -> dict[str, Extra]:
             some = [one for one in chosen if one.collection.name in names]
-            return extra_rows(sessions, context, some, {}, listed=listed)
+            return extra_rows(sessions, context, some, {}, listed=listed, rejected=rejected)
 
         extras, moving = outlived_extra(sessions, extras, again)
     for name, rows in moving.items():

@@ -80,7 +80,7 @@ class Recheck:
         """End the session with the source."""
         self._reader.close()
 
-    def outlived(self, found: Sequence[Outcome], stored: Stored, aside: set[str]) -> list[Outcome]:
+    def outlived(self, found: Sequence[Outcome], stored: Stored, aside: dict[str, ledger.Entry]) -> list[Outcome]:
         """Return the outcomes with those that seemed different as they are now; ``stored`` and ``aside`` follow.
 
         What was removed from the source meanwhile is left out.
@@ -114,7 +114,9 @@ class Recheck:
             for raw in documents.split(batch)
         }
 
-    def _judge(self, current: dict[str, bytes], stored: Stored, aside: set[str]) -> Iterator[tuple[Outcome, bool]]:
+    def _judge(
+        self, current: dict[str, bytes], stored: Stored, aside: dict[str, ledger.Entry]
+    ) -> Iterator[tuple[Outcome, bool]]:
         """Yield each document with whether it is as it should be, in one snapshot of the target."""
         sessions, name = self._sessions, self._collection.name
         with sessions.target.transaction():
@@ -129,8 +131,10 @@ class Recheck:
                     stored.setdefault(type(row.record), {}).pop(row_id(row.head), None)
             for record, rows in stored_rows(sessions.target, found).items():
                 stored[record].update(rows)
-            aside -= set(current)
-            aside |= ledger.quarantined_ids(sessions.target, sessions.profile.name, name) & set(current)
+            entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name)
+            for key in current:
+                aside.pop(key, None)
+            aside |= {key: entries[key] for key in current if key in entries}
         for one in found:
             yield one, is_equal(one, stored, aside)
 

@@ -15,13 +15,15 @@ import msgspec
 
 from migrator.parity.causes import CauseCode
 
-Side: TypeAlias = Literal["row", "document", "missing", "extra"]
+Side: TypeAlias = Literal["row", "document", "missing", "extra", "rejected", "ledger"]
 """Which link broke.
 
 ``row``: a stored row is not the row its document decodes to
 ``document``: the rows do not encode back to the document
 ``missing``: a document that should be there has no row
 ``extra``: a row of this source has no document
+``rejected``: a document cannot become rows, and is not in quarantine
+``ledger``: what the tool's own tables say about a document is not what the document says
 """
 
 
@@ -109,15 +111,19 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     matched: int = 0
     """Both links hold: every row equal, and the document rebuilt byte for byte (canonical)."""
     differing: int = 0
-    """A row of theirs is there, and something is not equal; a document counts once."""
+    """A row of theirs is not equal, or they would be quarantined and are not; a document counts once."""
     missing: int = 0
     """Documents without their owner row."""
     quarantined: int = 0
-    """Set aside: rejected *and* in the quarantine table; rejected and not there is ``missing``."""
+    """In quarantine; rejected and not there is ``differing``."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     """Left behind by a stated rule, by reason."""
     excluded: tuple[str, ...] = ()
     """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out."""
+    rejected: tuple[str, ...] = ()
+    """Source ids of documents that cannot become rows and are not in quarantine, sorted."""
+    ledger: int = 0
+    """Documents about which the tool's own tables say something else than they do (side ``ledger``)."""
     rows: int = 0
     """Rows of this source found in its tables and compared."""
     extra: int = 0
@@ -192,7 +198,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def differs(self) -> bool:
         """Whether a difference was found, in a document, a row or a figure."""
-        return any(one.differing or one.missing or one.extra for one in self.collections) or any(
+        return any(one.differing or one.missing or one.extra or one.ledger for one in self.collections) or any(
             one.differing_total for one in self.figures
         )
 
@@ -205,7 +211,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 KEYS_LISTED = 5
 """Source ids named as examples beside a count."""
 
-_SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "residue")
+_SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "residue", "ledger")
 
 _Key = TypeVar("_Key")
 
@@ -225,6 +231,7 @@ def merge(parts: Iterable[CollectionComparison], *, listed: int) -> CollectionCo
         **{name: sum(getattr(part, name) for part in parts) for name in _SUMS},
         skipped=_add_up((reason, count) for part in parts for reason, count in part.skipped.items()),
         excluded=tuple(sorted(key for part in parts for key in part.excluded)),
+        rejected=tuple(sorted(key for part in parts for key in part.rejected)),
         causes=tuple(
             CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)
             for key, count in _add_up(

@@ -13,7 +13,7 @@ from migrator.config import Settings
 from migrator.errors import MigratorError
 from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
-from migrator.pipeline import ledger
+from migrator.pipeline import checksums, ledger
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.store.mongo.client import committed_time
@@ -72,18 +72,21 @@ def record(
         "quarantined": sum(one.quarantined for one in outcome.collections),
         "seconds": seconds,
     }
-    target.execute(
-        "INSERT INTO migration.comparisons (id, plan_id, started_at, finished_at, complete, clean, result)"
-        " VALUES (%s, %s, coalesce(%s, clock_timestamp()), clock_timestamp(), %s, %s, %s)",
-        (
-            uuid4(),
-            None if plan is None else plan.id,
-            started_at,
-            is_complete(outcome),
-            is_clean(outcome),
-            Jsonb(result),
-        ),
-    )
+    key = uuid4()
+    with target.transaction():
+        target.execute(
+            "INSERT INTO migration.comparisons (id, plan_id, started_at, finished_at, complete, clean, result)"
+            " VALUES (%s, %s, coalesce(%s, clock_timestamp()), clock_timestamp(), %s, %s, %s)",
+            (
+                key,
+                None if plan is None else plan.id,
+                started_at,
+                is_complete(outcome),
+                is_clean(outcome),
+                Jsonb(result),
+            ),
+        )
+        checksums.write(target, "comparisons", "stored.id = %s", key)
 
 
 def is_complete(outcome: ParityOutcome) -> bool:

@@ -95,7 +95,7 @@ def _wrong(
 ) -> list[str]:
     raw = b"".join(reader.documents(collection.name, ids))
     found = [one for piece in outcomes(collection, context, sessions.resolver, raw) for one in piece]
-    aside = ledger.quarantined_ids(sessions.target, sessions.profile.name, collection.name)
+    aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
     stored: Any = stored_rows(sessions.target, found)
     wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, aside)]
     gone = sorted(set(ids) - {source_id_of(one.raw) for one in found})

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 from psycopg.types.json import Jsonb
 
+from migrator.pipeline import checksums
 from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk, SetAside
 from migrator.store.postgres.connection import Connection
 
@@ -106,11 +107,14 @@ def store_plan(connection: Connection, plan: Plan, chunks: Iterable[PlannedChunk
                     chunk.average_bytes,
                 )
             )
+    checksums.write_plan(connection, plan.id)
 
 
 def set_plan_state(connection: Connection, plan: UUID, state: State) -> None:
     """Close or abandon a plan."""
-    connection.execute("UPDATE migration.plans SET state = %s WHERE id = %s", (state, plan))
+    with connection.transaction():
+        connection.execute("UPDATE migration.plans SET state = %s WHERE id = %s", (state, plan))
+        checksums.write_plan(connection, plan)
 
 
 def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int) -> bool:
@@ -125,7 +129,7 @@ def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int
 def finish_chunk(
     connection: Connection, plan: UUID, done: ChunkDone, digest: bytes, began: datetime, worker: str
 ) -> None:
-    """Mark a chunk done, with what it did; part of the transaction of its rows."""
+    """Mark a chunk done, with what it did; part of the transaction of its rows, after its notes."""
     connection.execute(
         "UPDATE migration.chunks SET state = 'done', documents = %s, skipped = %s, quarantined = %s, bytes = %s,"
         " rows = %s, written = %s, digest = %s, started_at = %s, finished_at = clock_timestamp(), worker = %s"
@@ -144,6 +148,14 @@ def finish_chunk(
             done.collection,
             done.ordinal,
         ),
+    )
+    checksums.write(
+        connection,
+        "chunks",
+        "stored.plan_id = %s AND stored.collection = %s AND stored.ordinal = %s",
+        plan,
+        done.collection,
+        done.ordinal,
     )
 
 
@@ -164,6 +176,8 @@ def store_notes(
             " DO UPDATE SET documents = EXCLUDED.documents",
             [(plan, collection, ordinal, *key, count) for key, count in sorted(notes.items())],
         )
+    if ordinal == CLOSING_PASS:
+        checksums.write_plan(connection, plan)
 
 
 def set_aside(connection: Connection, plan: Plan, collection: str, documents: Sequence[SetAside]) -> None:
@@ -179,8 +193,8 @@ def set_aside(connection: Connection, plan: Plan, collection: str, documents: Se
             " reason = EXCLUDED.reason, path = EXCLUDED.path, expected = EXCLUDED.expected, raw = EXCLUDED.raw,"
             " tool_version = EXCLUDED.tool_version, profile_version = EXCLUDED.profile_version, state = 'open',"
             " resolved_at = NULL"
-            " WHERE (stored.reason, stored.path, stored.raw, stored.state)"
-            " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.raw, 'open'::text)",
+            " WHERE (stored.reason, stored.path, stored.expected, stored.raw, stored.state)"
+            " IS DISTINCT FROM (EXCLUDED.reason, EXCLUDED.path, EXCLUDED.expected, EXCLUDED.raw, 'open'::text)",
             [
                 (
                     plan.id,
@@ -228,18 +242,24 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
     return {row[0] for row in rows}
 
 
-def quarantine_reasons(
-    connection: Connection, profile: str, collection: str, ids: Sequence[str]
-) -> dict[str, tuple[str, str, str]]:
-    """Return reason, field path and expectation of documents by source id, as ``quarantine list`` shows them."""
-    if not ids:
-        return {}
+class Entry(msgspec.Struct, frozen=True):
+    """What the quarantine says of a document."""
+
+    reason: str
+    path: str
+    expected: str
+    digest: bytes
+    """SHA-256 of the document's bytes."""
+
+
+def quarantine_entries(connection: Connection, profile: str, collection: str) -> dict[str, Entry]:
+    """Return what the quarantine says of a collection's documents that are in it now, by source id."""
     rows = connection.execute(
-        "SELECT source_id, reason, path, expected FROM migration.quarantine"
-        " WHERE profile = %s AND collection = %s AND source_key = ANY(%s)",
-        (profile, collection, [source_key(one) for one in ids]),
+        "SELECT source_id, reason, path, expected, sha256(raw) FROM migration.quarantine"
+        " WHERE profile = %s AND collection = %s AND state = 'open'",
+        (profile, collection),
     )
-    return {row[0]: row[1:] for row in rows}
+    return {row[0]: Entry(row[1], row[2], row[3], bytes(row[4])) for row in rows}
 
 
 def quarantined(connection: Connection, profile: str) -> int:

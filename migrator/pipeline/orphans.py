@@ -66,6 +66,16 @@ def keep_links(target: Connection) -> None:
         )
 
 
+def recorded(target: Connection, collection: str, source_ids: Iterable[str]) -> set[Orphan]:
+    """Return the entries of some documents."""
+    rows = target.execute(
+        "SELECT source_id, target_table, target_id FROM migration.orphans WHERE collection = %s"
+        " AND source_key = ANY(%s)",
+        (collection, [ledger.source_key(one) for one in source_ids]),
+    )
+    return {(row[0], row[1], row[2]) for row in rows}
+
+
 def forget(target: Connection, collection: str, source_ids: Iterable[str]) -> None:
     """Take away the entries of documents that are looked at anew."""
     target.execute(

@@ -26,6 +26,7 @@ CREATE TABLE migration.chunks (
     started_at timestamp with time zone,
     finished_at timestamp with time zone,
     worker text,
+    checksum bytea,
     CONSTRAINT ck_chunks_mode CHECK ((mode = ANY (ARRAY['direct'::text, 'merge'::text]))),
     CONSTRAINT ck_chunks_state CHECK ((state = ANY (ARRAY['pending'::text, 'done'::text])))
 );
@@ -72,6 +73,8 @@ COMMENT ON COLUMN migration.chunks.finished_at IS 'when: the commit that also ho
 
 COMMENT ON COLUMN migration.chunks.worker IS 'which process';
 
+COMMENT ON COLUMN migration.chunks.checksum IS 'SHA-256 over this row and its notes, as the tool wrote them; null: not done, or an older version did';
+
 CREATE TABLE migration.comparisons (
     id uuid NOT NULL,
     plan_id uuid,
@@ -79,7 +82,8 @@ CREATE TABLE migration.comparisons (
     finished_at timestamp with time zone,
     complete boolean DEFAULT false NOT NULL,
     clean boolean DEFAULT false NOT NULL,
-    result jsonb
+    result jsonb,
+    checksum bytea
 );
 
 ALTER TABLE migration.comparisons OWNER TO scheduler_migration;
@@ -99,6 +103,8 @@ COMMENT ON COLUMN migration.comparisons.complete IS 'every document was compared
 COMMENT ON COLUMN migration.comparisons.clean IS 'no difference was found';
 
 COMMENT ON COLUMN migration.comparisons.result IS 'what was found';
+
+COMMENT ON COLUMN migration.comparisons.checksum IS 'SHA-256 over this row, as the tool wrote it; null: an older version did';
 
 CREATE TABLE migration.cutover_steps (
     cutover_id uuid NOT NULL,
@@ -370,6 +376,7 @@ CREATE TABLE migration.plans (
     state text NOT NULL,
     context jsonb DEFAULT '{}'::jsonb NOT NULL,
     stream_position bytea,
+    checksum bytea,
     CONSTRAINT ck_plans_state CHECK ((state = ANY (ARRAY['open'::text, 'complete'::text, 'abandoned'::text])))
 );
 
@@ -398,6 +405,8 @@ COMMENT ON COLUMN migration.plans.state IS 'open, complete or abandoned';
 COMMENT ON COLUMN migration.plans.context IS 'what decode may know besides the document';
 
 COMMENT ON COLUMN migration.plans.stream_position IS 'resume token of the change stream, taken before the copy';
+
+COMMENT ON COLUMN migration.plans.checksum IS 'SHA-256 over this row and the notes of its closing passes, as the tool wrote them; null: an older version did';
 
 CREATE TABLE migration.quarantine (
     id bigint NOT NULL,

@@ -11,11 +11,14 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator.parity.causes import CAUSES
 from migrator.parity.flow import compare
 from migrator.parity.model import CollectionComparison, Difference, ParityOutcome
+from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.pipeline.quarantine import retry
 from tests.agenda_documents import created_4
 from tests.conftest import Clusters
 from tests.copying import run_of, settings_for
@@ -172,7 +175,15 @@ STORED: dict[str, tuple[str, set[Place]]] = {
     ),
     "a document is no longer accounted for": (
         "DELETE FROM migration.quarantine",
-        {("missing", "", "", "odd", "missing-row")},
+        {("rejected", "", "", "odd", "unquarantined")},
+    ),
+    "the reason of an entry in quarantine": (
+        "UPDATE migration.quarantine SET reason = 'harmless'",
+        {("ledger", "", "", "odd", "quarantine-entry")},
+    ),
+    "the bytes of an entry in quarantine": (
+        "UPDATE migration.quarantine SET raw = raw || '\\x00'",
+        {("ledger", "", "", "odd", "quarantine-changed")},
     ),
 }
 
@@ -249,15 +260,73 @@ def test_a_document_that_went_after_the_copy(source: Database[Any], compared: Ca
 def test_a_document_that_became_unreadable_after_the_copy(
     source: Database[Any], compared: Callable[..., ParityOutcome]
 ) -> None:
-    """Its row is stored, and it is not in quarantine: neither equal nor accounted for."""
+    """Its row is stored, and it is not in quarantine: one difference, with the reason that it would have there."""
     before = source["runs"].find_one_and_update({"_id": "r4"}, {"$set": {"state": "exploded"}})
     assert before is not None
     try:
         outcome = compared()
     finally:
         source["runs"].replace_one({"_id": "r4"}, before)
-    assert {place[:1] + place[3:4] for place in places(outcome)} == {("missing", "r4"), ("extra", "r4")}
+    assert places(outcome) == {("rejected", "", "", "r4", "unquarantined")}
+    runs = collection(outcome, "runs")
+    assert (runs.differing, runs.missing, runs.extra) == (1, 0, 0)
+    assert runs.differences[0].words[0].startswith("unknown-value at state: expected one of ")
     assert_balanced(outcome)
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [({"state": "completed"}, "quarantine-mended"), ({"state": "imploded"}, "quarantine-changed")],
+)
+def test_a_quarantined_document_that_changed_at_the_source_is_told_and_retry_mends_it(
+    change: dict[str, Any], cause: str, source: Database[Any], dsn: str, compared: Callable[..., ParityOutcome]
+) -> None:
+    before = source["runs"].find_one_and_update({"_id": "odd"}, {"$set": change})
+    assert before is not None
+    try:
+        outcome = compared()
+        assert places(outcome) == {("ledger", "", "", "odd", cause)}
+        assert outcome.differs
+        assert_balanced(outcome)
+        assert "call quarantine retry" in CAUSES[cause].fix  # type: ignore[index] # one of its causes
+        retry(settings_for(source, dsn))
+        again = compared()
+    finally:
+        source["runs"].replace_one({"_id": "odd"}, before)
+    assert places(again) == set()
+    assert collection(again, "runs").quarantined == (cause == "quarantine-changed")
+
+
+def test_an_entry_that_was_rewritten_is_brought_up_to_date_by_retry(
+    source: Database[Any], dsn: str, compared: Callable[..., ParityOutcome]
+) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE migration.quarantine SET expected = 'nothing'")
+    assert places(compared()) == {("ledger", "", "", "odd", "quarantine-entry")}
+    retry(settings_for(source, dsn))
+    assert places(compared()) == set()
+
+
+def test_a_dangling_reference_that_is_not_on_record_is_told_and_repair_records_it(
+    mongo_database: Database[Any], scheduler_dsn: str
+) -> None:
+    mongo_database["schedules"].insert_one(fresh("schedules", _id=SCHEDULE, id=SCHEDULE))
+    mongo_database["runs"].insert_many(
+        [
+            run_of(_id="r1", id="r1", scheduleId="sch_" + "6" * 32),
+            run_of(_id="r2", id="r2", retryOf="run_" + "7" * 32),
+            run_of(_id="r3", id="r3", scheduleId=SCHEDULE),
+        ]
+    )
+    settings = settings_for(mongo_database, scheduler_dsn)
+    assert backfill(settings, Scope()).complete
+    assert places(compare(settings, Scope())) == set()
+    with psycopg.connect(scheduler_dsn) as connection:
+        assert connection.execute("DELETE FROM migration.orphans").rowcount == 2
+    found = compare(settings, Scope())
+    assert places(found) == {("ledger", "", "", key, "reference-unrecorded") for key in ("r1", "r2")}
+    assert "parity --repair apply" in CAUSES["reference-unrecorded"].fix
+    assert places(apply_repair(settings, Scope()).after) == set()  # type: ignore[arg-type] # it was applied
 
 
 def test_the_list_of_differences_is_bounded_and_their_count_is_not(dsn: str, source: Database[Any]) -> None:

@@ -57,6 +57,11 @@ def _plans(metadata: MetaData) -> None:
         text("state", "open, complete or abandoned", null=False),
         jsonb("context", "what decode may know besides the document", null=False, default="'{}'::jsonb"),
         octets("stream_position", "resume token of the change stream, taken before the copy"),
+        octets(
+            "checksum",
+            "SHA-256 over this row and the notes of its closing passes, as the tool wrote them; null: an older version"
+            " did",
+        ),
         PrimaryKeyConstraint("id", name="pk_plans"),
         one_of("plans", "state", ("open", "complete", "abandoned")),
         comment="A copy of a source, as planned; unfinished chunks are resumed only under the same plan.",
@@ -86,6 +91,10 @@ def _chunks(metadata: MetaData) -> None:
         time("started_at", "when"),
         time("finished_at", "when: the commit that also holds the rows"),
         text("worker", "which process"),
+        octets(
+            "checksum",
+            "SHA-256 over this row and its notes, as the tool wrote them; null: not done, or an older version did",
+        ),
         PrimaryKeyConstraint("plan_id", "collection", "ordinal", name="pk_chunks"),
         one_of("chunks", "state", ("pending", "done")),
         one_of("chunks", "mode", ("direct", "merge")),
@@ -199,6 +208,7 @@ def _comparisons(metadata: MetaData) -> None:
         flag("complete", "every document was compared", default=False),
         flag("clean", "no difference was found", default=False),
         jsonb("result", "what was found"),
+        octets("checksum", "SHA-256 over this row, as the tool wrote it; null: an older version did"),
         PrimaryKeyConstraint("id", name="pk_comparisons"),
         comment="Comparisons of source and target.",
     )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, cast
 
+from migrator.parity.causes import CauseCode
 from migrator.pipeline.sessions import SourceSessions
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell
@@ -14,18 +15,23 @@ from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.rawid import among, raw_id
 from migrator.verify.check import CheckSpec, Found, judge
+from migrator.verify.checks.ledger import of_comparison
+from migrator.verify.comparison import unsure
 from migrator.verify.context import Context
 from migrator.verify.meaning.opened import Odd, at_source
 
 BATCH: Final = 100
 """Documents in quarantine compared at a time; one may have 16 MB."""
 
+OF_THE_QUARANTINE: Final[tuple[CauseCode, ...]] = ("quarantine-entry", "quarantine-mended")
+"""Causes of the comparison that tell of an entry whose bytes are the source's, or whose document can be loaded."""
+
 THEIRS: Final = frozenset({"workers", "locks"})
 """Tables that a scheduler writes while it merely stands by; rows there are nobody's fault."""
 
 
 def quarantine_kept(context: Context) -> Found:
-    """Compare the bytes of every document in quarantine with those that the source still has."""
+    """Compare every document in quarantine with what the source still has, and its reason with what it says."""
     odd = Odd(context.listed, "quarantine")
     compared = 0
     with context.target() as target, at_source(context, target) as source:
@@ -43,12 +49,13 @@ def quarantine_kept(context: Context) -> Found:
                         title = "a document in quarantine whose bytes are not those of the source"
                         fix = "call quarantine retry, if the document was mended; else find out who changed the entry"
                         odd.add("difference", "aside-changed", title, fix, key=key, **_in(name))
-    wrong = odd.count("difference")
+    tallies, findings = of_comparison(context, OF_THE_QUARANTINE)
+    wrong = odd.count("difference") + sum(one.count for one in tallies)
     return Found(
-        outcome=judge(wrong=bool(wrong)),
+        outcome=judge(wrong=bool(wrong), unsure=unsure(context)),
         counts={"documents in quarantine": compared, "differences": wrong, "warnings": odd.count("warning")},
-        tallies=odd.tallies(),
-        findings=tuple(sorted(odd.findings)),
+        tallies=(*odd.tallies(), *tallies),
+        findings=tuple(sorted([*odd.findings, *findings])[: context.listed]),
         findings_total=wrong,
     )
 
@@ -115,7 +122,7 @@ def nobody_else_writes(context: Context) -> Found:
 CHECKS = (
     CheckSpec(
         id="parity.quarantine",
-        title="What is set aside is kept byte for byte",
+        title="What is in quarantine is kept byte for byte, with the reason that it has",
         requirements=("0-X1",),
         run=quarantine_kept,
     ),

@@ -19,11 +19,13 @@ def accounted_for(context: Context) -> Found:
     missing = sum(one.missing for one in collections)
     unbalanced = [one.collection for one in collections if not one.balanced]
     unexplained = [
-        one.collection for one in collections if one.differing and not has_side(one, ("row", "document", "missing"))
+        one.collection
+        for one in collections
+        if one.differing and not has_side(one, ("row", "document", "missing", "rejected"))
     ]
     documents = sum(one.documents for one in collections)
     doubts = [*unsure(context), *(() if documents else ("the source holds no document of this profile",))]
-    found = sides_compared(context, ("missing",), lambda one: one.documents, "documents")
+    found = sides_compared(context, ("missing", "rejected"), lambda one: one.documents, "documents")
     return Found(
         outcome=judge(wrong=bool(missing or unbalanced or unexplained or found.findings_total), unsure=doubts),
         counts={

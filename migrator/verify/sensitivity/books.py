@@ -102,6 +102,82 @@ BOOKS: Final[tuple[Corruption, ...]] = (
         },
     ),
     Corruption(
+        name="the reason of an entry in quarantine was rewritten",
+        how="data",
+        plant=sql(
+            "UPDATE migration.quarantine SET reason = 'harmless' WHERE id = (SELECT id FROM migration.quarantine WHERE"
+            " state = 'open' ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.quarantine",),
+    ),
+    Corruption(
+        name="what an entry in quarantine expected was rewritten",
+        how="data",
+        plant=sql(
+            "UPDATE migration.quarantine SET expected = 'nothing' WHERE id = (SELECT id FROM migration.quarantine WHERE"
+            " state = 'open' AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.quarantine",),
+    ),
+    Corruption(
+        name="an entry in quarantine was called resolved",
+        how="data",
+        plant=sql(
+            "UPDATE migration.quarantine SET state = 'resolved' WHERE id = (SELECT id FROM migration.quarantine WHERE"
+            " state = 'open' AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.documents",),
+        sometimes={
+            "parity.aggregates": _ASIDE,
+            "parity.columns": _ASIDE,
+            "meaning.fires": "Where one of them has a rule.",
+        },
+    ),
+    Corruption(
+        name="a note of the ledger was deleted",
+        how="data",
+        plant=sql(
+            "DELETE FROM migration.notes WHERE ctid = (SELECT ctid FROM migration.notes WHERE ordinal >= 0"
+            " ORDER BY collection, ordinal, class, kind, path LIMIT 1)"
+        ),
+        yes=("parity.ledger",),
+    ),
+    Corruption(
+        name="the notes of a closing pass were rewritten",
+        how="data",
+        plant=sql(
+            "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents) SELECT id,"
+            " 'runs', -1, 'finding', 'orphan', 'nowhere', 1 FROM migration.plans ORDER BY created_at DESC LIMIT 1"
+        ),
+        yes=("parity.ledger",),
+    ),
+    Corruption(
+        name="a chunk counts more documents than it read",
+        how="data",
+        plant=sql(
+            "UPDATE migration.chunks SET documents = documents + 1 WHERE (plan_id, collection, ordinal) = (SELECT"
+            " plan_id, collection, ordinal FROM migration.chunks WHERE state = 'done'"
+            " ORDER BY collection, ordinal LIMIT 1)"
+        ),
+        yes=("parity.ledger",),
+    ),
+    Corruption(
+        name="a chunk counts other rows than it wrote, its sum kept",
+        how="data",
+        plant=sql(
+            "UPDATE migration.chunks SET documents = documents + 1, skipped = skipped + 1 WHERE (plan_id, collection,"
+            " ordinal) = (SELECT plan_id, collection, ordinal FROM migration.chunks WHERE state = 'done'"
+            " ORDER BY collection, ordinal LIMIT 1)"
+        ),
+        yes=("parity.ledger",),
+    ),
+    Corruption(
+        name="the record of dangling references was emptied",
+        how="data",
+        plant=sql("DELETE FROM migration.orphans"),
+        yes=("parity.ledger",),
+    ),
+    Corruption(
         name="a document that appeared after the copy",
         how="data",
         plant=_source(_appears),
@@ -124,7 +200,7 @@ BOOKS: Final[tuple[Corruption, ...]] = (
         name="a document that was spoilt after the copy: it would be set aside now",
         how="data",
         plant=_source(_is_spoilt),
-        yes=("parity.documents", "parity.extra"),
+        yes=("parity.documents",),
         sometimes={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
     ),
     Corruption(

@@ -12,7 +12,18 @@ _SMALL: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 PARITY: Final = tuple(
     f"parity.{name}"
-    for name in ("documents", "rows", "extra", "columns", "aggregates", "losses", "quarantine", "foreign", "round-trip")
+    for name in (
+        "documents",
+        "rows",
+        "extra",
+        "columns",
+        "aggregates",
+        "losses",
+        "quarantine",
+        "ledger",
+        "foreign",
+        "round-trip",
+    )
 )
 MEANING: Final = tuple(f"meaning.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters"))
 SCHEMA: Final = tuple(

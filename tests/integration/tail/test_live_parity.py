@@ -186,7 +186,7 @@ def test_a_document_that_was_gone_in_between_is_no_difference(
     """It is the same whenever it is read, and the rows are those of a moment in which it was not there."""
     judge, turns = Recheck._judge, iter([1])
 
-    def meanwhile(self: Recheck, current: dict[str, bytes], stored: Any, aside: set[str]) -> Any:  # noqa: ANN401 - its parts
+    def meanwhile(self: Recheck, current: dict[str, bytes], stored: Any, aside: Any) -> Any:  # noqa: ANN401 - its parts
         if "r7" not in current or not next(turns, None):
             return judge(self, current, stored, aside)
         kept = source["runs"].find_one_and_delete({"_id": "r7"})
@@ -208,7 +208,7 @@ def test_a_document_that_changes_at_every_look_is_left_out_and_said(
 ) -> None:
     judge = Recheck._judge
 
-    def meanwhile(self: Recheck, current: dict[str, bytes], stored: Any, aside: set[str]) -> Any:  # noqa: ANN401 - its parts
+    def meanwhile(self: Recheck, current: dict[str, bytes], stored: Any, aside: Any) -> Any:  # noqa: ANN401 - its parts
         judged = list(judge(self, current, stored, aside))
         source["runs"].update_one({"_id": "r7"}, {"$inc": {"n": 1}})
         return [(one, source_id_of(one.raw) != "r7") for one, _ in judged]
@@ -223,7 +223,7 @@ def at_first_different(source_id: str) -> Callable[..., bool]:
     """Return a comparison that takes one document for different the first time."""
     turns = iter([1])
 
-    def compare_one(outcome: Any, stored: Any, aside: set[str]) -> bool:  # noqa: ANN401 - its parts
+    def compare_one(outcome: Any, stored: Any, aside: Any) -> bool:  # noqa: ANN401 - its parts
         if source_id_of(outcome.raw) == source_id and next(turns, None):
             return False
         return is_equal(outcome, stored, aside)

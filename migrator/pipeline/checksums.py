@@ -1,0 +1,98 @@
+"""Checksums over what a person decides by: plans, chunks with their notes, comparisons.
+
+They are computed by the database itself, from the rows as they are stored, in the transaction that writes them. They
+tell of a row that was changed by hand; who can change a row can also compute its checksum, so they are no signature.
+"""
+
+from typing import Final, LiteralString
+from uuid import UUID
+
+import msgspec
+from psycopg import sql
+
+from migrator.store.postgres.connection import Connection
+
+_NOTES: Final[LiteralString] = (
+    "(SELECT jsonb_agg(jsonb_build_array(note.collection, note.class, note.kind, note.path, note.documents) ORDER BY"
+    ' note.collection COLLATE "C", note.class COLLATE "C", note.kind COLLATE "C", note.path COLLATE "C")'
+    " FROM migration.notes AS note WHERE {})"
+)
+_OF: Final[dict[str, LiteralString]] = {
+    "plans": (
+        "stored.id, stored.profile, stored.profile_version, stored.tool_version, stored.config_digest,"  # noqa: S608 - literals of this file
+        " stored.source_identity, extract(epoch FROM stored.as_of), stored.state, stored.context,"
+        " encode(stored.stream_position, 'hex'),"
+        " (SELECT count(*) FROM migration.chunks AS chunk WHERE chunk.plan_id = stored.id),"
+        + _NOTES.format("note.plan_id = stored.id AND note.ordinal = -1")
+    ),
+    "chunks": (
+        "stored.plan_id, stored.collection, stored.ordinal, encode(stored.min_id, 'hex'), encode(stored.max_id, 'hex'),"
+        " stored.state, stored.documents, stored.skipped, stored.quarantined, stored.bytes, stored.rows,"
+        " stored.written, encode(stored.digest, 'hex'),"
+        + _NOTES.format(
+            "(note.plan_id, note.collection, note.ordinal) = (stored.plan_id, stored.collection, stored.ordinal)"
+        )
+    ),
+    "comparisons": (
+        "stored.id, stored.plan_id, extract(epoch FROM stored.started_at), extract(epoch FROM stored.finished_at),"
+        " stored.complete, stored.clean, stored.result"
+    ),
+}
+"""Table → what its checksum is over; nothing that a setting of the session spells otherwise."""
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the checksums of all rows."""
+
+    rows: int
+    changed: tuple[tuple[str, str], ...]
+    """Table and row, in words, of what is not as the tool wrote it."""
+    without: int
+    """Rows without a checksum, which an older version wrote."""
+
+
+def of(table: str) -> sql.SQL:
+    """Return the SQL of the checksum of the row ``stored``."""
+    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))".replace("{}", _OF[table]))
+
+
+def write(target: Connection, table: str, condition: LiteralString, *values: object) -> None:
+    """Give the rows that a condition over ``stored`` names their checksum."""
+    target.execute(
+        sql.SQL("UPDATE {} AS stored SET checksum = {} WHERE {}").format(
+            sql.Identifier("migration", table), of(table), sql.SQL(condition)
+        ),
+        values,
+    )
+
+
+def write_plan(target: Connection, plan: UUID) -> None:
+    """Give a plan its checksum."""
+    write(target, "plans", "stored.id = %s", plan)
+
+
+_ROWS: Final[dict[str, tuple[LiteralString, LiteralString]]] = {
+    "plans": ("'plan of ' || to_char(stored.as_of AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')", "true"),
+    "chunks": ("stored.collection || ' chunk ' || stored.ordinal", "stored.state = 'done'"),
+    "comparisons": (
+        "'comparison of ' || to_char(stored.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')",
+        "stored.finished_at IS NOT NULL",
+    ),
+}
+
+
+def look(target: Connection) -> Looked:
+    """Compute every checksum again; reads only."""
+    total = without = 0
+    changed: list[tuple[str, str]] = []
+    for table, (words, condition) in _ROWS.items():
+        rows = target.execute(
+            sql.SQL(
+                "SELECT {}, stored.checksum IS NULL, stored.checksum IS DISTINCT FROM {} FROM {} AS stored WHERE {}"
+                " ORDER BY 1"
+            ).format(sql.SQL(words), of(table), sql.Identifier("migration", table), sql.SQL(condition))
+        ).fetchall()
+        total += len(rows)
+        without += sum(row[1] for row in rows)
+        changed += [(table, row[0]) for row in rows if row[2] and not row[1]]
+    return Looked(rows=total, changed=tuple(changed), without=without)
