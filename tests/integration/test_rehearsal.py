@@ -78,7 +78,9 @@ def test_everything_is_rehearsed_and_nothing_is_touched(
 ) -> None:
     before, text = held(settings), config.read_bytes()
     documents = {name: source[name].estimated_document_count() for name in source.list_collection_names()}
-    result = verify(load_settings(str(config)), Request(run_name="r", config=config), checks=cutover.CHECKS)
+    result = verify(
+        load_settings(str(config)), Request(run_name="r", config=config, scratch_on_source=True), checks=cutover.CHECKS
+    )
     assert [one.findings for one in result.evidence.checks] == [()] * len(cutover.CHECKS)
     assert {one.id: (one.outcome.status, one.outcome.reason) for one in result.evidence.checks} == {
         spec.id: ("passed", "") for spec in cutover.CHECKS
