@@ -72,10 +72,10 @@ def _source(context: Context) -> Side:
 
 
 def _target(context: Context) -> Side:
-    from migrator.store.postgres.connection import version  # noqa: PLC0415 - as below
+    from migrator.store.postgres.connection import open_login, speaking_of, version  # noqa: PLC0415 - as below
 
     try:
-        with context.target() as connection:
+        with open_login(context.settings) as connection, speaking_of("the target"):
             info = connection.info
             address = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
             return Side(

@@ -17,7 +17,8 @@ from migrator.errors import DeniedError, MigratorError, RefusedError, Unreachabl
 from migrator.records import ALL
 from migrator.report import words
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
-from migrator.store.postgres.connection import not_migrated
+from migrator.store.mongo.client import speaking_of as speaking_of_source
+from migrator.store.postgres.connection import not_migrated, speaking_of
 from migrator.verify import environment, fresh, recorded
 from migrator.verify.areas import AREAS, WRITING, every_check, require_known, widened_and_narrowed
 from migrator.verify.check import CheckSpec, Found
@@ -203,7 +204,8 @@ def _run(spec: CheckSpec, context: Context) -> tuple[Found, bool, int]:
         if context.fresh is not None and fresh.is_of_the_source(spec.id):
             found = Found(outcome=not_applicable(fresh.reason(context.fresh)))
         else:
-            found = spec.run(context)
+            with speaking_of("the target"), speaking_of_source("the source"):
+                found = spec.run(context)
     except (RefusedError, DeniedError) as error:
         found = Found(outcome=unverified(error.sentence, error.grant))
     except UsageError:

@@ -143,6 +143,26 @@ def test_and_one_to_write_scratch_tenants_into_the_source(copied: Place, guarded
     assert "workers.lives" in of(result, "passed"), out
 
 
+def test_without_any_right_everything_is_not_verified_and_nothing_is_faulty(
+    copied: Place, guarded: MongoServer, tmp_path: Path
+) -> None:
+    with MongoClient[Any](guarded.uri) as client:
+        client.admin.command("revokeRolesFromUser", "reader", roles=[{"role": "read", "db": "guarded"}])
+    status, out, result = verified(tmp_path, copied.settings, "--no-behaviour")
+    assert status == UNVERIFIED, out
+    assert {one["broke"] for one in result["evidence"]["checks"]} == {False}, out
+    assert out.count("denies a right: not authorized on guarded to execute command listCollections;") == 1, out
+    copied.administer(f'REVOKE scheduler_migration FROM "{copied.user}"')
+    status, out, result = verified(tmp_path, copied.settings, "--no-behaviour")
+    assert status == UNVERIFIED, out
+    assert {one["broke"] for one in result["evidence"]["checks"]} == {False}, out
+    assert result["run"]["sides"][1]["server"].startswith("PostgreSQL ")
+    grant = f'GRANT "scheduler_migration" TO "{copied.user}"'
+    assert out.count(grant) == 1, out
+    copied.administer(grant)
+    assert run("status", "--config", str(write_config(tmp_path, copied.settings)), cwd=tmp_path)[0] == 0
+
+
 def call_at_mongo(server: MongoServer, statement: str) -> None:
     """Call ``db.getSiblingDB(name).runCommand(command)`` as an administrator: there is no shell here."""
     found = re.fullmatch(r'db\.getSiblingDB\("(?P<name>\w+)"\)\.runCommand\((?P<command>\{.*\})\)', statement)

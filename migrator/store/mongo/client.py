@@ -87,8 +87,14 @@ def _failure(what: str, error: OperationFailure) -> UnreachableError:
     if error.code == AUTHENTICATION_FAILED:
         return UnreachableError(f"{what} refuses the user or the password of mongo.uri")
     if error.code == UNAUTHORIZED:
-        return DeniedError(f"{what} denies a right: {first_line(error)}; the copy needs the role read on the database")
+        words = _without_command(first_line(error))
+        return DeniedError(f"{what} denies a right: {words}; the copy needs the role read on the database")
     return UnreachableError(f"{what} answered with error {error.code}: {first_line(error)}")
+
+
+def _without_command(text: str) -> str:
+    """Keep of the command that the server quotes its name: the rest has session ids and times."""
+    return re.sub(r"(to execute command) \{ (\w+):.*", r"\1 \2", text, flags=re.DOTALL)
 
 
 def grant_of(source: Source, role: str, database: str) -> str:
