@@ -325,7 +325,8 @@ def stored_rows(sessions: Sessions, record: type[Record], ids: Sequence[str]) ->
     kind = codec(record)
     keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint
     rows = (record(**kind.read(row)) for row in fetch(sessions.target, record.table, kind, keys).values())
-    return {str(_id(row)): row for row in rows}
+    # Of rows of several tenants with one id the one of a document counts: no row born here takes that document's place.
+    return {str(_id(row)): row for row in sorted(rows, key=lambda row: getattr(row, "source", None) is not None)}
 
 
 def _as_of(collection: Collection, key: object, row: Record) -> Record:

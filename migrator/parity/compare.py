@@ -35,7 +35,7 @@ from migrator.pipeline.tail import lock
 from migrator.pipeline.transform import Row, rebuild
 from migrator.records.base import EMPTY
 from migrator.sources.profile import Collection, Rejected
-from migrator.store.postgres.rows import row_id
+from migrator.store.postgres.rows import origin, row_key
 from migrator.values import jsonb, residue
 from migrator.values.canonical import same
 from migrator.values.rowbytes import codec
@@ -197,7 +197,7 @@ def _judge(
     equal = True
     for position, row in enumerate(loadable.rows):
         record = type(row.record)
-        found = stored[record].get(row_id(row.head))
+        found = _stored(row, stored[record])
         if found is None:
             missing = missing or position == 0
             equal = False
@@ -222,6 +222,18 @@ def _judge(
             tally.clean += 1
         else:
             tally.residue += 1
+
+
+def _stored(row: Row, stored: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the stored row of a document's row: the one with its key, else the document's own under another tenant."""
+    kind = codec(type(row.record))
+    found = stored.get(row_key(kind, row.head))
+    if found is not None:
+        return found
+    end_of_id = 6 + int.from_bytes(row.head[2:6], "big")
+    document = origin(kind, row.head + row.tail)
+    same_id = (one for one in stored.values() if one[:end_of_id] == row.head[:end_of_id])
+    return next((one for one in same_id if origin(kind, one) == document), None)
 
 
 def _count_notes(loadable: Loadable, tally: _Tally, *, equal: bool) -> None:

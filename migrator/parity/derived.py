@@ -8,7 +8,7 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import Row
 from migrator.records.base import Record
 from migrator.sources.profile import Closing
-from migrator.store.postgres.rows import fetch, row_id, table_name
+from migrator.store.postgres.rows import fetch, row_key, table_name
 from migrator.values.rowbytes import codec
 
 
@@ -22,7 +22,7 @@ def compare_derived(sessions: Sessions, closing: Closing, *, listed: int) -> Col
     differences: list[Difference] = []
     matched = missing = 0
     for row in rows:
-        found = stored.get(row_id(row.head))
+        found = stored.get(row_key(kind, row.head))
         key = str(row.record.source_id)  # type: ignore[attr-defined] # as above
         if found is None:
             missing += 1

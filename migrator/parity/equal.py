@@ -8,14 +8,14 @@ from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome, source_id_of
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.rows import fetch, row_id
+from migrator.store.postgres.rows import fetch, row_key
 from migrator.values.rowbytes import codec
 
 CONTESTED = (DUPLICATE_ID, DUPLICATE_KEY)
 """Reasons for which a document is in quarantine that could be decoded: another one has its key."""
 
 Stored = dict[type, dict[bytes, bytes]]
-"""Rows by the bytes of their id, by table."""
+"""Rows by their ``row_key``, by table."""
 
 
 def stored_rows(target: Connection, found: Iterable[Outcome]) -> Stored:
@@ -51,7 +51,7 @@ def is_equal(outcome: Outcome, stored: Mapping[type, Mapping[bytes, bytes]], asi
     if outcome.loadable is None:
         return False
     return all(
-        (found := stored[type(row.record)].get(row_id(row.head))) is not None
+        (found := stored[type(row.record)].get(row_key(codec(type(row.record)), row.head))) is not None
         and codec(type(row.record)).equal((row.head, row.tail), found)
         for row in outcome.loadable.rows
     )

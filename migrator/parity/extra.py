@@ -67,17 +67,21 @@ def extra_rows(
 def _without_document(
     sessions: Sessions, context: Context, one: Found, record: type[Record], listed: int, rejected: Sequence[str]
 ) -> tuple[int, list[Difference]]:
-    """Return how many rows of one table and source have an id that no document has, and the first of them."""
+    """Return how many rows of one table and source have a key that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
     kind = "bigint" if "source" not in record.__struct_fields__ and record.table == "graph_job_events" else "uuid"
     with target.transaction():
-        target.execute(sql.SQL("CREATE TEMP TABLE expected_ids (id {} NOT NULL) ON COMMIT DROP").format(sql.SQL(kind)))
+        target.execute(
+            sql.SQL("CREATE TEMP TABLE expected_ids (id {} NOT NULL, tenant_id text NOT NULL) ON COMMIT DROP").format(
+                sql.SQL(kind)
+            )
+        )
         with (
             target.cursor() as cursor,
-            cursor.copy(sql.SQL("COPY {} (id) FROM STDIN").format(EXPECTED)) as copy,
+            cursor.copy(sql.SQL("COPY {} (id, tenant_id) FROM STDIN").format(EXPECTED)) as copy,
         ):
-            for key in _expected_ids(sessions, context, one, record):
-                copy.write_row((key,))
+            for key in _expected_keys(sessions, context, one, record):
+                copy.write_row(key)
         target.execute(sql.SQL("ANALYZE {}").format(EXPECTED))
         condition = (
             sql.SQL("stored.source = {} AND").format(sql.Literal(sessions.profile.source_of(collection.name)))
@@ -89,7 +93,7 @@ def _without_document(
         rows = target.execute(
             sql.SQL(
                 "SELECT {}, stored.tenant_id, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
-                " (SELECT FROM {} AS expected WHERE expected.id = stored.id)"
+                " (SELECT FROM {} AS expected WHERE expected.id = stored.id AND expected.tenant_id = stored.tenant_id)"
                 " AND ({} = ANY(%s)) IS NOT TRUE ORDER BY stored.id LIMIT {}"
             ).format(key_column, table_name(record.table), condition, EXPECTED, document, listed),
             (list(rejected),),
@@ -107,7 +111,9 @@ def _without_document(
     ]
 
 
-def _expected_ids(sessions: Sessions, context: Context, one: Found, record: type[Record]) -> Iterator[object]:
+def _expected_keys(
+    sessions: Sessions, context: Context, one: Found, record: type[Record]
+) -> Iterator[tuple[object, str]]:
     for batch in raw_batches(
         sessions.source,
         one.name,
@@ -120,7 +126,7 @@ def _expected_ids(sessions: Sessions, context: Context, one: Found, record: type
             for outcome in piece:
                 for row in outcome.loadable.rows if outcome.loadable else ():
                     if type(row.record) is record:
-                        yield row.record.id  # type: ignore[attr-defined] # every loaded record has an id
+                        yield row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both
 
 
 def _sourced(record: type[Record]) -> bool:

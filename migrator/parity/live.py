@@ -28,9 +28,10 @@ from migrator.pipeline.tail.turn import followed
 from migrator.sources.profile import Collection, Context
 from migrator.store.mongo.client import committed_time
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.rows import row_id
+from migrator.store.postgres.rows import row_key
 from migrator.telemetry import waiting
 from migrator.values import document as documents
+from migrator.values.rowbytes import codec
 
 POLL_S = 0.02
 LOOKS = 10
@@ -128,7 +129,7 @@ class Recheck:
             ]
             for one in found:
                 for row in one.loadable.rows if one.loadable is not None else ():
-                    stored.setdefault(type(row.record), {}).pop(row_id(row.head), None)
+                    stored.setdefault(type(row.record), {}).pop(row_key(codec(type(row.record)), row.head), None)
             for record, rows in stored_rows(sessions.target, found).items():
                 stored[record].update(rows)
             entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name)

@@ -13,7 +13,7 @@ from migrator.config import Settings
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.closing import close_links, refresh_statistics, settle_duplicates
+from migrator.pipeline.closing import close_links, refresh_statistics
 from migrator.pipeline.copy import copy_chunk
 from migrator.pipeline.derived import write_derived
 from migrator.pipeline.executors import executor, submit, workers
@@ -21,6 +21,7 @@ from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.references import ORPHAN
 from migrator.pipeline.sessions import Sessions, naming_holders, waited_out
+from migrator.pipeline.tail import contested
 from migrator.sources.profile import Profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
@@ -130,7 +131,7 @@ def _settle(sessions: Sessions, plan: Plan) -> None:
     _stay_alone(sessions)
     target = sessions.target
     close_links(target, plan)
-    settle_duplicates(sessions, plan, plans.plan_context(plan))
+    contested.settle(sessions, plan)
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
 

@@ -20,6 +20,15 @@ from migrator.store.postgres.rows import table_name, upsert
 from migrator.values import identity
 from migrator.values.rowbytes import codec
 
+_LEADS = sql.SQL(
+    "other.id = link.target_id AND other.tenant_id = link.tenant_id AND (link.target_source_id IS NULL"
+    " OR other.source IS DISTINCT FROM link.target_source OR other.source_id = link.target_source_id)"
+)
+"""A pending link leads to the row of the document that it names, in its tenant (``references``)."""
+
+
+_ID = ("id", "tenant_id")
+
 
 def close_links(target: Connection, plan: Plan) -> Counter[str]:
     """Fill the references into their own table whose row is stored now; count what stays empty, by collection."""
@@ -33,22 +42,25 @@ def close_links(target: Connection, plan: Plan) -> Counter[str]:
                     "UPDATE {table} AS stored SET {column} = link.target_id, extra = link.resolved_extra"
                     " FROM migration.pending_links AS link"
                     " WHERE link.record_table = {name} AND link.column_name = {column_name}"
-                    " AND stored.id = link.row_id"
-                    " AND EXISTS (SELECT FROM {referred} AS other WHERE other.id = link.target_id)"
+                    " AND stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
                 ).format(
                     table=table_name(table),
                     column=sql.Identifier(column),
                     name=sql.Literal(table),
                     column_name=sql.Literal(column),
                     referred=table_name(referred),
+                    leads=_LEADS,
                 )
             )
             target.execute(
                 sql.SQL(
                     "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
                     " AND link.column_name = {column}"
-                    " AND EXISTS (SELECT FROM {referred} AS other WHERE other.id = link.target_id)"
-                ).format(name=sql.Literal(table), column=sql.Literal(column), referred=table_name(referred))
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
+                ).format(
+                    name=sql.Literal(table), column=sql.Literal(column), referred=table_name(referred), leads=_LEADS
+                )
             )
         left: Counter[str] = Counter()
         for name, column, count in target.execute(
@@ -63,12 +75,13 @@ def close_links(target: Connection, plan: Plan) -> Counter[str]:
     return left
 
 
-def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> int:
-    """Give every contested key to the first document in MongoDB's ``_id`` order; return how many changed hands.
+def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> dict[str, set[UUID]]:
+    """Give every contested key to the first document in MongoDB's ``_id`` order.
 
-    Which document was stored first depends on the workers; who keeps the key must not.
+    Which document was stored first depends on the workers; who keeps the key must not. Returns, by table, the ids of
+    the rows that are another document's now, or gone: whoever refers to them is to be read again (``tail.contested``).
     """
-    changed = 0
+    changed: dict[str, set[UUID]] = {}
     contested = sessions.target.execute(
         "SELECT collection, source_id, reason, path, expected FROM migration.quarantine"
         " WHERE profile = %s AND state = 'open' AND reason = ANY(%s) ORDER BY collection, source_key",
@@ -77,9 +90,11 @@ def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> int:
     collections = sessions.profile.by_name()
     for name, source_id, *why in contested:
         contest = _Contest(sessions, plan, collections[name], context)
-        changed += contest.settle(
+        settled = contest.settle(
             source_id, SetAside(source_id="", reason=why[0], path=why[1], expected=why[2], raw=b"")
         )
+        for table, row_id in settled:
+            changed.setdefault(table, set()).add(row_id)
     signals.passed(signals.AFTER_DUPLICATES_SETTLED)
     return changed
 
@@ -107,18 +122,19 @@ class _Contest:
         self._collection = collection
         self._context = context
 
-    def settle(self, loser_id: str, reason: SetAside) -> int:
+    def settle(self, loser_id: str, reason: SetAside) -> list[tuple[str, UUID]]:
         """Store the document that was set aside instead of those that hold its keys, if it comes before all of them.
 
-        Returns 1 when it did. One document may meet one holder by its id and another by a key.
+        Returns table and id of the rows written or removed. One document may meet one holder by its id and another by
+        a key.
         """
         loser = self._read(loser_id)
         held = {} if loser is None else self._holders(loser)
         if loser is None or not held or not all(self._first(loser_id, one) for one in held):
-            return 0
+            return []
         holders = {one: holder for one in held if (holder := self._read(one)) is not None}
         if len(holders) < len(held):
-            return 0
+            return []
         target, plan, name = self._sessions.target, self._plan, self._collection.name
         rows = self._rows(loser)
         kept = {_row_key(row) for row in rows}
@@ -126,18 +142,22 @@ class _Contest:
             msgspec.structs.replace(held[one] or reason, source_id=one, raw=holder.raw)
             for one, holder in sorted(holders.items())
         ]
+        before = [row for holder in holders.values() for row in reversed(self._rows(holder))]
         with target.transaction():
-            for row in (row for holder in holders.values() for row in reversed(self._rows(holder))):
+            for row in before:
                 if _row_key(row) not in kept:
                     target.execute(
-                        sql.SQL("DELETE FROM {} WHERE id = %s").format(table_name(row.record.table)),
-                        (_row_key(row)[1],),
+                        sql.SQL("DELETE FROM {} WHERE id = %s AND tenant_id = %s").format(table_name(row.record.table)),
+                        _row_key(row)[1:],
                     )
             for row in rows:
                 upsert(target, row.record.table, codec(type(row.record)), [row.head + row.tail], whoever=True)
             ledger.release(target, plan.profile, name, [loser_id])
             ledger.set_aside(target, plan, name, out)
-        return 1
+        changed = [_row_key(row) for row in (*before, *rows)]
+        for table, row_id, tenant in changed:
+            self._sessions.resolver.changed(table, [(row_id, tenant)])
+        return [(table, row_id) for table, row_id, _ in changed]
 
     def _read(self, source_id: str) -> Prepared | None:
         name = self._sessions.name_of(self._collection.name)
@@ -159,12 +179,15 @@ class _Contest:
         owner: Any = loser.rows[0]
         if "source" not in owner.__struct_fields__:
             row = self._sessions.target.execute(
-                sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s").format(table_name(owner.table)), (owner.id,)
+                sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s AND tenant_id = %s").format(
+                    table_name(owner.table)
+                ),
+                (owner.id, owner.tenant_id),
             ).fetchone()
             own = identity.source_id(loser.document["_id"])
             return {} if row is None or str(row[0]) == own else {str(row[0]): None}
         found: dict[str, SetAside | None] = {}
-        for key in (("id",), *self._collection.unique):
+        for key in (_ID, *self._collection.unique):
             row = self._sessions.target.execute(
                 sql.SQL("SELECT source_id FROM {} WHERE {} AND source = %s").format(
                     table_name(owner.table),
@@ -178,7 +201,7 @@ class _Contest:
 
     def _why(self, table: str, key: tuple[str, ...]) -> SetAside | None:
         """Return the entry of a document that holds a key no more, as the copy would have made it."""
-        if key == ("id",):
+        if key == _ID:
             return SetAside(source_id="", reason=DUPLICATE_ID, path="", expected=ID_OF_ITS_OWN, raw=b"")
         row = self._sessions.target.execute(
             "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s::regclass"
@@ -198,5 +221,5 @@ class _Contest:
         return [identity.source_id(document["_id"]) for document in found] == [one]
 
 
-def _row_key(row: Row) -> tuple[str, UUID]:
-    return row.record.table, row.record.id  # type: ignore[attr-defined] # every loaded record has an id
+def _row_key(row: Row) -> tuple[str, UUID, str]:
+    return row.record.table, row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both

@@ -147,12 +147,18 @@ def _nothing(_target: Connection, documents: Iterable[Loadable], tally: _Tally) 
 def _append(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
     """Store the rows of an empty range."""
     rows = Appended()
+    global_: list[Loadable] = []
     for document in documents:
-        rows.add(document)
-        tally.loaded(document)
+        if document.refers_to_global:
+            global_.append(document)
+        else:
+            rows.add(document)
+            tally.loaded(document)
     written = rows.write(target)
     tally.rows.update(written)
     tally.written.update(written)
+    if global_:
+        _merge(target, global_, tally)
 
 
 def _merge(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:

@@ -71,7 +71,7 @@ def _finish(collection: Collection, resolver: Lookup, found: Sequence[tuple[Outc
 
 def _loadable(collection: Collection, prepared: Prepared, resolved: Resolved, *, proved: bool) -> Loadable:
     rows, left = render(collection, prepared, resolved.rows, proved=proved)
-    loadable = Loadable(prepared.raw, rows, left, orphans=resolved.orphans)
+    loadable = Loadable(prepared.raw, rows, left, orphans=resolved.orphans, refers_to_global=resolved.refers_to_global)
     if resolved.notes:
         loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)
     if left != EMPTY:
@@ -90,13 +90,18 @@ def _links(collection: Collection, prepared: Prepared, resolved: Resolved) -> It
         filled = msgspec.structs.replace(row, **{link.reference.column: link.target})
         rows = (*resolved.rows[: link.row], filled, *resolved.rows[link.row + 1 :])
         _, left = render(collection, prepared, rows)
-        yield (
-            link.reference.record.table,
-            row.id,  # type: ignore[attr-defined] # every loaded record has an id
-            link.reference.column,
-            link.reference.target.table,
-            link.target,
-            left,
+        source: str | None = getattr(row, "source", None)
+        named = link.named is not None and source is not None
+        yield Link(
+            table=link.reference.record.table,
+            row_id=row.id,  # type: ignore[attr-defined] # every loaded record has an id and a tenant
+            tenant=row.tenant_id,  # type: ignore[attr-defined] # as above
+            column=link.reference.column,
+            target_table=link.reference.target.table,
+            target_id=link.target,
+            target_source=f"{str(source).partition('/')[0]}/{link.reference.collection}" if named else None,
+            target_source_id=link.named if named else None,
+            extra=left,
         )
 
 

@@ -14,6 +14,7 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from migrator.pipeline import checksums
+from migrator.pipeline.load import Link
 from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk, SetAside
 from migrator.store.postgres.connection import Connection
 
@@ -303,17 +304,17 @@ def source_key(source_id: str) -> bytes:
     return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
 
 
-def store_links(
-    connection: Connection, collection: str, links: Sequence[tuple[str, UUID, str, str, UUID, bytes]]
-) -> None:
-    """Record references that the closing pass fills: (table, row, column, target table, target row, residue then)."""
+def store_links(connection: Connection, collection: str, links: Sequence[Link]) -> None:
+    """Record references that the closing pass fills."""
     with connection.cursor() as cursor:
         cursor.executemany(
-            "INSERT INTO migration.pending_links (collection, record_table, row_id, column_name, target_table,"
-            " target_id, resolved_extra) VALUES (%s, %s, %s, %s, %s, %s, %s::jsonb)"
-            " ON CONFLICT (record_table, row_id, column_name) DO UPDATE SET target_id = EXCLUDED.target_id,"
+            "INSERT INTO migration.pending_links (collection, record_table, row_id, tenant_id, column_name,"
+            " target_table, target_id, target_source, target_source_id, resolved_extra)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb)"
+            " ON CONFLICT (record_table, row_id, tenant_id, column_name) DO UPDATE SET target_id = EXCLUDED.target_id,"
+            " target_source = EXCLUDED.target_source, target_source_id = EXCLUDED.target_source_id,"
             " resolved_extra = EXCLUDED.resolved_extra",
-            [(collection, *link[:5], link[5].decode()) for link in links],
+            [(collection, *link[:-1], link.extra.decode()) for link in links],
         )
 
 

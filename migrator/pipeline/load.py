@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -12,7 +12,7 @@ from migrator.pipeline.transform import Row
 from migrator.records.base import EMPTY, Record
 from migrator.sources.profile import ReferenceKey
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.rows import copy_in, fetch, origin, row_id, table_name, upsert
+from migrator.store.postgres.rows import copy_in, fetch, origin, row_key, table_name, upsert
 from migrator.values.rowbytes import codec
 
 DUPLICATE_ID = "duplicate-id"
@@ -20,8 +20,21 @@ DUPLICATE_KEY = "duplicate-key"
 ID_OF_ITS_OWN = "an id of its own"
 
 
-Link: TypeAlias = tuple[str, UUID, str, str, UUID, bytes]
-"""Table, row, column, target table, target row, and the residue that the row has once the column is filled."""
+class Link(NamedTuple):
+    """A reference that the closing pass fills."""
+
+    table: str
+    row_id: UUID
+    tenant: str
+    """Of the row, and of the one referred to."""
+    column: str
+    target_table: str
+    target_id: UUID
+    target_source: str | None
+    target_source_id: str | None
+    """The document that is named, as ``source`` and ``source_id`` of its row; none: the id alone decides."""
+    extra: bytes
+    """The residue that the row has once the column is filled."""
 
 
 class Loadable(msgspec.Struct):
@@ -37,6 +50,8 @@ class Loadable(msgspec.Struct):
     links: tuple[Link, ...] = ()
     orphans: tuple[ReferenceKey, ...] = ()
     """References into other tables that lead nowhere."""
+    refers_to_global: bool = False
+    """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
 
 
 class Loser(msgspec.Struct):
@@ -109,7 +124,7 @@ def merge_rows(
     for document in batch:
         different: list[Row] = []
         for row in document.rows:
-            record, key = type(row.record), row_id(row.head)
+            record, key = type(row.record), row_key(codec(type(row.record)), row.head)
             found = stored[record].get(key)
             if found is not None and codec(record).equal((row.head, row.tail), found):
                 continue
@@ -118,7 +133,7 @@ def merge_rows(
                 break
             different.append(row)
         else:
-            new.update((type(row.record), row_id(row.head)) for row in different)
+            new.update((type(row.record), row_key(codec(type(row.record)), row.head)) for row in different)
             if different:
                 changed.append((document, different))
     counts: Counter[str] = Counter()
@@ -162,9 +177,9 @@ def _upsert_all(
                 if type(row.record) is record:
                     (known if id(row) in owned else others).append(row.head + row.tail)
         if known:
-            counts[record.table] += len(upsert(connection, record.table, codec(record), known, different=True))
+            counts[record.table] += upsert(connection, record.table, codec(record), known, different=True)
         if others:
-            if len(upsert(connection, record.table, codec(record), others)) != len(others):
+            if upsert(connection, record.table, codec(record), others) != len(others):
                 # another worker stored another document under one of these ids a moment ago: treat it as a violated key
                 raise psycopg.errors.UniqueViolation("an id was taken by another document")
             counts[record.table] += len(others)

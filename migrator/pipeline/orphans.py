@@ -36,7 +36,7 @@ def of_outcome(outcome: Outcome, *, own: bool = False) -> Iterator[Orphan]:
         if loadable.orphans:
             yield from of(outcome.raw, loadable.orphans)
         if own and loadable.links:
-            yield from of(outcome.raw, ((link[3], link[4]) for link in loadable.links))
+            yield from of(outcome.raw, ((link.target_table, link.target_id) for link in loadable.links))
 
 
 def store(target: Connection, collection: str, orphans: Sequence[Orphan]) -> None:
@@ -59,7 +59,7 @@ def keep_links(target: Connection) -> None:
                 "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
                 " SELECT link.collection, sha256(convert_to(stored.source_id, 'UTF8')), stored.source_id,"
                 " link.target_table, link.target_id FROM migration.pending_links AS link"
-                " JOIN {} AS stored ON stored.id = link.row_id"
+                " JOIN {} AS stored ON stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
                 " WHERE link.record_table = %s AND stored.source_id IS NOT NULL ON CONFLICT DO NOTHING"
             ).format(table_name(table)),
             (table,),
@@ -85,7 +85,10 @@ def forget(target: Connection, collection: str, source_ids: Iterable[str]) -> No
 
 
 def waiting_for(target: Connection, table: str, ids: Iterable[UUID | int]) -> dict[str, set[str]]:
-    """Return, by collection, the documents whose references lead to rows that are stored now."""
+    """Return, by collection, the documents whose references may lead to rows that are stored now.
+
+    By id alone: whether the row is of the document and the tenant that they name is decided when they are read again.
+    """
     found: dict[str, set[str]] = {}
     for collection, source_id in target.execute(
         "SELECT DISTINCT collection, source_id FROM migration.orphans WHERE target_table = %s AND target_id = ANY(%s)",

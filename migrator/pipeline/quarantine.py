@@ -14,13 +14,14 @@ from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, orphans
 from migrator.pipeline import plan as plans
 from migrator.pipeline.backfill import alone
-from migrator.pipeline.closing import close_links, settle_duplicates
+from migrator.pipeline.closing import close_links
 from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN
 from migrator.pipeline.sessions import Sessions, naming_holders
+from migrator.pipeline.tail import contested
 from migrator.pipeline.transform import NOT_ROUND_TRIP, UNDECODABLE
 from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
@@ -128,7 +129,7 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
                 for begin in range(0, len(ids), BATCH):
                     counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
             close_links(sessions.target, plan)
-            settle_duplicates(sessions, plan, plans.plan_context(plan))
+            contested.settle(sessions, plan)
     finally:
         sessions.close()
     return Retried(loaded=counts["loaded"], rejected=counts["rejected"], gone=counts["gone"])

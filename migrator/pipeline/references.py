@@ -1,23 +1,43 @@
 """References between documents, resolved against what is stored.
 
-``decode`` sees one document and computes the id that a reference would have; only the target can say whether such a row
-exists. A reference to nothing becomes null, its text stays in the residue, and a note counts it. A reference into the
-same table (``retry_of``) may point forward, so it is loaded as null with a pending link, and filled in a closing pass.
+``decode`` sees one document and computes the id that a reference would have; only the target can say whether that row
+is stored, and of which document it is. Several documents may share an id (``sch_<hex>`` and ``job_<hex>``), so a
+reference leads to a row only if the row is of the document that is named, and of the same tenant; a run may also refer
+to a schedule and a trigger of the tenant ``*``. Any other is a dangling reference: it becomes null, its text stays in
+the remainder, and a note counts it. A reference into the same table (``retry_of``) may point forward, so it is loaded
+as null with a pending link, and filled in a closing pass.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
+from psycopg import sql
 
 from migrator.pipeline.transform import Prepared
+from migrator.records.base import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.rows import table_name
+from migrator.store.rules import GLOBAL
+from migrator.values import identity
 
 ORPHAN = "orphan"
 CACHED_IDS = 200_000
 """Known ids kept per table; bounds the memory of a worker."""
+
+Key: TypeAlias = tuple[UUID | int, str]
+"""Id and tenant of a row."""
+
+
+class StoredRow(NamedTuple):
+    """What tells whose a stored row is."""
+
+    tenant: str
+    collection: str
+    """The collection of its document, without the profile; empty: it has none, or does not say."""
+    source_id: str
 
 
 class PendingLink(msgspec.Struct):
@@ -27,6 +47,8 @@ class PendingLink(msgspec.Struct):
     """Position of the row among the document's rows."""
     reference: Reference
     target: UUID
+    named: str | None
+    """Source id of the document that is referred to."""
 
 
 class Resolved(msgspec.Struct):
@@ -37,6 +59,8 @@ class Resolved(msgspec.Struct):
     links: tuple[PendingLink, ...]
     orphans: tuple[ReferenceKey, ...] = ()
     """References into other tables that lead nowhere."""
+    refers_to_global: bool = False
+    """A row refers to one of the tenant ``*``, not being of it."""
 
 
 class Orphaned(Rejected):
@@ -93,70 +117,160 @@ class Resolver:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._stored: dict[str, set[UUID]] = {}
-        self._doomed: dict[str, set[UUID | int]] = {}
+        self._stored: dict[str, dict[UUID, tuple[StoredRow, ...]]] = {}
+        self._doomed: dict[str, set[Key]] = {}
 
-    def doom(self, table: str, ids: Iterable[UUID | int]) -> None:
+    def doom(self, table: str, keys: Iterable[Key]) -> None:
         """Take rows that are still stored as gone: they are removed as soon as nothing refers to them any more."""
-        self._doomed.setdefault(table, set()).update(ids)
-        self._stored.get(table, set()).difference_update(ids)
+        self._doomed.setdefault(table, set()).update(keys)
 
-    def spare(self, table: str, key: UUID | int) -> None:
-        """Take a doomed row as stored after all."""
+    def spare(self, table: str, key: Key) -> None:
+        """Take a doomed row as stored after all; whose it is now is asked anew."""
         self._doomed.get(table, set()).discard(key)
+        self.changed(table, (key,))
 
     def spare_all(self) -> None:
-        """Take what is stored as stored again."""
+        """Take what is stored as stored again, and ask anew about what was doomed."""
+        for table, keys in self._doomed.items():
+            self.changed(table, keys)
         self._doomed.clear()
+
+    def changed(self, table: str, keys: Iterable[Key]) -> None:
+        """Forget what was known of rows that were written."""
+        known: dict[Any, tuple[StoredRow, ...]] = self._stored.get(table, {})
+        for one, _ in keys:
+            known.pop(one, None)
 
     def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
         """Look up every reference of these documents that is not known yet."""
-        named: dict[str, set[UUID]] = {}
+        prepared = list(prepared)
+        named: dict[type[Record], set[UUID]] = {}
         for reference in collection.references:
-            named.setdefault(reference.target.table, set()).update(_targets(reference, prepared))
-        for table, ids in named.items():
-            known = self._stored.setdefault(table, set())
+            named.setdefault(reference.target, set()).update(_targets(reference, prepared))
+        for record, ids in named.items():
+            known = self._stored.setdefault(record.table, {})
             if len(known) > CACHED_IDS:
                 known.clear()  # before asking: what these documents name must be known afterwards
-            if unknown := ids - known:
-                found = self._connection.execute(
-                    f"SELECT id FROM scheduler.{table} WHERE id = ANY(%s)",  # noqa: S608 - a record's table name
-                    (list(unknown),),
-                )
-                stored = {row[0] for row in found}
-                known.update(one for one in unknown if one in stored)  # the objects that documents share: equal at once
-            if table in self._doomed:
-                known -= self._doomed[table]
+            self._ask(record, ids - known.keys())
+        for reference in collection.references:
+            if reference.shared:
+                self._ask(reference.target, self._global_targets(reference, prepared))
+
+    def _ask(self, record: type[Record], unknown: set[UUID]) -> None:
+        if not unknown:
+            return
+        known = self._stored.setdefault(record.table, {})
+        whose = _WHOSE if "source" in record.__struct_fields__ else _WHOSE_BY_PAYLOAD
+        mine = {one: one for one in unknown}  # the objects that documents share: equal at once
+        found = self._connection.execute(
+            sql.SQL("SELECT id, tenant_id, {} FROM {} WHERE id = ANY(%s)").format(whose, table_name(record.table)),
+            (list(unknown),),
+        )
+        for one, *stored in found:
+            known[mine[one]] = (*known.get(one, ()), StoredRow(*stored))
+
+    def _global_targets(self, reference: Reference, prepared: Iterable[Prepared]) -> set[UUID]:
+        """Return the unknown ids that dangling references would have if their documents were of the tenant ``*``."""
+        known = self._stored.get(reference.target.table, {})
+        any_doomed = bool(self._doomed.get(reference.target.table))
+        wanted: set[UUID] = set()
+        for one in prepared:
+            for row in one.rows:
+                target = getattr(row, reference.column) if type(row) is reference.record else None
+                if target is None or (target in known and not any_doomed):
+                    continue
+                other = _global_id(reference, one)
+                if other is not None and other not in known:
+                    wanted.add(other)
+        return wanted
 
     def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
-        for reference in collection.references:
-            for row in prepared.rows:
-                target = getattr(row, reference.column) if type(row) is reference.record else None
-                if target is not None and target not in self._stored.get(reference.target.table, ()):
-                    return self._without(collection, prepared)
-        return Resolved(prepared.rows, prepared.notes, ())
-
-    def _without(self, collection: Collection, prepared: Prepared) -> Resolved:
         rows, notes, links = prepared.rows, prepared.notes, []
         orphans: tuple[ReferenceKey, ...] = ()
+        shared: dict[int, str] = {}
         for reference in collection.references:
             for position, row in enumerate(rows):
-                if type(row) is not reference.record:
+                target = getattr(row, reference.column) if type(row) is reference.record else None
+                if target is None:
                     continue
-                target = getattr(row, reference.column)
-                if target is None or target in self._stored.get(reference.target.table, ()):
+                found = self._led(reference, prepared, row, target, shared.get(position))
+                if found is not None:
+                    if reference.shared:
+                        shared[position] = found[1]
+                    if found[0] != target:
+                        rows = _with(rows, position, reference.column, found[0])
                     continue
                 if reference.required:
                     raise Orphaned(reference, target)
-                empty = msgspec.structs.replace(row, **{reference.column: None})
-                rows = (*rows[:position], empty, *rows[position + 1 :])
+                rows = _with(rows, position, reference.column, None)
                 if reference.target is reference.record:
-                    links.append(PendingLink(position, reference, target))
-                else:
-                    notes = (*notes, Note(ORPHAN, reference.column))
-                    orphans = (*orphans, (reference.target.table, target))
-        return Resolved(rows, notes, tuple(links), orphans)
+                    named = None if reference.named is None else reference.named(prepared.document)
+                    links.append(PendingLink(position, reference, target, named))
+                    continue
+                notes = (*notes, Note(ORPHAN, reference.column))
+                orphans = (*orphans, (reference.target.table, target))
+                other = _global_id(reference, prepared) if reference.shared else None
+                if other is not None and other != target:
+                    orphans = (*orphans, (reference.target.table, other))
+        to_global = any(tenant == GLOBAL != _tenant(rows[position]) for position, tenant in shared.items())
+        return Resolved(rows, notes, tuple(links), orphans, to_global)
+
+    def _led(
+        self, reference: Reference, prepared: Prepared, row: Record, target: UUID, beside: str | None
+    ) -> tuple[UUID, str] | None:
+        """Return id and tenant of the row that a reference leads to.
+
+        A row of the own tenant comes before one of the tenant ``*``. ``beside``: the tenant to which the reference to
+        the schedule leads; a trigger is of the same.
+        """
+        table, own = reference.target.table, _tenant(row)
+        known, doomed = self._stored.get(table, {}), self._doomed.get(table)
+        named: str | None = None
+        for tenant in (own, GLOBAL) if reference.shared and own != GLOBAL else (own,):
+            if beside is not None and tenant != beside and reference.record.table == "runs":
+                continue
+            one = target if tenant == own else _global_id(reference, prepared) or target
+            for stored in known.get(one, ()):
+                if stored.tenant != tenant or (doomed and (one, tenant) in doomed):
+                    continue
+                named = named or (reference.named(prepared.document) if reference.named is not None else None)
+                if named is None or _is_of(stored, named, one, reference):
+                    return one, tenant
+        return None
+
+
+def _is_of(stored: StoredRow, named: str, row_id: UUID, reference: Reference) -> bool:
+    """Tell whether a stored row is of the document that is named.
+
+    A row that has no document in that collection (born in PostgreSQL, or the trigger that a schedule makes) and one
+    whose id does not follow from a UUID in its ``_id`` are named by their own id, as ``encode`` spells it.
+    """
+    by_id = not reference.prefix or f"{reference.prefix}{row_id.hex}" == named
+    if stored.collection != reference.collection:
+        return by_id
+    return stored.source_id == named or (by_id and not identity.keeps_uuid(stored.source_id))
+
+
+_WHOSE = sql.SQL("coalesce(substr(source, strpos(source, '/') + 1), ''), coalesce(source_id, '')")
+_WHOSE_BY_PAYLOAD = sql.SQL("CASE WHEN payload ? '_id' THEN 'graph_jobs' ELSE '' END, coalesce(payload ->> '_id', '')")
+"""Graph jobs of the source hold their document; those born here have no ``_id`` in it."""
+
+
+def _global_id(reference: Reference, prepared: Prepared) -> UUID | None:
+    """Return the id that the row referred to has if its document is of the tenant ``*``."""
+    named = None if reference.named is None else reference.named(prepared.document)
+    return None if named is None else reference.id_in(GLOBAL, named)
+
+
+def _with(rows: Rows, position: int, column: str, value: UUID | None) -> Rows:
+    row = msgspec.structs.replace(rows[position], **{column: value})
+    return (*rows[:position], row, *rows[position + 1 :])
+
+
+def _tenant(row: Record) -> str:
+    tenant: str = row.tenant_id  # type: ignore[attr-defined] # every loaded record has a tenant
+    return tenant
 
 
 def _targets(reference: Reference, prepared: Iterable[Prepared]) -> list[UUID]:

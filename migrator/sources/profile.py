@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records.base import Record
+from migrator.values import identity
 
 Document: TypeAlias = dict[str, Any]
 """A decoded BSON document: naive UTC datetimes, ``DatetimeMS`` outside years 1-9999, ``Int64`` kept."""
@@ -74,8 +75,9 @@ class Context(msgspec.Struct, frozen=True):
 class Reference(msgspec.Struct, frozen=True):
     """A column that points to a row of another document.
 
-    ``decode`` fills it with the computed id; the loader sets it to null when no such row is stored, and the text then
-    stays in the residue.
+    ``decode`` fills it with the computed id, which several documents may share. The loader keeps it only if the stored
+    row is that of the very document that is named, in the same tenant; else it is a dangling reference: the column is
+    set to null, and the text stays in the remainder.
     """
 
     record: type[Record]
@@ -83,6 +85,18 @@ class Reference(msgspec.Struct, frozen=True):
     target: type[Record]
     required: bool = False
     """The column cannot be null: a document whose target is not stored is quarantined."""
+    collection: str = ""
+    """Collection of the document that is referred to."""
+    named: Callable[[Document], str | None] | None = None
+    """Document → source id of the document that it refers to; if omitted, the computed id alone decides."""
+    shared: bool = False
+    """May lead to a row of the tenant ``*``, where the own tenant has no such row."""
+    prefix: str = ""
+    """With it and the digits of its id ``encode`` spells a row whose id does not follow from a UUID in its ``_id``."""
+
+    def id_in(self, tenant: str, source_id: str) -> UUID:
+        """Return the id that the row of the document ``source_id`` has if that document is of ``tenant``."""
+        return identity.row_id(self.target.table, tenant, self.collection, source_id)
 
 
 class Measure(msgspec.Struct, frozen=True):

@@ -78,6 +78,11 @@ def row_id(table: str, tenant: str, collection: str, source_id: str, *, keep_uui
     return uuid_of(int.from_bytes(digest[:_UUID_BYTES], "big") & _V5_MASK | _V5_BITS)
 
 
+def keeps_uuid(source_id: str) -> bool:
+    """Tell whether a source id holds the UUID that a row keeps as its id."""
+    return _kept(source_id) is not None
+
+
 def event_id(tenant: str, source: str, _id: Value) -> int:
     """Return the serial id of a migrated graph job event: 2^62 + 62 bits of SHA-256."""
     name = f"{tenant}\0{source}\0{source_id(_id)}".encode()

@@ -8,6 +8,7 @@ import pytest
 
 from migrator.errors import ConflictError, UnknownError, UsageError
 from migrator.store.ports import RunQuery, ScheduleQuery, Session, Store
+from migrator.store.postgres.store import PostgresStore
 from tests.contract.rows import (
     NOW,
     SECOND,
@@ -107,18 +108,14 @@ SILENT: dict[str, Callable[[Session, Theirs], Any]] = {
 }
 
 REFUSED: dict[str, tuple[type[Exception], Callable[[Session, Theirs], Any]]] = {
-    "schedules.upsert": (ConflictError, lambda s, b: s.schedules.upsert(schedule(s.tenant, id=b.of.id))),
     "triggers.upsert": (UnknownError, lambda s, b: s.triggers.upsert(changed(b.due, tenant_id=s.tenant))),
-    "runs.create": (ConflictError, lambda s, b: s.runs.create(run(s.tenant, id=b.run.id))),
     "runs.create for": (UnknownError, lambda s, b: s.runs.create(run(s.tenant, schedule_id=b.of.id))),
     "runs.create by": (UnknownError, lambda s, b: s.runs.create(run(s.tenant, trigger_id=b.due.id))),
     "runs.create after": (UnknownError, lambda s, b: s.runs.create(run(s.tenant, retry_of=b.run.id))),
-    "graph_jobs.insert": (ConflictError, lambda s, b: s.graph_jobs.insert(graph_job(s.tenant, id=b.job.id))),
     "graph_jobs.append_event": (
         UnknownError,
         lambda s, b: s.graph_jobs.append_event(graph_event(changed(b.job, tenant_id=s.tenant))),
     ),
-    "policy_jobs.insert": (ConflictError, lambda s, b: s.policy_jobs.insert(policy_job(s.tenant, id=b.policy.id))),
     "impact_snapshots.insert": (
         UnknownError,
         lambda s, b: s.impact_snapshots.insert(snapshot(s.tenant, run_id=b.run.id)),
@@ -128,8 +125,16 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[Session, Theirs], Any]]] = {
         lambda s, b: s.execution_logs.append([line(s.tenant, run_id=b.run.id)]),
     ),
     "run_summaries.recompute": (UnknownError, lambda s, b: s.run_summaries.recompute(b.of.id)),
-    "audit.append": (ConflictError, lambda s, b: s.audit.append(entry(s.tenant, id=b.entry.id))),
 }
+
+TAKEN: dict[str, Callable[[Session, Theirs], Any]] = {
+    "schedules.upsert": lambda s, b: s.schedules.upsert(schedule(s.tenant, id=b.of.id)),
+    "runs.create": lambda s, b: s.runs.create(run(s.tenant, id=b.run.id)),
+    "graph_jobs.insert": lambda s, b: s.graph_jobs.insert(graph_job(s.tenant, id=b.job.id)),
+    "policy_jobs.insert": lambda s, b: s.policy_jobs.insert(policy_job(s.tenant, id=b.policy.id)),
+    "audit.append": lambda s, b: s.audit.append(entry(s.tenant, id=b.entry.id)),
+}
+"""Attempts to use an id of another tenant for an own row."""
 
 WRITES_FOR: dict[str, Callable[[Session, str], Any]] = {
     "schedules.upsert": lambda s, t: s.schedules.upsert(schedule(t)),
@@ -185,6 +190,23 @@ def test_an_id_of_another_tenant_can_be_neither_used_nor_referred_to(
     error, write = REFUSED[name]
     with store.session(tenant, now=LATER) as session, pytest.raises(error):
         write(session, theirs)
+    assert seen(store, theirs) == before
+
+
+@pytest.mark.proves("0-X2", "1-G4")
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_own_row_with_an_id_of_another_tenant_leaves_that_tenant_s_row_alone(
+    name: str, store: Store, tenant: str, theirs: Theirs
+) -> None:
+    """PostgreSQL's keys carry the tenant, and tell nothing of another one; a collection of MongoDB has one ``_id``."""
+    before = seen(store, theirs)
+    session: Any
+    if isinstance(store, PostgresStore):
+        with store.session(tenant, now=LATER) as session:
+            TAKEN[name](session, theirs)
+    else:
+        with store.session(tenant, now=LATER) as session, pytest.raises(ConflictError):
+            TAKEN[name](session, theirs)
     assert seen(store, theirs) == before
 
 

@@ -343,7 +343,10 @@ CREATE TABLE migration.pending_links (
     column_name text NOT NULL,
     target_table text NOT NULL,
     target_id uuid NOT NULL,
-    resolved_extra jsonb
+    resolved_extra jsonb,
+    tenant_id text NOT NULL,
+    target_source text,
+    target_source_id text
 );
 
 ALTER TABLE migration.pending_links OWNER TO scheduler_migration;
@@ -363,6 +366,12 @@ COMMENT ON COLUMN migration.pending_links.target_table IS 'table referred to';
 COMMENT ON COLUMN migration.pending_links.target_id IS 'row referred to';
 
 COMMENT ON COLUMN migration.pending_links.resolved_extra IS 'residue of the row once the reference is resolved';
+
+COMMENT ON COLUMN migration.pending_links.tenant_id IS 'tenant of the row that refers, and of the row referred to';
+
+COMMENT ON COLUMN migration.pending_links.target_source IS 'profile and collection of the document referred to; null: the id alone decides';
+
+COMMENT ON COLUMN migration.pending_links.target_source_id IS 'the _id of the document referred to, as text; null: the id alone decides';
 
 CREATE TABLE migration.plans (
     id uuid NOT NULL,
@@ -1074,6 +1083,12 @@ CREATE TABLE scheduler.runs (
     schema_version text,
     updated_at timestamp with time zone,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
+    global_schedule boolean DEFAULT false NOT NULL,
+    schedule_tenant_id text GENERATED ALWAYS AS (
+CASE
+    WHEN global_schedule THEN '*'::text
+    ELSE tenant_id
+END) STORED,
     CONSTRAINT ck_runs_attempt CHECK (((trigger_id IS NULL) OR (scheduled_at IS NULL) OR (attempt IS NOT NULL))),
     CONSTRAINT ck_runs_duration_ms CHECK ((duration_ms >= 0)),
     CONSTRAINT ck_runs_state CHECK ((state = ANY (ARRAY['planning'::text, 'queued'::text, 'running'::text, 'completed'::text, 'error'::text, 'cancelled'::text, 'timeout'::text, 'skipped'::text])))
@@ -1154,6 +1169,10 @@ COMMENT ON COLUMN scheduler.runs.schema_version IS 'version of the source docume
 COMMENT ON COLUMN scheduler.runs.updated_at IS 'last change';
 
 COMMENT ON COLUMN scheduler.runs.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+
+COMMENT ON COLUMN scheduler.runs.global_schedule IS 'schedule_id and trigger_id name rows of the tenant *; else rows of the own tenant. Of what is global, a run refers to nothing else';
+
+COMMENT ON COLUMN scheduler.runs.schedule_tenant_id IS 'computed: the tenant of the schedule and of the trigger, half of both foreign keys';
 
 CREATE TABLE scheduler.schedules (
     id uuid NOT NULL,
@@ -1480,7 +1499,7 @@ ALTER TABLE ONLY migration.outbox
     ADD CONSTRAINT pk_outbox PRIMARY KEY (id);
 
 ALTER TABLE ONLY migration.pending_links
-    ADD CONSTRAINT pk_pending_links PRIMARY KEY (record_table, row_id, column_name);
+    ADD CONSTRAINT pk_pending_links PRIMARY KEY (record_table, row_id, tenant_id, column_name);
 
 ALTER TABLE ONLY migration.plans
     ADD CONSTRAINT pk_plans PRIMARY KEY (id);
@@ -1504,37 +1523,37 @@ ALTER TABLE ONLY migration.touched
     ADD CONSTRAINT pk_touched PRIMARY KEY (collection, source_key);
 
 ALTER TABLE ONLY scheduler.audit
-    ADD CONSTRAINT pk_audit PRIMARY KEY (id);
+    ADD CONSTRAINT pk_audit PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.execution_logs
-    ADD CONSTRAINT pk_execution_logs PRIMARY KEY (id);
+    ADD CONSTRAINT pk_execution_logs PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.graph_job_events
-    ADD CONSTRAINT pk_graph_job_events PRIMARY KEY (id);
+    ADD CONSTRAINT pk_graph_job_events PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.graph_jobs
-    ADD CONSTRAINT pk_graph_jobs PRIMARY KEY (id);
+    ADD CONSTRAINT pk_graph_jobs PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.handlers
-    ADD CONSTRAINT pk_handlers PRIMARY KEY (id);
+    ADD CONSTRAINT pk_handlers PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.impact_snapshots
-    ADD CONSTRAINT pk_impact_snapshots PRIMARY KEY (id);
+    ADD CONSTRAINT pk_impact_snapshots PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.locks
-    ADD CONSTRAINT pk_locks PRIMARY KEY (id);
+    ADD CONSTRAINT pk_locks PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.policy_jobs
-    ADD CONSTRAINT pk_policy_jobs PRIMARY KEY (id);
+    ADD CONSTRAINT pk_policy_jobs PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.run_summaries
-    ADD CONSTRAINT pk_run_summaries PRIMARY KEY (id);
+    ADD CONSTRAINT pk_run_summaries PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.runs
-    ADD CONSTRAINT pk_runs PRIMARY KEY (id);
+    ADD CONSTRAINT pk_runs PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.schedules
-    ADD CONSTRAINT pk_schedules PRIMARY KEY (id);
+    ADD CONSTRAINT pk_schedules PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.schema_history
     ADD CONSTRAINT pk_schema_history PRIMARY KEY (revision);
@@ -1543,10 +1562,10 @@ ALTER TABLE ONLY scheduler.schema_revision
     ADD CONSTRAINT pk_schema_revision PRIMARY KEY (version_num);
 
 ALTER TABLE ONLY scheduler.triggers
-    ADD CONSTRAINT pk_triggers PRIMARY KEY (id);
+    ADD CONSTRAINT pk_triggers PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.workers
-    ADD CONSTRAINT pk_workers PRIMARY KEY (id);
+    ADD CONSTRAINT pk_workers PRIMARY KEY (id, tenant_id);
 
 ALTER TABLE ONLY scheduler.handlers
     ADD CONSTRAINT uq_handlers_name UNIQUE (tenant_id, name);
@@ -1602,11 +1621,11 @@ CREATE UNIQUE INDEX uq_policy_jobs_run ON scheduler.policy_jobs USING btree (ten
 
 CREATE UNIQUE INDEX uq_run_summaries_schedule ON scheduler.run_summaries USING btree (tenant_id, schedule_id) WHERE (schedule_id IS NOT NULL);
 
-CREATE UNIQUE INDEX uq_runs_dedupe ON scheduler.runs USING btree (trigger_id, dedupe_key) WHERE (dedupe_key IS NOT NULL);
+CREATE UNIQUE INDEX uq_runs_dedupe ON scheduler.runs USING btree (trigger_id, dedupe_key, tenant_id) WHERE (dedupe_key IS NOT NULL);
 
-CREATE UNIQUE INDEX uq_runs_number ON scheduler.runs USING btree (schedule_id, run_number) WHERE (run_number IS NOT NULL);
+CREATE UNIQUE INDEX uq_runs_number ON scheduler.runs USING btree (schedule_id, run_number, tenant_id) WHERE (run_number IS NOT NULL);
 
-CREATE UNIQUE INDEX uq_runs_slot ON scheduler.runs USING btree (trigger_id, scheduled_at, attempt) WHERE (trigger_id IS NOT NULL);
+CREATE UNIQUE INDEX uq_runs_slot ON scheduler.runs USING btree (trigger_id, scheduled_at, attempt, tenant_id) WHERE (trigger_id IS NOT NULL);
 
 CREATE UNIQUE INDEX uq_schedules_name ON scheduler.schedules USING btree (tenant_id, name) WHERE ((source IS NULL) AND (deleted_at IS NULL));
 
@@ -1629,25 +1648,25 @@ ALTER TABLE ONLY migration.quarantine
     ADD CONSTRAINT fk_quarantine_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE SET NULL;
 
 ALTER TABLE ONLY scheduler.execution_logs
-    ADD CONSTRAINT fk_execution_logs_run_id FOREIGN KEY (run_id) REFERENCES scheduler.runs(id) ON DELETE CASCADE;
+    ADD CONSTRAINT fk_execution_logs_run_id FOREIGN KEY (tenant_id, run_id) REFERENCES scheduler.runs(tenant_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY scheduler.graph_job_events
-    ADD CONSTRAINT fk_graph_job_events_job_id FOREIGN KEY (job_id) REFERENCES scheduler.graph_jobs(id) ON DELETE CASCADE;
+    ADD CONSTRAINT fk_graph_job_events_job_id FOREIGN KEY (tenant_id, job_id) REFERENCES scheduler.graph_jobs(tenant_id, id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY scheduler.impact_snapshots
-    ADD CONSTRAINT fk_impact_snapshots_run_id FOREIGN KEY (run_id) REFERENCES scheduler.runs(id) ON DELETE SET NULL;
+    ADD CONSTRAINT fk_impact_snapshots_run_id FOREIGN KEY (tenant_id, run_id) REFERENCES scheduler.runs(tenant_id, id) ON DELETE SET NULL (run_id);
 
 ALTER TABLE ONLY scheduler.runs
-    ADD CONSTRAINT fk_runs_retry_of FOREIGN KEY (retry_of) REFERENCES scheduler.runs(id) ON DELETE SET NULL;
+    ADD CONSTRAINT fk_runs_retry_of FOREIGN KEY (tenant_id, retry_of) REFERENCES scheduler.runs(tenant_id, id) ON DELETE SET NULL (retry_of);
 
 ALTER TABLE ONLY scheduler.runs
-    ADD CONSTRAINT fk_runs_schedule_id FOREIGN KEY (schedule_id) REFERENCES scheduler.schedules(id);
+    ADD CONSTRAINT fk_runs_schedule_id FOREIGN KEY (schedule_tenant_id, schedule_id) REFERENCES scheduler.schedules(tenant_id, id);
 
 ALTER TABLE ONLY scheduler.runs
-    ADD CONSTRAINT fk_runs_trigger_id FOREIGN KEY (trigger_id) REFERENCES scheduler.triggers(id);
+    ADD CONSTRAINT fk_runs_trigger_id FOREIGN KEY (schedule_tenant_id, trigger_id) REFERENCES scheduler.triggers(tenant_id, id);
 
 ALTER TABLE ONLY scheduler.triggers
-    ADD CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (schedule_id) REFERENCES scheduler.schedules(id) ON DELETE CASCADE;
+    ADD CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (tenant_id, schedule_id) REFERENCES scheduler.schedules(tenant_id, id) ON DELETE CASCADE;
 
 ALTER TABLE scheduler.audit ENABLE ROW LEVEL SECURITY;
 

@@ -158,8 +158,8 @@ STORED: dict[str, tuple[str, set[Place]]] = {
         {("row", "runs", "extra", "r2", "keys")},
     ),
     "the tenant": (
-        "UPDATE scheduler.runs SET tenant_id = 'somebody' WHERE source_id = 'r5'",
-        {("row", "runs", "tenant_id", "r5", "text")},
+        "UPDATE scheduler.locks SET tenant_id = 'somebody', key = 'somebody' || substr(key, strpos(key, '/'))",
+        {("row", "locks", "tenant_id", "live", "text"), ("row", "locks", "key", "live", "text")},
     ),
     "a reference": (
         "UPDATE scheduler.runs SET schedule_id = NULL WHERE source_id = 'r5'",

@@ -1,22 +1,26 @@
 """Tenants are kept apart by the store's own conditions, by row-level security where those fail, and in references."""
 
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 from psycopg.sql import SQL, Identifier
 
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import UnknownError, UsageError
 from migrator.records.audit import AuditEntry
 from migrator.records.execution_log import ExecutionLog
 from migrator.records.graph_job_event import GraphJobEvent
 from migrator.records.handler import Handler
 from migrator.records.impact_snapshot import ImpactSnapshot
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
 from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
+from migrator.store.work import Finish, Fire
 from tests.schema_rows import LEAST, connect, insert
 from tests.store_postgres import NOW, graph_job, opened, policy_job, run, schedule, trigger
 
@@ -100,17 +104,11 @@ WRITES: dict[str, Callable[[PostgresSession, Ids], Any]] = {
     "handlers.delete": lambda s, _: s.handlers.delete("their handler"),
 }
 REFUSED: dict[str, tuple[type[Exception], Callable[[PostgresSession, Ids], Any]]] = {
-    # an id or a reference of another tenant → what it raises
-    "schedules.upsert over theirs": (ConflictError, lambda s, ids: s.schedules.upsert(schedule(id=ids["schedules"]))),
+    # a reference to another tenant → what it raises
     "triggers.upsert of their schedule": (
         UnknownError,
         lambda s, ids: s.triggers.upsert(trigger(schedule(id=ids["schedules"]))),
     ),
-    "triggers.upsert over theirs": (
-        ConflictError,
-        lambda s, ids: s.triggers.upsert(trigger(s.schedules.upsert(schedule()), id=ids["triggers"])),
-    ),
-    "runs.create over theirs": (ConflictError, lambda s, ids: s.runs.create(run(id=ids["runs"]))),
     "runs.create of their schedule": (UnknownError, lambda s, ids: s.runs.create(run(schedule_id=ids["schedules"]))),
     "runs.create of their trigger": (UnknownError, lambda s, ids: s.runs.create(run(trigger_id=ids["triggers"]))),
     "runs.create as a retry of theirs": (UnknownError, lambda s, ids: s.runs.create(run(retry_of=ids["runs"]))),
@@ -120,19 +118,11 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[PostgresSession, Ids], Any]]
             run(id=s.runs.create(run()).id, schedule_id=ids["schedules"], state="running"), "queued"
         ),
     ),
-    "graph_jobs.insert over theirs": (
-        ConflictError,
-        lambda s, ids: s.graph_jobs.insert(graph_job(id=ids["graph_jobs"])),
-    ),
     "graph_jobs.append_event to theirs": (
         UnknownError,
         lambda s, ids: s.graph_jobs.append_event(
             GraphJobEvent(id=0, job_id=ids["graph_jobs"], tenant_id="a", status=5, payload=b"{}", created_at=NOW)
         ),
-    ),
-    "policy_jobs.insert over theirs": (
-        ConflictError,
-        lambda s, ids: s.policy_jobs.insert(policy_job(id=ids["policy_jobs"])),
     ),
     "impact_snapshots.insert of their run": (
         UnknownError,
@@ -145,6 +135,16 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[PostgresSession, Ids], Any]]
         ),
     ),
     "run_summaries.recompute": (UnknownError, lambda s, ids: s.run_summaries.recompute(ids["schedules"])),
+}
+TAKEN: dict[str, Callable[[PostgresSession, Ids], Any]] = {
+    # an id of another tenant for an own row: keys carry the tenant, so nothing tells that somebody has it
+    "schedules.upsert over theirs": lambda s, ids: s.schedules.upsert(schedule(id=ids["schedules"])),
+    "triggers.upsert over theirs": lambda s, ids: s.triggers.upsert(
+        trigger(s.schedules.upsert(schedule()), id=ids["triggers"])
+    ),
+    "runs.create over theirs": lambda s, ids: s.runs.create(run(id=ids["runs"])),
+    "graph_jobs.insert over theirs": lambda s, ids: s.graph_jobs.insert(graph_job(id=ids["graph_jobs"])),
+    "policy_jobs.insert over theirs": lambda s, ids: s.policy_jobs.insert(policy_job(id=ids["policy_jobs"])),
 }
 
 
@@ -182,6 +182,47 @@ def test_writes_do_not_reach_rows_of_another_tenant(theirs: tuple[PostgresStore,
                 continue
             pytest.fail(name)
     assert everything(store.settings.postgres.dsn or "") == before
+
+
+@pytest.mark.proves("0-X2", "1-G4")
+def test_ids_of_another_tenant_may_be_used_and_its_rows_stay_as_they_are(theirs: tuple[PostgresStore, Ids]) -> None:
+    store, ids = theirs
+    before = everything(store.settings.postgres.dsn or "")
+    with store.session("a", now=LATER) as session:
+        for write in TAKEN.values():
+            write(session, ids)
+        assert session.runs.get(ids["runs"]).tenant_id == "a"  # type: ignore[union-attr] # it is there
+    assert everything(store.settings.postgres.dsn or "") == before
+    with store.session("b", now=LATER) as session:
+        assert session.runs.get(ids["runs"]).tenant_id == "b"  # type: ignore[union-attr] # it is there
+
+
+@pytest.mark.proves("0-X2")
+def test_a_dispatcher_ends_claims_and_numbers_the_runs_of_one_tenant_only(theirs: tuple[PostgresStore, Ids]) -> None:
+    """Two tenants with the same ids throughout: schedule, trigger and run."""
+    store, ids = theirs
+    cause = trigger(schedule("a", id=ids["schedules"]), id=ids["due"], next_fire_at=NOW)
+    with store.session("a", now=NOW) as session:
+        session.schedules.upsert(schedule("a", id=ids["schedules"], max_concurrency=1))
+        session.triggers.upsert(cause)
+        mine = session.runs.create(run("a", id=ids["runs"], schedule_id=ids["schedules"]))
+    before = everything(store.settings.postgres.dsn or "")
+
+    def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
+        assert (schedule.tenant_id, trigger.tenant_id, live_runs) == ("a", "a", 1)
+        made = run("a", schedule_id=schedule.id, trigger_id=trigger.id, scheduled_at=now)
+        return Fire(runs=(made,), trigger=replace(trigger, next_fire_at=LATER), schedule_status="running")
+
+    (fired,) = store.queue.fire_due(plan, 9, NOW, ["a"])
+    assert fired.run_number == (mine.run_number or 0) + 1
+    (claim,) = store.queue.claim("w", 9, timedelta(minutes=1), LATER, tenants=["a"])
+    assert (claim.run.id, claim.run.tenant_id) == (mine.id, "a")
+    end = Finish(run_id=mine.id, tenant_id="a", worker_id="w", fence=claim.run.fence or 0, state="completed")
+    assert list(store.queue.heartbeat([claim], timedelta(minutes=5), LATER)) == [mine.id]
+    assert list(store.queue.finish([replace(end, schedule_status="completed")], LATER)) == [mine.id]
+    assert everything(store.settings.postgres.dsn or "") == before
+    with store.session("a", now=LATER) as session:
+        assert session.schedules.get(ids["schedules"]).status == "completed"  # type: ignore[union-attr] # it is there
 
 
 @pytest.mark.proves("0-X2")
@@ -261,8 +302,6 @@ def test_rows_for_all_are_seen_and_referred_to_but_not_written(any_scheduler_dsn
                 assert session.schedules.change_status(shared, "scheduled", "paused") is None
                 assert session.triggers.delete_of_schedule(shared) == 0
                 assert session.handlers.delete("mail") is False
-                with pytest.raises(ConflictError):
-                    session.schedules.upsert(schedule(tenant, id=shared))
                 with pytest.raises(UnknownError):
                     session.triggers.upsert(trigger(schedule(tenant, id=shared)))
     after = everything(any_scheduler_dsn)

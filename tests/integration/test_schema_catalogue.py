@@ -76,7 +76,8 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "foreign key without cascade": (
         (
             "ALTER TABLE scheduler.graph_job_events DROP CONSTRAINT fk_graph_job_events_job_id,"
-            " ADD CONSTRAINT fk_graph_job_events_job_id FOREIGN KEY (job_id) REFERENCES scheduler.graph_jobs (id)"
+            " ADD CONSTRAINT fk_graph_job_events_job_id FOREIGN KEY (tenant_id, job_id)"
+            " REFERENCES scheduler.graph_jobs (tenant_id, id)"
         ),
         "graph_job_events constraint fk_graph_job_events_job_id",
         "changed",
@@ -84,8 +85,8 @@ FAULTS: dict[str, tuple[str, str, str]] = {
     "foreign key not validated": (
         (
             "ALTER TABLE scheduler.triggers DROP CONSTRAINT fk_triggers_schedule_id,"
-            " ADD CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (schedule_id) REFERENCES scheduler.schedules (id)"
-            " ON DELETE CASCADE NOT VALID"
+            " ADD CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (tenant_id, schedule_id)"
+            " REFERENCES scheduler.schedules (tenant_id, id) ON DELETE CASCADE NOT VALID"
         ),
         "triggers constraint fk_triggers_schedule_id",
         "changed",

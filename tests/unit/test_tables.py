@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Index, MetaData, Table, Text
+from sqlalchemy import Column, Computed, Index, MetaData, Table, Text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex
 
@@ -59,7 +59,8 @@ def test_text_is_text(table: Table) -> None:
 
 @pytest.mark.parametrize("table", SCHEDULER.tables.values(), ids=lambda table: table.name)
 def test_no_migrated_column_defaults_to_the_clock(table: Table) -> None:
-    defaults = [str(column.server_default.arg) for column in table.columns if column.server_default is not None]  # type: ignore[attr-defined]
+    made = [column.server_default for column in table.columns if column.server_default is not None]
+    defaults = [str(one.sqltext if isinstance(one, Computed) else one.arg) for one in made]  # type: ignore[attr-defined]
     assert [default for default in defaults if "now" in default or "clock" in default] == []
 
 
@@ -86,9 +87,9 @@ def test_runs_have_these_indexes_and_no_other() -> None:
     waiting = "state = ANY (ARRAY['planning'::text, 'queued'::text])"
     opened = "state = ANY (ARRAY['queued'::text, 'running'::text])"
     assert {str(index.name): spelled(index) for index in SCHEDULER.tables["scheduler.runs"].indexes} == {
-        "uq_runs_number": "runs (schedule_id, run_number) WHERE run_number IS NOT NULL",
-        "uq_runs_slot": "runs (trigger_id, scheduled_at, attempt) WHERE trigger_id IS NOT NULL",
-        "uq_runs_dedupe": "runs (trigger_id, dedupe_key) WHERE dedupe_key IS NOT NULL",
+        "uq_runs_number": "runs (schedule_id, run_number, tenant_id) WHERE run_number IS NOT NULL",
+        "uq_runs_slot": "runs (trigger_id, scheduled_at, attempt, tenant_id) WHERE trigger_id IS NOT NULL",
+        "uq_runs_dedupe": "runs (trigger_id, dedupe_key, tenant_id) WHERE dedupe_key IS NOT NULL",
         "ix_runs_page": "runs (tenant_id, created_at DESC, id)",
         "ix_runs_schedule": "runs (schedule_id, created_at DESC, id) WHERE schedule_id IS NOT NULL",
         "ix_runs_waiting": f"runs (state, {since}, id) WHERE {waiting}",

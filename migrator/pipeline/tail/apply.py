@@ -7,6 +7,7 @@ the doomed rows are removed, those that refer before those referred to.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
 
 import msgspec
 from psycopg import sql
@@ -17,17 +18,28 @@ from migrator.pipeline.closing import settle_duplicates
 from migrator.pipeline.decoding import Outcome, aside, lost, outcomes, source_id_of
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
 from migrator.pipeline.model import Plan
+from migrator.pipeline.references import Key
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import touched
 from migrator.pipeline.tail.ahead import ahead
-from migrator.pipeline.tail.lookups import Key, Lookups, references
+from migrator.pipeline.tail.lookups import Lookups, given_keys, key_columns, references
 from migrator.pipeline.tail.reading import Reader
+from migrator.pipeline.transform import Row
 from migrator.records.base import Record
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
 from migrator.sources.profile import Collection
 from migrator.store.postgres.rows import table_name
 
 MERGED = 500
 """Documents of which the rows are merged at a time."""
+
+# A run that still refers to a doomed schedule or trigger was read again, and leads to the row of the same id that is
+# of the other one of the two tenants: its own, or *.
+_TURN = sql.SQL(
+    "UPDATE scheduler.runs AS stored SET global_schedule = NOT global_schedule FROM {} WHERE stored.tenant_id <> '*'"
+    " AND stored.schedule_tenant_id = given.tenant_id AND coalesce(stored.schedule_id, stored.trigger_id) = given.id"
+)
 
 Named = dict[str, set[str]]
 """Collection → source ids."""
@@ -70,6 +82,8 @@ class Applier:
         self._referred = {one.target for one in references(sessions.profile)}
         self._tables = list(dict.fromkeys(record for one in self._collections for record in one.tables))
         self._doomed: dict[type[Record], dict[Key, str]] = {}
+        self._disturbed: set[tuple[type[Record], Key]] = set()
+        """Doomed rows whose referrers were named: one that still has the id leads to a row of another tenant now."""
         self._done = Applied()
 
     def apply(self, named: Mapping[str, Iterable[str]]) -> Applied:
@@ -124,7 +138,9 @@ class Applier:
         for record, appeared in visit.appeared.items():
             self.lookups.remember(collection, record, appeared.items())
             if record in self._referred:
-                for other, waiting in orphans.waiting_for(self._target, record.table, appeared).items():
+                self._sessions.resolver.changed(record.table, appeared)
+                new = [one for one, _ in appeared]
+                for other, waiting in orphans.waiting_for(self._target, record.table, new).items():
                     again.setdefault(other, set()).update(waiting)
         for record, rows in visit.stored.items():
             if rows:
@@ -141,7 +157,7 @@ class Applier:
             id(row)
             for source_id, loadable in loadables.items()
             for row in loadable.rows
-            if visit.stored[type(row.record)].get(row.record.id) == source_id  # type: ignore[attr-defined] # every loaded record has an id
+            if visit.stored[type(row.record)].get(_key(row)) == source_id
         }
         written, losers = merge_rows(self._target, list(loadables.values()), owned)
         visit.written += written.total()
@@ -161,21 +177,27 @@ class Applier:
         visit.loaded.append(source_id)
         visit.gone.pop(source_id, None)
         for row in document.rows:
-            record, key = type(row.record), row.record.id  # type: ignore[attr-defined] # every loaded record has an id
+            record, key = type(row.record), _key(row)
             was_stored = visit.stored[record].pop(key, None) is not None
             if self._doomed.get(record, {}).pop(key, None) is not None:
+                self._disturbed.discard((record, key))
                 self._sessions.resolver.spare(record.table, key)
                 was_stored = False
             if not was_stored:
                 visit.appeared.setdefault(record, {})[key] = source_id
 
     def _disturb(self, again: Named) -> None:
-        """Name the documents that refer to doomed rows, and will not be gone with them."""
+        """Name the documents that refer to rows doomed since the last call, and will not be gone with them."""
+        new = {
+            record: [key for key in doomed if (record, key) not in self._disturbed]
+            for record, doomed in self._doomed.items()
+        }
+        self._disturbed.update((record, key) for record, keys in new.items() for key in keys)
         for collection in self._collections:
             for reference in collection.references:
-                if doomed := self._doomed.get(reference.target):
+                if ids := [one for one, _ in new.get(reference.target, ())]:
                     own = self._doomed.get(reference.record, {})
-                    for key, source_id in self.lookups.referring(collection, reference, list(doomed)).items():
+                    for key, source_id in self.lookups.referring(collection, reference, ids).items():
                         if key not in own:
                             again.setdefault(collection.name, set()).add(source_id)
 
@@ -183,11 +205,18 @@ class Applier:
         """Remove the doomed rows."""
         for record in reversed(self._tables):
             if doomed := self._doomed.pop(record, None):
+                given, is_given = given_keys(record)
+                if record in (Schedule, Trigger):
+                    self._target.execute(_TURN.format(given), key_columns(doomed))
                 self._target.execute(
-                    sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(table_name(record.table)), (list(doomed),)
+                    sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(
+                        table_name(record.table), given, is_given
+                    ),
+                    key_columns(doomed),
                 )
                 self.lookups.forget(record, list(doomed))
                 self._done.removed += len(doomed)
+        self._disturbed.clear()
         self._sessions.resolver.spare_all()
 
     def _settle_contested(self, before: Named, changed: set[str]) -> None:
@@ -202,7 +231,20 @@ class Applier:
                 break
             waiting = left
         if new:
-            settle_duplicates(self._sessions, self._plan, self._context)
+            self._settle(self.referring(settle_duplicates(self._sessions, self._plan, self._context)))
+
+    def referring(self, changed: Mapping[str, Iterable[UUID]]) -> Named:
+        """Name the documents that refer, or that would, to rows with these ids, by table."""
+        named: Named = {}
+        for collection in self._collections:
+            for reference in collection.references:
+                if ids := list(changed.get(reference.target.table, ())):
+                    found = self.lookups.referring(collection, reference, ids)
+                    named.setdefault(collection.name, set()).update(found.values())
+        for table, written in changed.items():
+            for name, waiting in orphans.waiting_for(self._target, table, written).items():
+                named.setdefault(name, set()).update(waiting)
+        return {name: ids for name, ids in named.items() if ids}
 
     def _contested(self) -> Named:
         """Return the documents that are set aside because another one holds their key."""
@@ -222,3 +264,7 @@ class Applier:
             (collection,),
         ).fetchone()
         return found == (True,)
+
+
+def _key(row: Row) -> Key:
+    return row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both

@@ -6,11 +6,12 @@ document a row came from is read once, and a temporary table remembers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from psycopg import sql
 
+from migrator.pipeline.references import Key
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
 from migrator.records.base import Record
@@ -20,8 +21,6 @@ from migrator.store.postgres.rows import columns, fetch, table_name
 from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
 from migrator.values.identity import source_id
 from migrator.values.rowbytes import HEADER, TRAILER, codec
-
-Key: TypeAlias = UUID | int
 
 
 def ensure_indexes(target: Connection, profile: Profile) -> None:
@@ -88,19 +87,19 @@ class Lookups:
         if says_its_source(record):
             found = self._sessions.target.execute(
                 sql.SQL(
-                    "SELECT stored.id, stored.source_id FROM unnest(%s::text[]) AS wanted (source_id)"
+                    "SELECT stored.id, stored.tenant_id, stored.source_id FROM unnest(%s::text[]) AS wanted (source_id)"
                     " JOIN {} AS stored ON stored.source_id = wanted.source_id WHERE stored.source = %s"
                 ).format(table_name(record.table)),
                 (list(source_ids), self._sessions.profile.source_of(collection.name)),
             )
         else:
             found = self._sessions.target.execute(
-                sql.SQL("SELECT id, source_id FROM {} WHERE source_id = ANY(%s)").format(
+                sql.SQL("SELECT id, tenant_id, source_id FROM {} WHERE source_id = ANY(%s)").format(
                     self._remembered(collection, record)
                 ),
                 (list(source_ids),),
             )
-        return dict(found.fetchall())
+        return {(one, tenant): named for one, tenant, named in found.fetchall()}
 
     def all_of(self, collection: Collection) -> Iterator[str]:
         """Yield the source ids of every document of a collection that has rows."""
@@ -124,23 +123,26 @@ class Lookups:
         ).fetchone()
         return "" if found is None else str(found[0])
 
-    def referring(self, collection: Collection, reference: Reference, targets: Sequence[Key]) -> dict[Key, str]:
-        """Return the rows that refer to any of these rows, with the source ids of their documents."""
+    def referring(self, collection: Collection, reference: Reference, targets: Iterable[UUID | int]) -> dict[Key, str]:
+        """Return the rows that refer to a row with any of these ids, with the source ids of their documents."""
         record, table = reference.record, table_name(reference.record.table)
         column = sql.Identifier(reference.column)
         if says_its_source(record):
             found = self._sessions.target.execute(
-                sql.SQL("SELECT id, source_id FROM {} WHERE {} = ANY(%s) AND source = %s").format(table, column),
+                sql.SQL("SELECT id, tenant_id, source_id FROM {} WHERE {} = ANY(%s) AND source = %s").format(
+                    table, column
+                ),
                 (list(targets), self._sessions.profile.source_of(collection.name)),
             )
         else:
             found = self._sessions.target.execute(
-                sql.SQL("SELECT id, own.source_id FROM {} JOIN {} AS own USING (id) WHERE {} = ANY(%s)").format(
-                    table, self._remembered(collection, record), column
-                ),
+                sql.SQL(
+                    "SELECT id, tenant_id, own.source_id FROM {} JOIN {} AS own USING (id, tenant_id)"
+                    " WHERE {} = ANY(%s)"
+                ).format(table, self._remembered(collection, record), column),
                 (list(targets),),
             )
-        return dict(found.fetchall())
+        return {(one, tenant): named for one, tenant, named in found.fetchall()}
 
     def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[Key, str]]) -> None:
         """Take note of rows that were stored, in a table that does not say where they came from."""
@@ -150,16 +152,20 @@ class Lookups:
         with self._sessions.target.cursor() as cursor:
             cursor.executemany(
                 sql.SQL(
-                    "INSERT INTO {} VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET source_id = EXCLUDED.source_id"
+                    "INSERT INTO {} VALUES (%s, %s, %s)"
+                    " ON CONFLICT (id, tenant_id) DO UPDATE SET source_id = EXCLUDED.source_id"
                 ).format(place),
-                list(rows),
+                [(*key, named) for key, named in rows],
             )
 
     def forget(self, record: type[Record], keys: Sequence[Key]) -> None:
         """Take note of rows that were removed, as above."""
         if record.table in self._read:
             self._sessions.target.execute(
-                sql.SQL("DELETE FROM {} WHERE id = ANY(%s)").format(_origin_table(record)), (list(keys),)
+                sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(
+                    _origin_table(record), *given_keys(record)
+                ),
+                key_columns(keys),
             )
 
     def _remembered(self, collection: Collection, record: type[Record]) -> sql.Identifier:
@@ -169,9 +175,10 @@ class Lookups:
             target = self._sessions.target
             kind = sql.SQL(codec(record).types["id"])
             target.execute(
-                sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (id {} PRIMARY KEY, source_id text NOT NULL)").format(
-                    sql.Identifier(name), kind
-                )
+                sql.SQL(
+                    "CREATE TEMP TABLE IF NOT EXISTS {}"
+                    " (id {}, tenant_id text, source_id text NOT NULL, PRIMARY KEY (id, tenant_id))"
+                ).format(sql.Identifier(name), kind)
             )
             target.execute(sql.SQL("TRUNCATE {}").format(place))
             found = list(_origins(target, collection, record))
@@ -201,12 +208,25 @@ def documents_of(
     return {str(row.id): source_id(rebuild(collection, (row,))["_id"]) for row in rows}
 
 
+def given_keys(record: type[Record]) -> tuple[sql.Composed, sql.SQL]:
+    """Return what stands for the parameters of ``key_columns`` in FROM or USING, and the condition on ``stored``."""
+    kind = sql.SQL(codec(record).types["id"])
+    given = sql.SQL("unnest(%s::{}[], %s::text[]) AS given (id, tenant_id)").format(kind)
+    return given, sql.SQL("stored.id = given.id AND stored.tenant_id = given.tenant_id")
+
+
+def key_columns(keys: Iterable[Key]) -> tuple[list[UUID | int], list[str]]:
+    """Return the ids and the tenants of keys, as two parameters."""
+    keys = list(keys)
+    return [one for one, _ in keys], [tenant for _, tenant in keys]
+
+
 def _origin_table(record: type[Record]) -> sql.Identifier:
     return sql.Identifier("pg_temp", f"tail_origin_{record.table}")
 
 
-def _origins(target: Connection, collection: Collection, record: Any) -> Iterator[tuple[Key, str]]:  # noqa: ANN401 - a type of record
-    """Yield the rows of a table with the documents that they encode to."""
+def _origins(target: Connection, collection: Collection, record: Any) -> Iterator[tuple[UUID | int, str, str]]:  # noqa: ANN401 - a type of record
+    """Yield the keys of the rows of a table with the documents that they encode to."""
     kind = codec(record)
     statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT BINARY)").format(
         columns(kind), table_name(record.table)
@@ -217,4 +237,4 @@ def _origins(target: Connection, collection: Collection, record: Any) -> Iterato
             row, head = bytes(data)[head:], 0
             if row and row != TRAILER:
                 made = record(**kind.read(row))
-                yield made.id, source_id(rebuild(collection, (made,))["_id"])
+                yield made.id, made.tenant_id, source_id(rebuild(collection, (made,))["_id"])

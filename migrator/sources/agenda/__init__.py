@@ -39,8 +39,10 @@ def _logs(name: str, jobs_name: str) -> Collection:
         decode=partial(logs.decode, collection=name, jobs=jobs_name),
         encode=logs.encode,
         references=(
-            Reference(record=ExecutionLog, column="run_id", target=Run),
-            Reference(record=ExecutionLog, column="schedule_id", target=Schedule),
+            Reference(record=ExecutionLog, column="run_id", target=Run, collection=jobs_name, named=logs.job_named),
+            Reference(
+                record=ExecutionLog, column="schedule_id", target=Schedule, collection=jobs_name, named=logs.job_named
+            ),
         ),
         after=(jobs_name,),
         measures=LOG_MEASURES,

@@ -49,6 +49,12 @@ def decode(document: Document, context: Context, *, collection: str, jobs: str) 
     return Decoded((row,), tuple(notes))
 
 
+def job_named(document: Document) -> str | None:
+    """Return the source id of the job that a line names; none where it names none that can be."""
+    job = document.get("jobId")
+    return identity.source_id(ObjectId(job)) if job is not None and ObjectId.is_valid(job) else None
+
+
 def encode(rows: Rows) -> Document:
     """Return the log document as far as its row carries it."""
     row = rows[0]

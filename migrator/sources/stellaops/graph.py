@@ -20,12 +20,12 @@ from migrator.sources.profile import (
     Document,
     Measure,
     Note,
-    Reference,
     Rejected,
     Rows,
 )
 from migrator.sources.shapes import Moment, Shape, known_paths, read, required, text, unknown_value
 from migrator.sources.stellaops import graph_own, ids, measures, names
+from migrator.sources.stellaops.references import by_field
 from migrator.values import identity, jsonb
 
 EVENTS_SOURCE = names.source(names.GRAPH_JOB_EVENTS)
@@ -244,7 +244,9 @@ EVENTS = Collection(
     tables=(GraphJobEvent,),
     decode=decode_event,
     encode=encode_event,
-    references=(Reference(GraphJobEvent, "job_id", GraphJob, required=True),),
+    references=(
+        by_field(GraphJobEvent, "job_id", GraphJob, "payload.job.id", unless=graph_own.is_event, required=True),
+    ),
     after=(names.GRAPH_JOBS,),
     tenant_expression=measures.tenant("$tenantId", field="$tenant"),
     measures=(

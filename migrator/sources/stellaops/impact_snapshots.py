@@ -8,10 +8,11 @@ from migrator.records.impact_snapshot import ImpactSnapshot
 from migrator.records.residue import attach_extra, residue_of
 from migrator.records.run import Run
 from migrator.sources.order import reader
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rows
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.sources.stellaops import selector as selectors
+from migrator.sources.stellaops.references import by_field
 from migrator.sources.stellaops.selector import Selector
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -100,7 +101,7 @@ COLLECTION = Collection(
     tables=(ImpactSnapshot,),
     decode=decode,
     encode=encode,
-    references=(Reference(ImpactSnapshot, "run_id", Run),),
+    references=(by_field(ImpactSnapshot, "run_id", Run, "runId"),),
     after=(names.RUNS,),
     tenant_expression=measures.tenant("$selector.tenantId"),
     measures=(

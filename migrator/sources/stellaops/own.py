@@ -19,7 +19,6 @@ from migrator.sources.profile import (
     Decoded,
     Document,
     Note,
-    Reference,
     Rejected,
     Rows,
     Skipped,
@@ -27,6 +26,7 @@ from migrator.sources.profile import (
 from migrator.sources.shapes import required
 from migrator.sources.stellaops import cron, ids, measures, names
 from migrator.sources.stellaops.columns import OwnFields
+from migrator.sources.stellaops.references import by_field
 from migrator.values import identity
 
 _Check = Callable[[dict[str, Any]], None]
@@ -255,7 +255,7 @@ TRIGGERS = Collection(
     tables=(Trigger,),
     decode=decode_trigger,
     encode=_TRIGGERS.encode,
-    references=(Reference(Trigger, "schedule_id", Schedule, required=True),),
+    references=(by_field(Trigger, "schedule_id", Schedule, "scheduleId", required=True),),
     after=(names.SCHEDULES,),
     tenant_expression=measures.tenant(),
     measures=(
@@ -291,7 +291,7 @@ EXECUTION_LOGS = Collection(
     tables=(ExecutionLog,),
     decode=_EXECUTION_LOGS.decode,
     encode=_EXECUTION_LOGS.encode,
-    references=(Reference(ExecutionLog, "run_id", Run),),
+    references=(by_field(ExecutionLog, "run_id", Run, "runId"),),
     after=(names.RUNS,),
     tenant_expression=measures.tenant(),
     measures=(measures.states("level", "$level"), measures.span("loggedAt", "logged_at")),

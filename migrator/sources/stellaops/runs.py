@@ -10,10 +10,11 @@ from migrator.records.run import Run
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.order import reader
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rejected, Rows
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, plain, read, required, text
 from migrator.sources.stellaops import ids, measures, names
 from migrator.sources.stellaops.columns import OwnFields
+from migrator.sources.stellaops.references import by_field
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
 
@@ -239,9 +240,9 @@ COLLECTION = Collection(
     decode=decode,
     encode=encode,
     references=(
-        Reference(Run, "schedule_id", Schedule),
-        Reference(Run, "retry_of", Run),
-        Reference(Run, "trigger_id", Trigger),
+        by_field(Run, "schedule_id", Schedule, "scheduleId", shared=True),
+        by_field(Run, "retry_of", Run, "retryOf"),
+        by_field(Run, "trigger_id", Trigger, "triggerId", shared=True),
     ),
     after=(names.SCHEDULES, names.TRIGGERS),
     tenant_expression=measures.tenant(),
@@ -256,9 +257,9 @@ COLLECTION = Collection(
     attach=attach_extra,
     residue=residue_of,
     unique=(
-        ("schedule_id", "run_number"),
-        ("trigger_id", "scheduled_at", "attempt"),
-        ("trigger_id", "dedupe_key"),
+        ("tenant_id", "schedule_id", "run_number"),
+        ("tenant_id", "trigger_id", "scheduled_at", "attempt"),
+        ("tenant_id", "trigger_id", "dedupe_key"),
     ),
     reference_paths=frozenset({"scheduleId", "retryOf", "triggerId"}),
     known=known_paths(RunDocument) | OWN.keys,

@@ -8,9 +8,10 @@ from migrator.records.residue import attach_extra, residue_of
 from migrator.records.run_summary import RunSummary
 from migrator.records.schedule import Schedule
 from migrator.sources.order import reader
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Reference, Rows
+from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.stellaops.references import by_field
 from migrator.sources.stellaops.selector import respelled
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -116,7 +117,7 @@ COLLECTION = Collection(
     tables=(RunSummary,),
     decode=decode,
     encode=encode,
-    references=(Reference(RunSummary, "schedule_id", Schedule),),
+    references=(by_field(RunSummary, "schedule_id", Schedule, "scheduleId", shared=True),),
     after=(names.SCHEDULES,),
     tenant_expression=measures.tenant(),
     measures=(

@@ -13,8 +13,10 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Integer,
     SmallInteger,
     Text,
@@ -96,8 +98,41 @@ def octets(name: str, comment: str, *, null: bool = True) -> AnyColumn:
     return Column(name, BYTEA(), nullable=null, comment=comment)
 
 
+def tenant_of_schedule() -> tuple[AnyColumn, AnyColumn]:
+    """Declare what says whether a run's schedule is a row of the tenant ``*``, and the column computed from it."""
+    return (
+        flag(
+            "global_schedule",
+            "schedule_id and trigger_id name rows of the tenant *; else rows of the own tenant. Of what is global, a"
+            " run refers to nothing else",
+            default=False,
+        ),
+        Column(
+            "schedule_tenant_id",
+            Text(),
+            Computed("CASE WHEN global_schedule THEN '*'::text ELSE tenant_id END", persisted=True),
+            comment="computed: the tenant of the schedule and of the trigger, half of both foreign keys",
+        ),
+    )
+
+
+def refers(
+    table: str, column: str, target: str, ondelete: str | None = None, *, tenant: str = "tenant_id"
+) -> ForeignKeyConstraint:
+    """Declare that a column names the row of ``target`` with this id and the tenant that the column ``tenant`` names.
+
+    Row-level security does not hold foreign keys: the tenant in the key is what keeps a reference inside its tenant.
+    """
+    return ForeignKeyConstraint(
+        (tenant, column),
+        (f"scheduler.{target}.tenant_id", f"scheduler.{target}.id"),
+        name=f"fk_{table}_{column}",
+        ondelete=ondelete,
+    )
+
+
 def key() -> AnyColumn:
-    """Declare the primary key of every sourced table."""
+    """Declare the first half of every sourced table's primary key; the other is the tenant."""
     return uuid("id", "computed from tenant, collection and source_id; how a row is found again", null=False)
 
 

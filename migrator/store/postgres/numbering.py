@@ -16,7 +16,7 @@ _NUMBER = """
 INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
 SELECT %(id)s, %(tenant)s, %(schedule)s, %(now)s,
     jsonb_build_object('lastRunNumber', coalesce(max(run_number), 0) + %(count)s::int)
-FROM scheduler.runs WHERE schedule_id = %(schedule)s
+FROM scheduler.runs WHERE schedule_id = %(schedule)s AND tenant_id = %(tenant)s
 ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
 SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
     coalesce((s.counters ->> 'lastRunNumber')::int, 0) + %(count)s::int,
@@ -51,21 +51,25 @@ WITH wanted AS MATERIALIZED (
 ), counted AS (
     INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
     SELECT w.id, w.tenant, w.schedule, $2, jsonb_build_object('lastRunNumber', w.count + coalesce(
-        (SELECT max(run_number) FROM scheduler.runs AS r WHERE r.schedule_id = w.schedule), 0
-    )) FROM wanted AS w ORDER BY w.schedule
+        (SELECT max(run_number) FROM scheduler.runs AS r WHERE r.schedule_id = w.schedule AND r.tenant_id = w.tenant), 0
+    )) FROM wanted AS w ORDER BY w.schedule, w.tenant
     ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
     SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
         coalesce((s.counters ->> 'lastRunNumber')::int, 0)
-            + (SELECT w.count FROM wanted AS w WHERE w.schedule = EXCLUDED.schedule_id),
+            + (SELECT w.count FROM wanted AS w
+                WHERE w.schedule = EXCLUDED.schedule_id AND w.tenant = EXCLUDED.tenant_id),
         (EXCLUDED.counters ->> 'lastRunNumber')::int
     ))
-    RETURNING schedule_id, (counters ->> 'lastRunNumber')::int AS last
+    RETURNING tenant_id, schedule_id, (counters ->> 'lastRunNumber')::int AS last
 )
-SELECT w.schedule, counted.last - w.count + 1 FROM wanted AS w JOIN counted ON counted.schedule_id = w.schedule
+SELECT w.tenant, w.schedule, counted.last - w.count + 1 FROM wanted AS w
+JOIN counted ON counted.schedule_id = w.schedule AND counted.tenant_id = w.tenant
 """
 
 
-def take_many(connection: Connection, wanted: Mapping[tuple[str, UUID], int], now: datetime) -> dict[UUID, int]:
+def take_many(
+    connection: Connection, wanted: Mapping[tuple[str, UUID], int], now: datetime
+) -> dict[tuple[str, UUID], int]:
     """Take run numbers of many schedules, each by (its tenant, its id); return the first of each.
 
     In the order of the schedules, so that two who number several of them do not wait for each other. The connection
@@ -77,4 +81,5 @@ def take_many(connection: Connection, wanted: Mapping[tuple[str, UUID], int], no
         {"id": summary_id(tenant, schedule), "tenant": tenant, "schedule": schedule, "count": count}
         for (tenant, schedule), count in wanted.items()
     ]
-    return dict(fetch(connection, _NUMBER_MANY, (as_json(asked), now)))
+    found = fetch(connection, _NUMBER_MANY, (as_json(asked), now))
+    return {(tenant, schedule): first for tenant, schedule, first in found}

@@ -49,8 +49,8 @@ class PostgresQueue:
 
         def fire(connection: Connection) -> list[Run]:
             at = named or self._dispatch.clock(connection)
-            ids = [identity for (identity,) in fetch(connection, statement, [at, *_given(tenants, queues, handlers)])]
-            return Firing(connection, at, plan).fire(ids) if ids else []
+            due = fetch(connection, statement, [at, *_given(tenants, queues, handlers)])
+            return Firing(connection, at, plan).fire([(identity, tenant) for identity, tenant in due]) if due else []
 
         return self._dispatch.transact(fire)
 
@@ -112,23 +112,25 @@ class PostgresQueue:
         of_schedules = any(end.schedule_status is not None for end in ends)
         statement = queue_ends.finish(only_over=only_over, of_schedules=of_schedules)
         if all(end.retry is None for end in ends):
-            return self._ids(statement, (now, _ended(ends)))
+            return [identity for identity, _ in self._dispatch.rows(statement, (now, _ended(ends)))]
 
         def end_and_repeat(connection: Connection) -> list[UUID]:
             at = now or self._dispatch.clock(connection)
-            ended = [identity for (identity,) in fetch(connection, statement, (at, _ended(ends)))]
+            ended = [(identity, tenant) for identity, tenant in fetch(connection, statement, (at, _ended(ends)))]
+            ids, tenants = [identity for identity, _ in ended], [tenant for _, tenant in ended]
             left = set(ended)
-            bare = {identity for (identity,) in fetch(connection, queue_ends.WITHOUT_TRIGGER, (ended,))}
+            bare = set(fetch(connection, queue_ends.WITHOUT_TRIGGER, (ids, tenants)))
             retries = []
             for end in ends:
-                if end.run_id in left:
-                    left.discard(end.run_id)
+                key = (end.run_id, end.tenant_id)
+                if key in left:
+                    left.discard(key)
                     retry = end.retry
-                    if retry is not None and end.run_id in bare:
+                    if retry is not None and key in bare:
                         retry = msgspec.structs.replace(retry, trigger_id=None)
                     retries += [] if retry is None else [(retry, end.tenant_id)]
             insert_runs(connection, retries, at)
-            return ended
+            return ids
 
         return self._dispatch.transact(end_and_repeat)
 

@@ -35,14 +35,17 @@ def served(alias: str, tenants: int | None) -> str:
     return f"{alias}.tenant_id = ANY(${tenants}::text[])"
 
 
-# Of a schedule that may have so many runs at a time, the first so many that wait, less those that run. What others
-# have locked counts as waiting, so that two claims at once do not take more between them, as long as nothing else
-# changed since the statement began; for that the schedule is locked, and must be as it was (xmin).
+# The runs of a schedule are those of its tenant; of a schedule of the tenant *, those of all tenants, which share its
+# limit. Of a schedule that may have so many runs at a time, the first so many that wait, less those that run. What
+# others have locked counts as waiting, so that two claims at once do not take more between them, as long as nothing
+# else changed since the statement began; for that the schedule is locked, and must be as it was (xmin).
 _ROOM = f"""(s.max_concurrency IS NULL OR s.max_concurrency > (
-        SELECT count(*) FROM scheduler.runs AS o WHERE o.state = 'running' AND o.schedule_id = s.id
+        SELECT count(*) FROM scheduler.runs AS o
+        WHERE o.state = 'running' AND o.schedule_id = s.id AND o.schedule_tenant_id = s.tenant_id
     ) + (
         SELECT count(*) FROM (
             SELECT FROM scheduler.runs AS q WHERE q.state = 'queued' AND q.schedule_id = s.id
+                AND q.schedule_tenant_id = s.tenant_id
                 AND ({SINCE.format("q")}, q.id) < ({SINCE.format("r")}, r.id) LIMIT s.max_concurrency
         ) AS ahead
     ))"""
@@ -96,32 +99,39 @@ def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_h
     may_run = f"(s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused') IS TRUE{served_only}"
     alone = "" if served_only else "r.schedule_id IS NULL OR "
     usual = (
-        "scheduler.runs AS r LEFT JOIN scheduler.schedules AS s ON s.id = r.schedule_id"
+        "scheduler.runs AS r LEFT JOIN scheduler.schedules AS s"
+        " ON s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id"
         f" WHERE {waiting} AND ({alone}coalesce(s.priority, {DEFAULT_PRIORITY}) = {DEFAULT_PRIORITY}"
         f" AND {may_run} AND {_ROOM})"
     )
     ranked = (
-        "scheduler.schedules AS s JOIN scheduler.runs AS r ON r.schedule_id = s.id"
+        "scheduler.schedules AS s JOIN scheduler.runs AS r"
+        " ON r.schedule_id = s.id AND r.schedule_tenant_id = s.tenant_id"
         f" WHERE {waiting} AND {may_run} AND {_ROOM}"
     )
-    columns = "r.id AS chosen_id, s.xmin AS version, CASE WHEN s.max_concurrency IS NOT NULL THEN s.id END AS limited"
+    columns = (
+        "r.id AS chosen_id, r.tenant_id AS chosen_tenant, s.xmin AS version,"
+        " CASE WHEN s.max_concurrency IS NOT NULL THEN s.id END AS limited, s.tenant_id AS limited_tenant"
+    )
     order = f"{SINCE.format('r')}, r.id"
     return f"""
 WITH {_branches(columns, "r", usual, ranked, order, limit)}, gate AS MATERIALIZED (
-    SELECT s.id AS open_id FROM chosen JOIN scheduler.schedules AS s ON s.id = limited AND s.xmin = version
+    SELECT s.id AS open_id, s.tenant_id AS open_tenant FROM chosen
+    JOIN scheduler.schedules AS s ON s.id = limited AND s.tenant_id = limited_tenant AND s.xmin = version
     FOR NO KEY UPDATE OF s SKIP LOCKED
 ), taken AS (
     UPDATE scheduler.runs AS r SET state = 'running', worker_id = $2, fence = coalesce(fence, 0) + 1,
         lease_expires_at = date_trunc('milliseconds', {NOW} + $3::interval),
         started_at = coalesce(started_at, {NOW}), updated_at = {NOW}
-    FROM chosen WHERE r.id = chosen_id AND (limited IS NULL OR limited IN (SELECT open_id FROM gate))
-    RETURNING {runs.qualified("r").as_string(None)}
+    FROM chosen WHERE r.id = chosen_id AND r.tenant_id = chosen_tenant
+        AND (limited IS NULL OR (limited, limited_tenant) IN (SELECT open_id, open_tenant FROM gate))
+    RETURNING {runs.qualified("r").as_string(None)}, r.schedule_tenant_id
 ), marked AS (
     UPDATE scheduler.schedules AS s SET status = s.status
-    FROM (SELECT DISTINCT open_id FROM gate) AS opened WHERE s.id = open_id
+    FROM (SELECT DISTINCT open_id, open_tenant FROM gate) AS opened WHERE s.id = open_id AND s.tenant_id = open_tenant
 )
-SELECT t.*, {schedules.qualified("s").as_string(None)}
-FROM taken AS t LEFT JOIN scheduler.schedules AS s ON s.id = t.schedule_id
+SELECT {runs.qualified("t").as_string(None)}, {schedules.qualified("s").as_string(None)}
+FROM taken AS t LEFT JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.schedule_tenant_id
 ORDER BY coalesce(s.priority, {DEFAULT_PRIORITY}) DESC, {SINCE.format("t")}, t.id
 """
 
@@ -132,30 +142,40 @@ _MAY_FIRE = "(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY['pend
 
 @cache
 def due(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
-    """Return the statement that locks due triggers: now, then as ``_named`` → their ids."""
+    """Return the statement that locks due triggers: now, then as ``_named`` → their ids and tenants."""
     tenants, served_only = _named(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     condition = f"t.enabled AND t.next_fire_at <= {NOW} AND {served('t', tenants)} AND {_MAY_FIRE}{served_only}"
     usual = (
-        "scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id"
+        "scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id"
         f" WHERE {condition} AND coalesce(s.priority, {DEFAULT_PRIORITY}) = {DEFAULT_PRIORITY}"
     )
-    ranked = f"scheduler.schedules AS s JOIN scheduler.triggers AS t ON t.schedule_id = s.id WHERE {condition}"
-    branches = _branches("t.id AS chosen_id", "t", usual, ranked, "t.next_fire_at, t.id", limit)
-    return f"WITH {branches} SELECT chosen_id FROM chosen"
+    ranked = (
+        "scheduler.schedules AS s JOIN scheduler.triggers AS t ON t.schedule_id = s.id AND t.tenant_id = s.tenant_id"
+        f" WHERE {condition}"
+    )
+    branches = _branches(
+        "t.id AS chosen_id, t.tenant_id AS chosen_tenant", "t", usual, ranked, "t.next_fire_at, t.id", limit
+    )
+    return f"WITH {branches} SELECT chosen_id, chosen_tenant FROM chosen"
 
 
 @cache
 def locked() -> str:
-    """Return the statement: now, ids of locked triggers → live runs, the columns of triggers, then of their schedules.
+    """Return the statement: now, ids, tenants of locked triggers → live runs, columns of triggers, of their schedules.
 
     It sees what was committed until the rows were locked, which the one that locked them does not.
     """
     triggers, schedules = table(Trigger), table(Schedule)
-    live = "(SELECT count(*) FROM scheduler.runs AS o WHERE o.state = '{}' AND o.schedule_id = s.id)"
+    live = (
+        "(SELECT count(*) FROM scheduler.runs AS o"
+        " WHERE o.state = '{}' AND o.schedule_id = s.id AND o.schedule_tenant_id = s.tenant_id)"
+    )
     return f"""
 SELECT {live.format("queued")} + {live.format("running")},
     {triggers.qualified("t").as_string(None)}, {schedules.qualified("s").as_string(None)}
-FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id
-WHERE t.id = ANY($2::uuid[]) AND t.enabled AND t.next_fire_at <= {NOW} AND {_MAY_FIRE}
+FROM unnest($2::uuid[], $3::text[]) AS g(id, tenant)
+JOIN scheduler.triggers AS t ON t.id = g.id AND t.tenant_id = g.tenant
+JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
+WHERE t.enabled AND t.next_fire_at <= {NOW} AND {_MAY_FIRE}
 ORDER BY coalesce(s.priority, {DEFAULT_PRIORITY}) DESC, t.next_fire_at, t.id
 """

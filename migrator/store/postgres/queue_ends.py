@@ -36,13 +36,14 @@ FROM {_GIVEN} WHERE {_HELD} RETURNING r.id
 """now, claims → the ids of those that are queued again."""
 
 _OVER = f"""(r.lease_expires_at <= {NOW} OR r.started_at + (
-    SELECT s.timeout_ms * interval '1 millisecond' FROM scheduler.schedules AS s WHERE s.id = r.schedule_id
+    SELECT s.timeout_ms * interval '1 millisecond' FROM scheduler.schedules AS s
+    WHERE s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id
 ) <= {NOW})"""
 
 
 @cache
 def finish(*, only_over: bool, of_schedules: bool) -> str:
-    """Return the statement: now, ends → the ids of the runs that it ended.
+    """Return the statement: now, ends → the ids and tenants of the runs that it ended.
 
     ``only_over``: only runs whose lease or timeout is over; ``of_schedules``: an end may bring a schedule's status.
     """
@@ -58,23 +59,24 @@ def finish(*, only_over: bool, of_schedules: bool) -> str:
     FROM json_to_recordset($2::json) AS g(
         position int, id uuid, tenant text, worker text, fence bigint, state text, result jsonb, error text,
         detail text, status text
-    ) WHERE {_HELD} {over} RETURNING r.id"""
+    ) WHERE {_HELD} {over} RETURNING r.id, r.tenant_id"""
     if not of_schedules:
         return ended
     # The schedules are locked in the order of their ids, as they come from ``first``.
     return f"""
-WITH ended AS ({ended}, r.schedule_id, g.position, g.status), first AS MATERIALIZED (
-    SELECT DISTINCT ON (schedule_id) schedule_id, status FROM ended
-    WHERE status IS NOT NULL AND schedule_id IS NOT NULL ORDER BY schedule_id, position
+WITH ended AS ({ended}, r.schedule_id, r.schedule_tenant_id, g.position, g.status), first AS MATERIALIZED (
+    SELECT DISTINCT ON (schedule_id, schedule_tenant_id) schedule_id, schedule_tenant_id, status FROM ended
+    WHERE status IS NOT NULL AND schedule_id IS NOT NULL ORDER BY schedule_id, schedule_tenant_id, position
 ), held AS MATERIALIZED (
-    SELECT s.id AS held_id, f.status AS following FROM first AS f JOIN scheduler.schedules AS s ON s.id = f.schedule_id
+    SELECT s.id AS held_id, s.tenant_id AS held_tenant, f.status AS following FROM first AS f
+    JOIN scheduler.schedules AS s ON s.id = f.schedule_id AND s.tenant_id = f.schedule_tenant_id
     WHERE (s.status = 'running' AND s.deleted_at IS NULL) IS TRUE FOR NO KEY UPDATE OF s
 ), moved AS (
     UPDATE scheduler.schedules SET status = following, updated_at = {NOW},
         completed_at = CASE WHEN following = 'completed' THEN {NOW} ELSE completed_at END
-    FROM held WHERE id = held_id
+    FROM held WHERE id = held_id AND tenant_id = held_tenant
 )
-SELECT id FROM ended
+SELECT id, tenant_id FROM ended
 """
 
 
@@ -84,15 +86,19 @@ def expired(limit: int, *, of_tenants: bool = False, of_workers: bool = False) -
     workers = f"AND r.fence IS NOT NULL AND r.worker_id = ANY(${3 if of_tenants else 2}::text[])" if of_workers else ""
     return f"""
 SELECT {table(Run).qualified("r").as_string(None)}, {table(Schedule).qualified("s").as_string(None)}
-FROM scheduler.runs AS r LEFT JOIN scheduler.schedules AS s ON s.id = r.schedule_id
+FROM scheduler.runs AS r
+LEFT JOIN scheduler.schedules AS s ON s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id
 WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)}
     AND (r.lease_expires_at <= {NOW} OR r.started_at + s.timeout_ms * interval '1 millisecond' <= {NOW}) {workers}
 ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
 """
 
 
-WITHOUT_TRIGGER = "SELECT id FROM scheduler.runs WHERE id = ANY($1::uuid[]) AND trigger_id IS NULL"
-"""ids → those of the runs that have no trigger, or none any more."""
+WITHOUT_TRIGGER = """
+SELECT r.id, r.tenant_id FROM unnest($1::uuid[], $2::text[]) AS g(id, tenant)
+JOIN scheduler.runs AS r ON r.id = g.id AND r.tenant_id = g.tenant WHERE r.trigger_id IS NULL
+"""
+"""ids, tenants → those of the runs that have no trigger, or none any more."""
 
 TENANTS = """
 WITH RECURSIVE of_schedules AS (

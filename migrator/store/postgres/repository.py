@@ -54,8 +54,8 @@ class Repository(Generic[R]):
 
     def _visible(self, identity: UUID) -> R | None:
         """Return the row with this id, of the tenant or of ``*``."""
-        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id IN (%s, %s)")
-        return self._one(query, (identity, self._tenant, GLOBAL))
+        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id IN (%s, %s) ORDER BY tenant_id = %s LIMIT 1")
+        return self._one(query, (identity, self._tenant, GLOBAL, GLOBAL))
 
     def _held(self, identity: UUID) -> R | None:
         """Return the tenant's own row with this id, locked until the transaction ends."""
@@ -77,16 +77,17 @@ class Repository(Generic[R]):
             return self._one(self._table.replace, self._table.changes(record))
 
     def _require(self, name: str, identity: UUID | None, *, shared: bool = False) -> str | None:
-        """Return whose row a reference leads to; raises ``UnknownError`` where the tenant cannot see it.
+        """Return whose row a reference leads to; raises ``UnknownError`` where it may not lead there.
 
-        Foreign keys look past row-level security, so this is what keeps references inside a tenant. ``shared``: also
-        rows of ``*``.
+        The foreign keys carry the tenant and refuse it as well; this also refuses deleted schedules. ``shared``: also
+        rows of ``*``, after the tenant's own.
         """
         if identity is None:
             return None
         query = sql.SQL("SELECT tenant_id FROM {} WHERE id = %s AND tenant_id = ANY(%s)").format(table_name(name))
         if name == "schedules":
             query += sql.SQL(" AND deleted_at IS NULL")
+        query += sql.SQL(" ORDER BY tenant_id = '*' LIMIT 1")
         tenants = [self._tenant, GLOBAL] if shared else [self._tenant]
         owner: str | None = self._value(query, (identity, tenants))
         if owner is None:

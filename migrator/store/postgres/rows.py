@@ -1,6 +1,7 @@
 """Whole rows in and out of PostgreSQL, as binary COPY."""
 
 from collections.abc import Iterable, Sequence
+from typing import LiteralString
 from uuid import UUID
 
 import msgspec
@@ -30,7 +31,7 @@ def table_name(table: str) -> sql.Identifier:
 
 
 def fetch(connection: Connection, table: str, codec: RowCodec, ids: Sequence[UUID | int]) -> dict[bytes, bytes]:
-    """Return the stored rows with these ids, as rendered by the server, by the bytes of their id."""
+    """Return the stored rows with these ids, of whichever tenant, as rendered by the server, by their ``row_key``."""
     if not ids:
         return {}
     kind = "uuid" if isinstance(ids[0], UUID) else "bigint"
@@ -48,13 +49,16 @@ def fetch(connection: Connection, table: str, codec: RowCodec, ids: Sequence[UUI
             if first:
                 row, first = row[len(HEADER) :], False
             if row and row != TRAILER:
-                found[row_id(row)] = row
+                found[row_key(codec, row)] = row
     return found
 
 
-def row_id(row: bytes) -> bytes:
-    """Return the bytes of a row's id, its first column."""
-    return row[6 : 6 + int.from_bytes(row[2:6], "big")]
+def row_key(codec: RowCodec, row: bytes) -> bytes:
+    """Return the bytes of a row's primary key: its id, which is its first column, and its tenant."""
+    after_id = start = 6 + int.from_bytes(row[2:6], "big")
+    for _ in range(codec.plain.index("tenant_id") - 1):
+        start += 4 + int.from_bytes(row[start : start + 4], "big")
+    return row[2:after_id] + row[start : start + 4 + int.from_bytes(row[start : start + 4], "big")]
 
 
 def origin(codec: RowCodec, row: bytes) -> bytes:
@@ -81,38 +85,54 @@ def upsert(
     *,
     whoever: bool = False,
     different: bool = False,
-) -> set[bytes]:
-    """Insert the rows, or bring the stored ones with the same id up to date; return the ids written.
+) -> int:
+    """Insert the rows, or bring the stored ones with the same id and tenant up to date; return how many were written.
 
-    A stored row of another document is overwritten only where ``whoever`` says so; else its id is not among those
-    returned. ``different``: nor is one that is stored already as it is to be.
+    A stored row of another document is overwritten only where ``whoever`` says so; else it is not counted.
+    ``different``: nor is one that is stored already as it is to be.
     """
     stage = sql.Identifier("pg_temp", f"stage_{table}")
     connection.execute(
-        sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} (LIKE {}) ON COMMIT DELETE ROWS").format(
-            sql.Identifier(f"stage_{table}"), table_name(table)
+        sql.SQL("CREATE TEMP TABLE IF NOT EXISTS {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA").format(
+            sql.Identifier(f"stage_{table}"), columns(codec), table_name(table)
         )
     )
     connection.execute(sql.SQL("TRUNCATE {}").format(stage))
     copy_in(connection, stage, codec, rows)
-    written = connection.execute(
+    computed = {"global_schedule": global_schedule("new")} if table == "runs" else {}
+    return connection.execute(
         sql.SQL(
-            "INSERT INTO {table} AS stored ({columns}) SELECT {columns} FROM {stage} "
-            "ON CONFLICT (id) DO UPDATE SET {changes} WHERE {same} AND {different} RETURNING id"
+            "INSERT INTO {table} AS stored ({names}) SELECT {values} FROM {stage} AS new "
+            "ON CONFLICT (id, tenant_id) DO UPDATE SET {changes} WHERE {same} AND {different}"
         ).format(
             table=table_name(table),
-            columns=columns(codec),
+            names=sql.SQL(", ").join(map(sql.Identifier, (*codec.columns, *computed))),
+            values=sql.SQL(", ").join([columns(codec), *map(sql.SQL, computed.values())]),
             stage=stage,
             changes=sql.SQL(", ").join(
-                sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in codec.columns if name != "id"
+                sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name))
+                for name in (*codec.columns, *computed)
+                if name not in ("id", "tenant_id")
             ),
             same=sql.SQL("true") if whoever else _same_origin(codec),
             different=_different(codec) if different else sql.SQL("true"),
         )
-    )
-    return {
-        key.bytes if isinstance(key, UUID) else key.to_bytes(8, "big", signed=True) for (key,) in written.fetchall()
-    }
+    ).rowcount
+
+
+def global_schedule(row: LiteralString) -> LiteralString:
+    """Return the expression for ``runs.global_schedule`` of a row, called ``row``, whose references are given.
+
+    A row of the own tenant comes first. Of what is global only schedules and triggers are referred to, by runs.
+    """
+
+    def leads(table: LiteralString, column: LiteralString) -> LiteralString:
+        named = "EXISTS (SELECT FROM scheduler." + table + " AS g WHERE g.id = " + row + "." + column
+        own = " AND NOT " + named + " AND g.tenant_id = " + row + ".tenant_id)"
+        return "(" + named + " AND g.tenant_id = '*')" + own + ")"
+
+    schedule, trigger = leads("schedules", "schedule_id"), leads("triggers", "trigger_id")
+    return "CASE WHEN " + row + ".schedule_id IS NULL THEN " + trigger + " ELSE " + schedule + " END"
 
 
 def _same_origin(codec: RowCodec) -> sql.SQL:

@@ -15,25 +15,30 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.dispatch import CrossedError, as_json, fetch
 from migrator.store.postgres.mapping import table
 from migrator.store.postgres.numbering import take_many
+from migrator.store.postgres.rows import global_schedule
 
 _Key: TypeAlias = tuple[object, ...]
 
 _KNOWN = """
 SELECT g.position,
-    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.id = g.id),
-    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id
+    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.id = g.id AND r.tenant_id = g.tenant),
+    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.tenant_id = g.tenant
         AND (r.scheduled_at = g.scheduled_at AND r.attempt = g.attempt)),
-    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.dedupe_key = g.dedupe_key),
-    (SELECT s.tenant_id FROM scheduler.schedules AS s WHERE s.id = g.schedule_id)
+    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.tenant_id = g.tenant
+        AND r.dedupe_key = g.dedupe_key),
+    (SELECT s.tenant_id FROM scheduler.schedules AS s
+        WHERE s.id = g.schedule_id AND s.tenant_id = ANY (ARRAY[g.tenant, '*'::text])
+        ORDER BY s.tenant_id = '*' LIMIT 1)
 FROM json_to_recordset($1::json) AS g(
-    position int, id uuid, trigger_id uuid, scheduled_at timestamptz, attempt int, dedupe_key text, schedule_id uuid
+    position int, id uuid, tenant text, trigger_id uuid, scheduled_at timestamptz, attempt int, dedupe_key text,
+    schedule_id uuid
 ) ORDER BY g.position
 """
 
 _COLUMNS = ", ".join(table(Run).names)
 _INSERT = (
-    f"INSERT INTO scheduler.runs ({_COLUMNS}) SELECT {_COLUMNS}"  # noqa: S608 - our own column names
-    " FROM json_populate_recordset(NULL::scheduler.runs, $1::json) ON CONFLICT DO NOTHING RETURNING id"
+    f"INSERT INTO scheduler.runs ({_COLUMNS}, global_schedule) SELECT {_COLUMNS}, {global_schedule('n')}"  # noqa: S608 - our own column names
+    " FROM json_populate_recordset(NULL::scheduler.runs, $1::json) AS n ON CONFLICT DO NOTHING RETURNING id"
 )
 
 
@@ -78,6 +83,7 @@ def _free(connection: Connection, runs: Sequence[Run]) -> list[tuple[Run, str | 
         {
             "position": position,
             "id": run.id,
+            "tenant": run.tenant_id,
             "trigger_id": run.trigger_id,
             "scheduled_at": run.scheduled_at,
             "attempt": run.attempt,
@@ -93,19 +99,19 @@ def _free(connection: Connection, runs: Sequence[Run]) -> list[tuple[Run, str | 
         keys = _keys(run)
         if slot or key or not taken.isdisjoint(keys):
             continue  # whatever its id: ids that follow from the slot are taken with it
-        if exists or ("id", run.id) in taken:
+        if exists or ("id", run.id, run.tenant_id) in taken:
             raise ConflictError("the id is taken")
         free.append((run, owner))
-        taken |= {*keys, ("id", run.id)}
+        taken |= {*keys, ("id", run.id, run.tenant_id)}
     return free
 
 
 def _keys(run: Run) -> set[_Key]:
     keys: set[_Key] = set()
     if run.trigger_id is not None and run.scheduled_at is not None:
-        keys.add(("slot", run.trigger_id, run.scheduled_at, run.attempt))
+        keys.add(("slot", run.tenant_id, run.trigger_id, run.scheduled_at, run.attempt))
     if run.trigger_id is not None and run.dedupe_key is not None:
-        keys.add(("key", run.trigger_id, run.dedupe_key))
+        keys.add(("key", run.tenant_id, run.trigger_id, run.dedupe_key))
     return keys
 
 
@@ -118,8 +124,8 @@ def _number(connection: Connection, runs: Sequence[tuple[Run, str | None]], now:
     numbered = []
     for run, owner in runs:
         if run.schedule_id is not None and _counts(run, owner):
-            number = following[run.schedule_id]
-            following[run.schedule_id] += 1
+            number = following[run.tenant_id, run.schedule_id]
+            following[run.tenant_id, run.schedule_id] += 1
             numbered.append(msgspec.structs.replace(run, run_number=number))
         else:
             numbered.append(run)

@@ -13,8 +13,10 @@ from migrator.records.run import Run
 from migrator.store import lives, rules
 from migrator.store.ports import RunPage, RunQuery
 from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.mapping import table
 from migrator.store.postgres.numbering import take_numbers
 from migrator.store.postgres.repository import Repository
+from migrator.store.rules import GLOBAL
 
 LIVE = list(states.live(states.RUN))
 
@@ -40,6 +42,22 @@ SELECT {columns} FROM (
 ) AS r
 WHERE rank > %s AND created_at < %s AND NOT state = ANY(%s) ORDER BY created_at, id LIMIT %s
 """
+
+
+_RUNS = table(Run)
+_INSERT = sql.SQL(
+    sql.SQL("INSERT INTO scheduler.runs ({}, global_schedule) VALUES ({}, %s) RETURNING {}")
+    .format(_RUNS.columns, sql.SQL(", ").join([sql.Placeholder()] * len(_RUNS.names)), _RUNS.columns)
+    .as_string(None)
+)
+"""The columns, and whether schedule and trigger are rows of the tenant ``*``."""
+_REPLACE = sql.SQL(
+    sql.SQL("UPDATE scheduler.runs SET global_schedule = %s, {} WHERE id = %s AND tenant_id = %s RETURNING {}")
+    .format(
+        sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in _RUNS.written), _RUNS.columns
+    )
+    .as_string(None)
+)
 
 
 class PostgresRuns(Repository[Run]):
@@ -75,7 +93,7 @@ class PostgresRuns(Repository[Run]):
         """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention."""
         run = rules.written(run, self._tenant)
         owner = self._require("schedules", run.schedule_id, shared=True)
-        self._require("triggers", run.trigger_id, shared=True)
+        cause = self._require("triggers", run.trigger_id, shared=True)
         self._require("runs", run.retry_of)
         changes: dict[str, Any] = {"source": None, "source_id": None, "run_number": None}
         changes["updated_at"] = run.updated_at or self._now
@@ -84,7 +102,11 @@ class PostgresRuns(Repository[Run]):
         with self.refusing():
             if run.schedule_id is not None and owner == self._tenant:
                 changes["run_number"] = take_numbers(self._connection, self._tenant, run.schedule_id, self._now)
-            return self._inserted(msgspec.structs.replace(run, **changes))
+            made = self._one(
+                _INSERT, [*self._table.values(msgspec.structs.replace(run, **changes)), (owner or cause) == GLOBAL]
+            )
+        assert made is not None  # noqa: S101 - INSERT … RETURNING without a row has raised
+        return made
 
     def update(self, run: Run, expected: str) -> bool:
         """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
@@ -94,11 +116,16 @@ class PostgresRuns(Repository[Run]):
         if stored is None or stored.state != expected:
             return False
         # What it refers to may have been deleted since: only a reference that changes is looked up.
-        for name, column in (("schedules", "schedule_id"), ("triggers", "trigger_id"), ("runs", "retry_of")):
+        owner: str | None = None
+        for name, column in (("triggers", "trigger_id"), ("schedules", "schedule_id"), ("runs", "retry_of")):
             if getattr(run, column) != getattr(stored, column):
-                self._require(name, getattr(run, column), shared=name != "runs")
+                found = self._require(name, getattr(run, column), shared=name != "runs")
+                owner = owner if name == "runs" else found or owner
         advanced = lives.advanced_run(stored, rules.precise(run, stored), self._now)
-        return self._replace(advanced) is not None
+        if owner is None:
+            return self._replace(advanced) is not None
+        with self.refusing():
+            return self._one(_REPLACE, [owner == GLOBAL, *self._table.changes(advanced)]) is not None
 
     def pending(self, limit: int) -> Sequence[Run]:
         """Return planning and queued runs, oldest first."""

@@ -35,7 +35,10 @@ LEFT JOIN LATERAL (
 _FILTERS: dict[str, LiteralString] = {
     "statuses": "s.status = ANY(%(statuses)s)",
     # Not EXISTS, which the planner may turn into a join with all triggers there are.
-    "kinds": "ARRAY(SELECT t.kind FROM scheduler.triggers AS t WHERE t.schedule_id = s.id) && %(kinds)s",
+    "kinds": (
+        "ARRAY(SELECT t.kind FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.tenant_id = s.tenant_id)"
+        " && %(kinds)s"
+    ),
     "enabled": "s.enabled = %(enabled)s",
     "tags_any": "s.tags && %(tags_any)s",
     "tags_all": "s.tags @> %(tags_all)s",
@@ -66,8 +69,10 @@ class PostgresSchedules(Repository[Schedule]):
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         """Return the schedule."""
-        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL")
-        return self._one(query, (schedule_id, self._tenant, rules.GLOBAL))
+        query = self._table.select + sql.SQL(
+            "WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL ORDER BY tenant_id = %s LIMIT 1"
+        )
+        return self._one(query, (schedule_id, self._tenant, rules.GLOBAL, rules.GLOBAL))
 
     def by_name(self, name: str) -> Schedule | None:
         """Return the schedule born here with this name."""
@@ -138,12 +143,15 @@ class PostgresSchedules(Repository[Schedule]):
     def _change(self, stored: Schedule, changes: dict[str, Any]) -> Schedule | None:
         changes = {"updated_at": self._now} | changes
         changed = rules.written(msgspec.structs.replace(stored, **changes), self._tenant)
-        query = sql.SQL("UPDATE scheduler.schedules SET {} WHERE id = %s RETURNING {}").format(
+        query = sql.SQL("UPDATE scheduler.schedules SET {} WHERE id = %s AND tenant_id = %s RETURNING {}").format(
             sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes),
             self._table.columns,
         )
         with self.refusing():
-            return self._one(query, [*(self._table.value(name, getattr(changed, name)) for name in changes), stored.id])
+            return self._one(
+                query,
+                [*(self._table.value(name, getattr(changed, name)) for name in changes), stored.id, stored.tenant_id],
+            )
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
         """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""

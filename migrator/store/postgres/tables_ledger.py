@@ -157,7 +157,10 @@ def _pending_links(metadata: MetaData) -> None:
         text("target_table", "table referred to", null=False),
         uuid("target_id", "row referred to", null=False),
         jsonb("resolved_extra", "residue of the row once the reference is resolved"),
-        PrimaryKeyConstraint("record_table", "row_id", "column_name", name="pk_pending_links"),
+        text("tenant_id", "tenant of the row that refers, and of the row referred to", null=False),
+        text("target_source", "profile and collection of the document referred to; null: the id alone decides"),
+        text("target_source_id", "the _id of the document referred to, as text; null: the id alone decides"),
+        PrimaryKeyConstraint("record_table", "row_id", "tenant_id", "column_name", name="pk_pending_links"),
         comment="References that could not be resolved when their row was loaded; a closing pass fills or drops them.",
     )
 

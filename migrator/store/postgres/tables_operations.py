@@ -41,7 +41,7 @@ def _workers(metadata: MetaData) -> None:
         time("last_heartbeat_at", "when it last spoke, by the database's clock"),
         jsonb("metadata", "whatever it adds"),
         extra(),
-        PrimaryKeyConstraint("id", name="pk_workers"),
+        PrimaryKeyConstraint("id", "tenant_id", name="pk_workers"),
         one_of("workers", "kind", states.WORKER_KINDS),
         one_of("workers", "status", states.WORKER_STATUSES),
         comment="Worker and scheduler processes, under the tenant *. Who leads is derived from locks, not stored here.",
@@ -62,7 +62,7 @@ def _locks(metadata: MetaData) -> None:
         time("expires_at", "when it ends unless renewed; null: without expiry, thus live"),
         jsonb("metadata", "whatever the holder adds"),
         extra(),
-        PrimaryKeyConstraint("id", name="pk_locks"),
+        PrimaryKeyConstraint("id", "tenant_id", name="pk_locks"),
         UniqueConstraint("key", name="uq_locks_key"),
         check("ck_locks_key", "starts_with(key, tenant_id || '/'::text)"),
         comment="Leases on resources. The row outlives the lock, so that the fence keeps rising. The key begins with"
@@ -86,7 +86,7 @@ def _audit(metadata: MetaData) -> None:
         text("message", "in words"),
         jsonb("metadata", "with what"),
         extra(),
-        PrimaryKeyConstraint("id", name="pk_audit"),
+        PrimaryKeyConstraint("id", "tenant_id", name="pk_audit"),
         Index("ix_audit_page", "tenant_id", desc("occurred_at"), "id"),
         comment="Audit trail: append only, without foreign keys, since it outlives what it tells of.",
     )

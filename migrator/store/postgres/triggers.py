@@ -14,7 +14,8 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.repository import Repository
 
 _OF_EVENT = """
-SELECT {columns} FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id
+SELECT {columns} FROM scheduler.triggers AS t
+JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
 WHERE t.kind = 'event' AND t.event_name = %(event)s AND t.enabled AND t.tenant_id IN (%(tenant)s, %(all)s)
   AND s.enabled AND s.deleted_at IS NULL AND s.status IN ('pending', 'scheduled', 'running')
 ORDER BY coalesce(s.priority, %(priority)s) DESC, t.id

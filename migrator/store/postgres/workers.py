@@ -26,7 +26,7 @@ _REGISTER = f"""
 INSERT INTO scheduler.workers AS w ({_COLUMNS})
 SELECT {", ".join(f"coalesce(n.{name}, {NOW})" if name.endswith("_at") else f"n.{name}" for name in _NAMES)}
 FROM json_populate_record(NULL::scheduler.workers, $2::json) AS n
-ON CONFLICT (id) DO UPDATE SET
+ON CONFLICT (id, tenant_id) DO UPDATE SET
     {", ".join(f"{name} = EXCLUDED.{name}" for name in _NAMES if name not in _KEPT)},
     registered_at = coalesce(w.registered_at, {NOW}),
     last_heartbeat_at = greatest(w.last_heartbeat_at, {NOW})

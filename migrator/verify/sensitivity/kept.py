@@ -50,15 +50,21 @@ class Kept:
         with target.transaction():
             for table in reversed(wanted):
                 target.execute(
-                    sql.SQL("DELETE FROM {} AS t WHERE NOT EXISTS (SELECT FROM {} AS k WHERE k.id = t.id)").format(
-                        sql.Identifier("scheduler", table), sql.Identifier(SCHEMA, table)
-                    )
+                    sql.SQL(
+                        "DELETE FROM {} AS t WHERE NOT EXISTS"
+                        " (SELECT FROM {} AS k WHERE k.id = t.id AND k.tenant_id = t.tenant_id)"
+                    ).format(sql.Identifier("scheduler", table), sql.Identifier(SCHEMA, table))
                 )
             for table in wanted:
-                columns = [name for name in _COLUMNS[table] if name != "id"]
+                names = sql.SQL(", ").join(map(sql.Identifier, _COLUMNS[table]))
+                columns = [name for name in _COLUMNS[table] if name not in ("id", "tenant_id")]
                 target.execute(
-                    sql.SQL("INSERT INTO {} SELECT * FROM {} ON CONFLICT (id) DO UPDATE SET {}").format(
+                    sql.SQL(
+                        "INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT (id, tenant_id) DO UPDATE SET {}"
+                    ).format(
                         sql.Identifier("scheduler", table),
+                        names,
+                        names,
                         sql.Identifier(SCHEMA, table),
                         sql.SQL(", ").join(
                             sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in columns
@@ -71,4 +77,8 @@ class Kept:
         return [record.table for record in ALL if record.table in names]
 
 
-_COLUMNS: Final = {record.table: record.__struct_fields__ for record in ALL}
+_COLUMNS: Final = {
+    record.table: (*record.__struct_fields__, *(("global_schedule",) if record.table == "runs" else ()))
+    for record in ALL
+}
+"""Table to its columns, without those that the server computes."""

@@ -100,8 +100,10 @@ ROWS: Final[tuple[Corruption, ...]] = (
         name="the wrong tenant",
         how="data",
         plant=sql(
-            "UPDATE scheduler.runs SET tenant_id = 'somebody' WHERE id = (SELECT id FROM scheduler.runs"
-            " WHERE schedule_id IS NULL ORDER BY id LIMIT 1)"
+            "UPDATE scheduler.runs SET tenant_id = 'somebody' WHERE id = (SELECT id FROM scheduler.runs AS r"
+            " WHERE schedule_id IS NULL AND retry_of IS NULL AND NOT EXISTS (SELECT FROM scheduler.execution_logs"
+            " WHERE run_id = r.id) AND NOT EXISTS (SELECT FROM scheduler.impact_snapshots WHERE run_id = r.id)"
+            " AND NOT EXISTS (SELECT FROM scheduler.runs WHERE retry_of = r.id) ORDER BY id LIMIT 1)"
         ),
         yes=("parity.rows", "parity.aggregates", "parity.columns"),
         sometimes={"meaning.summaries": _SUMMED},
@@ -138,8 +140,10 @@ ROWS: Final[tuple[Corruption, ...]] = (
         how="data",
         plant=sql(
             "UPDATE scheduler.runs SET schedule_id = (SELECT id FROM scheduler.schedules AS s WHERE s.id <> schedule_id"
-            " ORDER BY id LIMIT 1) WHERE id = (SELECT r.id FROM scheduler.runs AS r JOIN scheduler.run_summaries"
-            " USING (tenant_id, schedule_id) ORDER BY r.id LIMIT 1)"
+            " AND s.tenant_id = runs.tenant_id ORDER BY id LIMIT 1) WHERE id = (SELECT r.id FROM scheduler.runs AS r"
+            " JOIN scheduler.run_summaries USING (tenant_id, schedule_id) WHERE EXISTS (SELECT FROM"
+            " scheduler.schedules AS s WHERE s.id <> r.schedule_id AND s.tenant_id = r.tenant_id)"
+            " ORDER BY r.id LIMIT 1)"
         ),
         yes=("parity.rows", "meaning.summaries"),
     ),

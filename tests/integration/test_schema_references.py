@@ -1,0 +1,232 @@
+"""Keys carry the tenant: nobody refers to another tenant's row, holds it, or learns from an error that it exists."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from psycopg.sql import SQL, Identifier
+
+from migrator.errors import UsageError
+from migrator.store.postgres import catalogue, migrate
+from migrator.store.postgres.connection import Connection
+from tests.schema_rows import LEAST, connect, count, insert
+
+
+class Key(NamedTuple):
+    """A foreign key as the catalogue has it."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    target: str
+    target_columns: tuple[str, ...]
+
+
+def foreign_keys(connection: Connection) -> list[Key]:
+    found = connection.execute(
+        "SELECT conname, rel.relname, ARRAY(SELECT attname::text FROM unnest(conkey) WITH ORDINALITY AS k (num, place)"
+        " JOIN pg_attribute ON attrelid = conrelid AND attnum = num ORDER BY place), target.relname,"
+        " ARRAY(SELECT attname::text FROM unnest(confkey) WITH ORDINALITY AS k (num, place)"
+        " JOIN pg_attribute ON attrelid = confrelid AND attnum = num ORDER BY place)"
+        " FROM pg_constraint JOIN pg_class AS rel ON rel.oid = conrelid"
+        " JOIN pg_class AS target ON target.oid = confrelid"
+        " WHERE contype = 'f' AND connamespace = 'scheduler'::regnamespace ORDER BY conname"
+    )
+    return [Key(name, table, tuple(mine), target, tuple(theirs)) for name, table, mine, target, theirs in found]
+
+
+@contextmanager
+def service(dsn: str, tenant: str) -> Iterator[Connection]:
+    with connect(dsn) as connection:
+        connection.execute("SET ROLE scheduler_service")
+        connection.execute("SELECT set_config('app.tenant_id', %s, false)", (tenant,))
+        yield connection
+
+
+def refusal(connection: Connection, act: Callable[[], None], named: UUID) -> tuple[str | None, str]:
+    """Return the error of an act, without the id that was named: all that a caller learns."""
+    with pytest.raises(psycopg.errors.ForeignKeyViolation) as caught, connection.transaction():
+        act()
+    diag = caught.value.diag
+    said = " ".join(str(part) for part in (diag.message_primary, diag.message_detail, diag.message_hint))
+    return diag.constraint_name, said.replace(str(named), "ID")
+
+
+@pytest.mark.proves("0-X2", "1-G4")
+def test_each_foreign_key_refuses_another_tenant_s_row_as_one_that_is_not_there(any_scheduler_dsn: str) -> None:
+    """The keys come from the catalogue: a new one is tried too."""
+    dsn = any_scheduler_dsn
+    with connect(dsn) as owner:
+        keys = foreign_keys(owner)
+        assert len(keys) >= 7
+        for key in keys:
+            assert key.target_columns == ("tenant_id", "id"), key
+            theirs, mine = insert(owner, key.target, "b"), insert(owner, key.target, "a")
+            own_row = insert(owner, key.table, "a", **{key.columns[1]: mine})
+            with service(dsn, "a") as connection:
+                for write in (_insert, _update):
+                    told = [
+                        refusal(connection, lambda: write(connection, key, named, own_row), named)  # noqa: B023 - called at once
+                        for named in (theirs, uuid4())
+                    ]
+                    assert told[0] == told[1], key
+                    assert told[0][0] == key.name
+            with service(dsn, "b") as connection:
+                statement = SQL("DELETE FROM {} WHERE id = %s").format(Identifier("scheduler", key.target))
+                assert connection.execute(statement, (theirs,)).rowcount == 1, key
+            assert count(owner, key.table, own_row) == 1
+
+
+def _insert(connection: Connection, key: Key, named: UUID, _: object) -> None:
+    insert(connection, key.table, "a", **{key.columns[1]: named})
+
+
+def _update(connection: Connection, key: Key, named: UUID, row: object) -> None:
+    statement = SQL("UPDATE {} SET {} = %s WHERE id = %s").format(
+        Identifier("scheduler", key.table), Identifier(key.columns[1])
+    )
+    connection.execute(statement, (named, row))
+
+
+@pytest.mark.proves("0-X2")
+def test_a_tenant_s_run_refers_to_a_global_schedule_and_trigger_and_to_nothing_else_that_is_global(
+    any_scheduler_dsn: str,
+) -> None:
+    dsn = any_scheduler_dsn
+    with connect(dsn) as owner:
+        shared = insert(owner, "schedules", "*")
+        cause = insert(owner, "triggers", "*", schedule_id=shared)
+        theirs = insert(owner, "schedules", "b")
+        mine = insert(owner, "schedules", "a")
+        with service(dsn, "a") as connection:
+            insert(connection, "runs", "a", schedule_id=shared, trigger_id=cause, global_schedule=True)
+            for values in (
+                {"schedule_id": shared},  # does not say that it is global
+                {"schedule_id": theirs, "global_schedule": True},
+                {"schedule_id": mine, "global_schedule": True},
+                {"schedule_id": mine, "trigger_id": cause},
+                {"schedule_id": mine, "trigger_id": cause, "global_schedule": True},
+            ):
+                with pytest.raises(psycopg.errors.ForeignKeyViolation):
+                    insert(connection, "runs", "a", **values)
+            with pytest.raises(psycopg.errors.GeneratedAlways):
+                insert(connection, "runs", "a", schedule_id=theirs, schedule_tenant_id="b")
+        for key in foreign_keys(owner):
+            if key.columns[0] == "tenant_id":
+                everybodys = insert(owner, key.target, "*")
+                with service(dsn, "a") as connection, pytest.raises(psycopg.errors.ForeignKeyViolation):
+                    insert(connection, key.table, "a", **{key.columns[1]: everybodys})
+
+
+@pytest.mark.proves("0-X2", "1-G4")
+def test_an_id_of_another_tenant_s_row_is_as_free_as_any(any_scheduler_dsn: str) -> None:
+    """Ids of migrated rows can be computed by whoever knows the document's: a violated key would tell of it."""
+    dsn = any_scheduler_dsn
+    with connect(dsn) as owner:
+        ids = {table: insert(owner, table, "b") for table in LEAST}
+        before = {table: _row(owner, table, "b") for table in LEAST}
+        with service(dsn, "a") as connection:
+            for table, one in ids.items():
+                insert(connection, table, "a", id=one, **({"key": "a/lock"} if table == "locks" else {}))
+                with pytest.raises(psycopg.errors.UniqueViolation):
+                    insert(connection, table, "a", id=one, **({"key": "a/other"} if table == "locks" else {}))
+        assert {table: _row(owner, table, "b") for table in LEAST} == before
+
+
+def _row(connection: Connection, table: str, tenant: str) -> list[tuple[Any, ...]]:
+    query = SQL("SELECT t::text FROM {} AS t WHERE tenant_id = %s ORDER BY 1").format(Identifier("scheduler", table))
+    return connection.execute(query, (tenant,)).fetchall()
+
+
+@pytest.mark.proves("0-X2")
+def test_every_unique_key_carries_the_tenant(scheduler_dsn: str) -> None:
+    """A lock's key begins with its tenant, which a CHECK demands."""
+    with connect(scheduler_dsn) as connection:
+        found = connection.execute(
+            "SELECT idx.relname FROM pg_index JOIN pg_class AS idx ON idx.oid = indexrelid"
+            " JOIN pg_class AS rel ON rel.oid = indrelid WHERE indisunique"
+            " AND rel.relnamespace = 'scheduler'::regnamespace AND rel.relname NOT LIKE 'schema%'"
+            " AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = indexrelid AND attname = 'tenant_id')"
+        ).fetchall()
+    assert found == [("uq_locks_key",)]
+
+
+@pytest.mark.proves("0-T2.2.4")
+def test_rows_go_through_the_revision_that_keys_tenants_and_back(any_scheduler_dsn: str) -> None:
+    dsn = any_scheduler_dsn
+    with connect(dsn) as connection:
+        shared = insert(connection, "schedules", "*")
+        cause = insert(connection, "triggers", "*", schedule_id=shared)
+        ran = insert(connection, "runs", "a", schedule_id=shared, trigger_id=cause, global_schedule=True)
+        own = insert(connection, "runs", "a", schedule_id=insert(connection, "schedules", "a"))
+        insert(connection, "runs", "a", retry_of=own)
+        for table in ("execution_logs", "impact_snapshots"):
+            insert(connection, table, "a", run_id=own)
+        insert(connection, "graph_job_events", "a")
+    before = _everything(dsn)
+    migrate.downgrade(dsn, "0009")
+    with connect(dsn) as connection:
+        assert count(connection, "runs") == 3
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            insert(connection, "runs", "b", id=ran)
+    migrate.upgrade(dsn)
+    assert _everything(dsn) == before
+    assert catalogue.differences(dsn) == []
+
+
+def _everything(dsn: str) -> dict[str, list[tuple[Any, ...]]]:
+    with connect(dsn) as connection:
+        return {
+            table: connection.execute(
+                SQL("SELECT to_jsonb(t) FROM {} AS t ORDER BY id, tenant_id").format(Identifier("scheduler", table))
+            ).fetchall()
+            for table in LEAST
+        }
+
+
+def test_the_upgrade_refuses_rows_that_refer_to_another_tenant_s_and_its_remedy_helps(scheduler_dsn: str) -> None:
+    """A copy of an older version, or a tenant, may have made such rows: a person says what becomes of them."""
+    migrate.downgrade(scheduler_dsn, "0009")
+    with connect(scheduler_dsn) as connection:
+        run = insert(connection, "runs", "a", schedule_id=insert(connection, "schedules", "b"))
+    with pytest.raises(
+        UsageError, match=r"another tenant \(scheduler\.runs\.schedule_id: 1\).*set those references to null"
+    ):
+        migrate.upgrade(scheduler_dsn)
+    with connect(scheduler_dsn) as connection:
+        assert count(connection, "runs", run) == 1
+        connection.execute("UPDATE scheduler.runs SET schedule_id = NULL WHERE id = %s", (run,))
+    migrate.upgrade(scheduler_dsn)
+    assert catalogue.differences(scheduler_dsn) == []
+
+
+def test_the_downgrade_refuses_ids_of_several_tenants(scheduler_dsn: str) -> None:
+    with connect(scheduler_dsn) as connection:
+        one = insert(connection, "runs", "a")
+        insert(connection, "runs", "b", id=one)
+    with pytest.raises(UsageError, match=r"same key \(scheduler\.runs \(id\): 1\).*delete all but one"):
+        migrate.downgrade(scheduler_dsn, "0009")
+    with connect(scheduler_dsn) as connection:
+        assert count(connection, "runs", one) == 2
+        connection.execute("DELETE FROM scheduler.runs WHERE tenant_id = 'b'")
+    migrate.downgrade(scheduler_dsn, "0009")
+
+
+def test_the_upgrade_builds_the_foreign_keys_that_a_killed_first_load_went_without(scheduler_dsn: str) -> None:
+    migrate.downgrade(scheduler_dsn, "0009")
+    with connect(scheduler_dsn) as connection:
+        definition = "FOREIGN KEY (schedule_id) REFERENCES scheduler.schedules(id)"
+        connection.execute(
+            "INSERT INTO migration.deferred_ddl (target_table, kind, name, definition)"
+            " VALUES ('runs', 'constraint', 'fk_runs_schedule_id', %s)",
+            (definition,),
+        )
+        connection.execute("ALTER TABLE scheduler.runs DROP CONSTRAINT fk_runs_schedule_id")
+    migrate.upgrade(scheduler_dsn)
+    assert catalogue.differences(scheduler_dsn) == []
+    with connect(scheduler_dsn) as connection:
+        owed = connection.execute("SELECT count(*) FROM migration.deferred_ddl WHERE restored_at IS NULL").fetchone()
+    assert owed == (0,)
