@@ -32,11 +32,12 @@ SELECT md5('trigger ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || n)::uu
     timestamptz '2025-11-02' + n * interval '1 minute'
 FROM generate_series(1, 2000) AS n;
 INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, available_at, created_at)
-SELECT md5('run ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || 1 + n % 2000)::uuid, 'queued',
+SELECT md5('run ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || 1 + (n - 1) % 2000)::uuid, 'queued',
     timestamptz '2025-11-02' + n * interval '1 second', timestamptz '2025-11-02'
 FROM generate_series(1, {QUEUED}) AS n;
 INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, worker_id, fence, lease_expires_at, created_at)
-SELECT md5('running ' || n)::uuid, 'tenant-' || n % 8, md5('schedule ' || 100 + n % 1900)::uuid, 'running', 'w', 1,
+SELECT md5('running ' || n)::uuid, 'tenant-' || (100 + n % 1900) % 8,
+    md5('schedule ' || 100 + n % 1900)::uuid, 'running', 'w', 1,
     timestamptz '2026-01-01' - n % 100 * interval '1 day', timestamptz '2025-11-02'
 FROM generate_series(1, {RUNNING}) AS n;
 """

@@ -53,7 +53,7 @@ def id_of(session: PostgresSession, text: str) -> UUID:
     return UUID(str(row[0]))
 
 
-SCHEDULE = "schedule 8"
+SCHEDULE = "schedule 15"
 """Has a few runs, all of them the tenant's."""
 
 RUN = "run 703"

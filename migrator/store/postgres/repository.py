@@ -53,9 +53,13 @@ class Repository(Generic[R]):
         return None if row is None else row[0]
 
     def _visible(self, identity: UUID) -> R | None:
-        """Return the row with this id, of the tenant or of ``*``."""
-        query = self._table.select + sql.SQL("WHERE id = %s AND tenant_id IN (%s, %s) ORDER BY tenant_id = %s LIMIT 1")
-        return self._one(query, (identity, self._tenant, GLOBAL, GLOBAL))
+        """Return the row with this id, of the tenant, else of ``*``."""
+        return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s)", identity)
+
+    def _own_first(self, where: LiteralString, identity: UUID) -> R | None:
+        """Return the tenant's row with this id, else that of ``*``; ``where`` takes id, tenant and ``*``."""
+        found: list[Any] = self._many(self._table.select + sql.SQL(where), (identity, self._tenant, GLOBAL))
+        return min(found, key=lambda row: bool(row.tenant_id == GLOBAL), default=None)
 
     def _held(self, identity: UUID) -> R | None:
         """Return the tenant's own row with this id, locked until the transaction ends."""

@@ -69,10 +69,7 @@ class PostgresSchedules(Repository[Schedule]):
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         """Return the schedule."""
-        query = self._table.select + sql.SQL(
-            "WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL ORDER BY tenant_id = %s LIMIT 1"
-        )
-        return self._one(query, (schedule_id, self._tenant, rules.GLOBAL, rules.GLOBAL))
+        return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
 
     def by_name(self, name: str) -> Schedule | None:
         """Return the schedule born here with this name."""
