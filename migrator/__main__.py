@@ -2,17 +2,16 @@
 
 import json
 import os
-import signal
 import sys
 import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 import click
 
-from migrator import output
+from migrator import ending, output
 from migrator.cli import cli
 from migrator.errors import MigratorError, UnforeseenError, UsageError
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
@@ -25,16 +24,19 @@ TRACEBACK = "MIGRATOR_TRACEBACK"
 def main() -> None:
     """Run ``migrator`` and exit with its status; ``MIGRATOR_TRACEBACK=1`` shows where an error came from.
 
-    SIGTERM stops as Ctrl-C does: a copy ends at a chunk.
+    Ctrl-C and SIGTERM stop a command in order, a copy at a chunk; the second one ends it at once.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    ending.install()
     threading.excepthook = _thread_died
     sys.unraisablehook = _unraisable
     try:
         output.prepare()
         shield_streams()
         _check_arguments(sys.argv[1:])
-        status = cli.main(prog_name="migrator", standalone_mode=False)
+        try:
+            status = cli.main(prog_name="migrator", standalone_mode=False)
+        finally:
+            ending.settle()
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.exceptions.Exit as end:
@@ -52,10 +54,6 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the last place that can turn one into a line
         status = _unforeseen(error)
     sys.exit(status or 0)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-    raise KeyboardInterrupt
 
 
 def _check_arguments(arguments: list[str]) -> None:

@@ -5,7 +5,7 @@ import importlib
 
 import click
 
-from migrator import __version__
+from migrator import __version__, ending
 from migrator.errors import UnforeseenError
 
 COMMANDS = {
@@ -27,6 +27,10 @@ COMMANDS = {
     "tail": "Follow the source after the copy; brings rows up to date as documents change.",
     "verify": "Run every check and write the report.",
 }
+
+
+UNHURRIED = frozenset({"cutover", "rollback", "run"})
+"""Commands that, interrupted, undo what writers wait for, or end the runs that they work on."""
 
 
 class LazyGroup(click.Group):
@@ -62,6 +66,8 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"no command {args[0]}; {hint}", ctx)
+        if args and args[0] in UNHURRIED:
+            ending.take_time()
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above

@@ -14,6 +14,7 @@ from migrator.cutover.epoch import in_target
 from migrator.cutover.forward import STOPPED
 from migrator.cutover.journal import Journal, newest
 from migrator.cutover.reverse import Carried
+from migrator.ending import interrupted
 from migrator.errors import LostLockError, RefusedError, SwitchedError
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
@@ -92,6 +93,7 @@ def _stopping() -> Iterator[threading.Event]:
     stop = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        interrupted()
         if stop.is_set():
             raise KeyboardInterrupt
         say("tail: ending at the next commit")

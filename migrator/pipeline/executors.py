@@ -4,13 +4,14 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from migrator import signals
+from migrator import ending, signals
 from migrator.config import CopySettings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.telemetry import shield_streams
@@ -48,7 +49,8 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     """Yield the executor of the configuration; its processes end after the block.
 
     They take a second to do so, for MongoDB's driver waits for its threads: only a block that ends in an error waits
-    for them. Raises ``UnreachableError`` when a worker was killed.
+    for them. Where it is interrupted, they are killed: a chunk is one transaction. Raises ``UnreachableError`` when a
+    worker was killed.
     """
     if settings.executor == "dask":
         with _dask(settings) as cluster:
@@ -56,15 +58,23 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
         return
     # spawn: MongoDB's driver has threads, which a forked process would not have
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers(settings), context, _start_worker, (os.getpid(),))
     try:
         yield pool
     except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.kill()
         pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
             raise UnreachableError(LOST_WORKER) from error
         raise
-    pool.shutdown(wait=False)
+    # As it ends, the interpreter wakes the pool's thread (concurrent.futures.process._python_exit), and fails with "bad
+    # file descriptor" where that thread ends just then. So the thread is waited for, outside of the block.
+    ends = threading.Thread(target=pool.shutdown, name="workers end")
+    ends.start()
+    ending.wait_for(ends)
 
 
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
