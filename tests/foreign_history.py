@@ -1,13 +1,16 @@
 """A live scheduler's history in MongoDB, written by another application, with all that a careless process touches."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import uuid4
+from typing import Any, Final
+from uuid import UUID, uuid4
 
 from bson import encode
 from pymongo.database import Database
 
 from tests.stellaops_documents import CANONICAL, fresh
+
+OWN: Final = UUID("00000000-0000-4000-8000-000000000001")
+"""A silent process of this scheduler, which worked on MongoDB when the history was written."""
 
 Content = dict[str, dict[bytes, bytes]]
 
@@ -22,6 +25,16 @@ def _text(moment: datetime) -> str:
 
 def _id(prefix: str) -> str:
     return f"{prefix}_{uuid4().hex}"
+
+
+def plant_own(database: Database[Any]) -> None:
+    """Insert a silent process of this scheduler, and a run that it holds."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    stated = {"kind": "scheduler", "metadata": {"scheduler": "migrator", "handlers": ["note"], "handlerTypes": []}}
+    database["workers"].insert_one(fresh("workers", _id=f"wrk_{OWN.hex}", lastHeartbeatAt=now - DAY, **stated))
+    live = {"retryOf": ..., "scheduleId": ..., "deltas": [], "finishedAt": ..., "error": ..., "state": "running"}
+    held = {"workerId": str(OWN), "leaseExpiresAt": now - DAY, "fence": 1, "createdAt": _text(now - DAY)}
+    database["runs"].insert_one(fresh("runs", _id=(key := _id("run")), id=key, **live) | held)
 
 
 def plant(database: Database[Any]) -> None:

@@ -2,7 +2,8 @@
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from pymongo.database import Database
 from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.store.epoch import Epoch
+from migrator.store.postgres import epoch
 from tests import foreign_history
 from tests.conftest import fresh_name
 from tests.copying import settings_for
@@ -31,6 +34,11 @@ class Place:
 
     def __init__(self, backend: str, database: Database[Any], dsn: str, site: Site) -> None:
         self.backend, self.database, self.dsn, self.site = backend, database, dsn, site
+
+    @property
+    def side(self) -> str:
+        """Return how tables of the side are called that the process runs on."""
+        return "source: " if self.backend == "mongo" else "target: scheduler."
 
     def rows(self) -> Rows:
         """Return every row of the side that the process runs on, and of the other side."""
@@ -65,20 +73,34 @@ def changes(before: Rows, after: Rows) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.fixture(params=["postgres", "mongo"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, mongo_server: MongoServer, new_scheduler_dsn: Callable[[], str]
-) -> Iterator[Place]:
-    name, dsn = fresh_name(), new_scheduler_dsn()
-    with MongoClient[dict[str, Any]](mongo_server.uri) as client:
+MOVED = "postgres after a cutover"
+PLACES = ["postgres", "mongo", MOVED]
+
+
+@contextmanager
+def placed(kind: str, server: MongoServer, dsn: str, folder: Path, *, own: bool = False) -> Iterator[Place]:
+    name = fresh_name()
+    with MongoClient[dict[str, Any]](server.uri) as client:
         foreign_history.plant(client[name])
-        copied = backfill(settings_for(client[name], dsn), Scope())
-        assert copied.complete
-        server = f'[mongo]\nuri = "{mongo_server.uri}"\ndatabase = "{name}"\n[postgres]\ndsn = "{dsn}"\n'
-        site = Site(tmp_path, request.param, server)
-        yield Place(request.param, client[name], dsn, site)
+        if own:
+            foreign_history.plant_own(client[name])
+        assert backfill(settings_for(client[name], dsn), Scope()).complete
+        if kind == MOVED:
+            with psycopg.connect(dsn) as connection:
+                epoch.write(connection, Epoch(1, "postgres"))
+        backend = "mongo" if kind == "mongo" else "postgres"
+        site = Site(folder, backend, f'[mongo]\nuri = "{server.uri}"\ndatabase = "{name}"\n[postgres]\ndsn = "{dsn}"\n')
+        yield Place(backend, client[name], dsn, site)
         site.close()
         client.drop_database(name)
+
+
+@pytest.fixture(params=PLACES)
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, mongo_server: MongoServer, scheduler_dsn: str
+) -> Iterator[Place]:
+    with placed(request.param, mongo_server, scheduler_dsn, tmp_path) as made:
+        yield made
 
 
 def work_for_a_while(site: Site, **settings: Any) -> str:  # noqa: ANN401 - settings have all types
@@ -97,14 +119,32 @@ def work_for_a_while(site: Site, **settings: Any) -> str:  # noqa: ANN401 - sett
     return site.log(process)
 
 
+def created_in(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return what a process says of the indexes that it created; nothing else of any collection may differ."""
+    lines = []
+    for name, (kind, options, indexes) in after.items():
+        was = before.get(name, ("collection", {}, {}))
+        assert (kind, options) == was[:2]
+        assert was[2].items() <= indexes.items()
+        if new := sorted(indexes.keys() - was[2].keys() - {"_id_"}):
+            lines.append(f"run: created in {name}: {', '.join(new)}")
+            unique = {index for index in new if indexes[index].get("unique")}
+            assert unique <= {"uq_runs_number", "uq_runs_slot", "uq_runs_dedupe", "uq_handlers_name"}
+    assert before.keys() <= after.keys()
+    return lines
+
+
 @pytest.mark.proves("5-D1")
 def test_a_process_with_default_settings_changes_no_row_but_its_own(place: Place) -> None:
-    before = place.rows()
+    before, shape = place.rows(), foreign_history.shape(place.database)
     said = work_for_a_while(place.site)
     after = place.rows()
-    side = "target: scheduler." if place.backend == "postgres" else "source: "
+    side = place.side
     # Its own row of workers, and the lock of who leads.
     assert changes(before, after) == {f"{side}workers": (0, 1), f"{side}locks": (0, 1)}
+    created = created_in(shape, foreign_history.shape(place.database))
+    assert [line for line in said.splitlines() if line.startswith("run: created in ")] == created
+    assert bool(created) is (place.backend == "mongo")
     assert "retention is off" in said
     assert "the 11 workers of another scheduler" in said
 
@@ -123,7 +163,7 @@ def test_a_process_works_only_for_the_schedules_of_its_handlers(place: Place) ->
     assert "fires and claims for schedules with handlers fail-once, hold, hold-once, note" in said
     assert (site.states(once), site.states(bare)) == (["completed"], ["completed"])
     assert (site.states(elsewhere), site.states(queued)) == ([], ["queued"])
-    side = "target: scheduler." if place.backend == "postgres" else "source: "
+    side = place.side
     found = changes(before, place.rows())
     wrote = {"workers": (0, 1), "locks": (0, 1), "schedules": (2, 2), "triggers": (2, 2), "runs": (0, 2)}
     wrote |= {"execution_logs": (0, 4), "run_summaries": (0, 2), "audit": (0, 4)}
@@ -132,7 +172,7 @@ def test_a_process_works_only_for_the_schedules_of_its_handlers(place: Place) ->
 
 @pytest.mark.proves("5-D1", "3-R2")
 def test_retention_removes_old_runs_only_from_the_day_on_that_the_configuration_names(place: Place) -> None:
-    side = "target: scheduler." if place.backend == "postgres" else "source: "
+    side = place.side
     own = {f"{side}workers": (0, 1), f"{side}locks": (0, 1)}
     before = place.rows()
     said = work_for_a_while(place.site, retention_every_ms=86_400_000)
@@ -150,3 +190,21 @@ def test_retention_removes_old_runs_only_from_the_day_on_that_the_configuration_
     said = work_for_a_while(place.site, retention_every_ms=86_400_000, retention_from=today.isoformat())
     assert "retention removed 34 runs" in said
     assert changes(before, place.rows())[f"{side}runs"] == (34, 0)
+
+
+@pytest.mark.proves("5-D1", "3-B12")
+@pytest.mark.parametrize("kind", PLACES)
+def test_a_silent_process_of_this_scheduler_is_declared_dead_where_it_worked(
+    kind: str, tmp_path: Path, mongo_server: MongoServer, scheduler_dsn: str
+) -> None:
+    """A copy made before the cutover is not where it worked: there its row says nothing about it."""
+    with placed(kind, mongo_server, scheduler_dsn, tmp_path, own=True) as place:
+        before = place.rows()
+        work_for_a_while(place.site)
+        found = changes(before, place.rows())
+        wrote = {"workers": (0, 1), "locks": (0, 1)}
+        if kind != "postgres":
+            wrote |= {"workers": (1, 2), "runs": (1, 1), "execution_logs": (0, 1), "audit": (0, 1)}
+        assert {name.removeprefix(place.side): count for name, count in found.items()} == wrote
+        status = {one.id: one.status for one in place.site.store.workers.list()}
+        assert status[foreign_history.OWN] == ("active" if kind == "postgres" else "dead")
