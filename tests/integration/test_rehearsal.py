@@ -1,6 +1,7 @@
 """The switch and the ways back, rehearsed: green on a sound copy, red on the fault that is planted, nothing touched."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from migrator.verify.checks import cutover
 from migrator.verify.context import Context
 from migrator.verify.rehearsal import back, database, down, files
 from migrator.verify.runner import Request, verify
-from migrator.verify.sensitivity.scratch import PREFIX
+from migrator.verify.sensitivity.scratch import PREFIX, create, drop
 from tests.conftest import NEWEST, Clusters
 from tests.copying import settings_for, write_config
 from tests.stellaops_documents import CANONICAL, fresh
@@ -227,3 +228,28 @@ def test_what_a_killed_rehearsal_left_is_removed(settings: Settings) -> None:
         assert left not in str(held(settings)["databases"])
         assert str(place.postgres.dsn).count(database.PREFIX) == 1
     assert held(settings)["databases"] == []
+
+
+def test_a_scratch_database_goes_although_somebody_is_in_it_whom_the_user_may_not_end(
+    settings: Settings, clusters: Clusters
+) -> None:
+    """A superuser's session stands for an autovacuum worker, which the server itself ends, and for a monitor."""
+    dsn, server = str(settings.postgres.dsn), clusters.get(NEWEST).server
+    name = f"{database.PREFIX}fedcba987654"
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("CREATE ROLE maker LOGIN PASSWORD 'secret' CREATEDB")
+        try:
+            maker = server.dsn("postgres", user="maker", password="secret")
+            with psycopg.connect(maker, autocommit=True) as control, ThreadPoolExecutor(1) as beside:
+                create(control, name)
+                with psycopg.connect(server.dsn(name)):
+                    dropping = beside.submit(drop, control, name)
+                    waits = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'maker' AND state = 'active'"
+                    waits += f" AND query = 'DROP DATABASE IF EXISTS \"{name}\"'"
+                    while admin.execute(waits.encode()).fetchone() == (0,) and not dropping.done():
+                        pass
+                dropping.result()
+            assert name not in str(held(settings)["databases"])
+        finally:
+            admin.execute(f"DROP DATABASE IF EXISTS {name}".encode())
+            admin.execute("DROP ROLE maker")

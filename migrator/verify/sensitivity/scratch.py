@@ -34,6 +34,12 @@ _NAME: Final = re.compile(rf"{PREFIX}[0-9a-f]{{12}}")
 _HELD: Final = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted"
 
 
+_END_OWN: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
+    " AND pid <> pg_backend_pid()"
+)
+
+
 class Scratch:
     """A run's scratch place. The next clone is made, and the last one dropped, while checks run on the present one."""
 
@@ -155,8 +161,17 @@ def create(control: Connection, name: str, template: str | None = None) -> None:
 
 
 def drop(control: Connection, name: str) -> None:
-    """Drop a database, if it is there, and end the sessions in it."""
-    control.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+    """Drop a database, if it is there, and end the sessions in it.
+
+    With FORCE the server refuses a user that is no superuser while an autovacuum worker is in the database. Without it
+    the server ends the worker itself, and waits some seconds for other sessions.
+    """
+    statement = sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name))
+    try:
+        control.execute(statement + sql.SQL(" WITH (FORCE)"))
+    except errors.InsufficientPrivilege:
+        control.execute(_END_OWN, (name,))
+        control.execute(statement)
 
 
 def remove_leftovers(control: Connection, source: Source) -> list[str]:
