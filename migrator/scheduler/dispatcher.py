@@ -116,9 +116,18 @@ class Desk:
             tenants=share.tenants,
         )
         since = self._monotonic()
+        twins: list[Claim] = []
         with self._lock:
             for claim in claims:
-                self._active[claim.run.id] = _Active(claim, since, [])
+                held = self._active.get(claim.run.id)
+                if held is not None and held.claim.run.tenant_id != claim.run.tenant_id:
+                    twins.append(claim)
+                else:
+                    self._active[claim.run.id] = _Active(claim, since, [])
+        if twins:
+            # This process tells runs apart by their ids, which are unique in a tenant: one of a tenant at a time.
+            self._store.queue.release(twins, self._now())
+            claims = [claim for claim in claims if claim not in twins]
         self.gauges.add(claimed=len(claims), running=len(claims))
         self._books.dispatched(claims)
         for claim in claims:

@@ -17,10 +17,12 @@ from migrator.records.handler import Handler
 from migrator.records.impact_snapshot import ImpactSnapshot
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
+from migrator.scheduler.dispatcher import Desk, Share
 from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from migrator.store.work import Finish, Fire
+from tests.contract.scheduling.stage import Puppet
 from tests.schema_rows import LEAST, connect, insert
 from tests.store_postgres import NOW, graph_job, opened, policy_job, run, schedule, trigger
 
@@ -210,7 +212,7 @@ def test_a_dispatcher_ends_claims_and_numbers_the_runs_of_one_tenant_only(theirs
 
     def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
         assert (schedule.tenant_id, trigger.tenant_id, live_runs) == ("a", "a", 1)
-        made = run("a", schedule_id=schedule.id, trigger_id=trigger.id, scheduled_at=now)
+        made = run("a", schedule_id=schedule.id, trigger_id=trigger.id, scheduled_at=now, available_at=LATER)
         return Fire(runs=(made,), trigger=replace(trigger, next_fire_at=LATER), schedule_status="running")
 
     (fired,) = store.queue.fire_due(plan, 9, NOW, ["a"])
@@ -223,6 +225,31 @@ def test_a_dispatcher_ends_claims_and_numbers_the_runs_of_one_tenant_only(theirs
     assert everything(store.settings.postgres.dsn or "") == before
     with store.session("a", now=LATER) as session:
         assert session.schedules.get(ids["schedules"]).status == "completed"  # type: ignore[union-attr] # it is there
+
+
+@pytest.mark.proves("0-X2")
+def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
+    theirs: tuple[PostgresStore, Ids],
+) -> None:
+    """One process serves both tenants; the second run waits until the first has ended."""
+    store, ids = theirs
+    puppet = Puppet()
+    share = Share(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
+    desk = Desk(store, puppet, share, clock=lambda: NOW)
+    assert desk.claim() == 1
+    with store.session("a", now=NOW) as session:
+        session.runs.create(run("a", id=ids["runs"]))
+    assert desk.claim() == 0
+    with store.session("a", now=NOW) as session:
+        assert session.runs.get(ids["runs"]).state == "queued"  # type: ignore[union-attr] # it is there
+    desk.renew()
+    assert (puppet.cancelled, len(desk.active)) == ([], 1)
+    puppet.end()
+    assert desk.collect() == 1
+    with store.session("b", now=NOW) as session:
+        assert session.runs.get(ids["runs"]).state == "completed"  # type: ignore[union-attr] # it is there
+    assert desk.claim() == 1
+    assert [claim.run.tenant_id for claim, _ in puppet.handed] == ["b", "a"]
 
 
 @pytest.mark.proves("0-X2")
