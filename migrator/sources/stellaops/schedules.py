@@ -358,7 +358,7 @@ COLLECTION = Collection(
     encode=encode,
     tenant_expression=measures.tenant("$selection.tenantId"),
     measures=(
-        measures.flag("enabled", {"$ifNull": ["$toolEnabled", "$enabled"]}, default=True),
+        measures.flag("enabled", {"$cond": [{"$eq": ["$toolEnabled", True]}, True, "$enabled"]}, default=True),
         measures.states("mode", "$mode", {"analysisonly": "analysis-only", "contentrefresh": "content-refresh"}),
         measures.span("createdAt", "created_at"),
         measures.span("updatedAt", "updated_at"),
