@@ -134,13 +134,16 @@ def _settle(sessions: Sessions, plan: Plan) -> None:
     contested.settle(sessions, plan)
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
+    signals.passed(signals.AFTER_DERIVED_WRITTEN)
 
 
 def _build(sessions: Sessions, plan: Plan) -> None:
     """Build what the load went without; the copy is complete then."""
     _stay_alone(sessions)
     refresh_statistics(sessions, plan)  # first: checking the foreign keys is planned with them
+    signals.passed(signals.AFTER_STATISTICS_TAKEN)
     deferred.restore(sessions.settings, workers(sessions.settings.copy))
+    signals.passed(signals.AFTER_DEFERRED_RESTORED)
     ledger.set_plan_state(sessions.target, plan.id, "complete")
 
 

@@ -53,6 +53,7 @@ def close_links(target: Connection, plan: Plan) -> Counter[str]:
                     leads=_LEADS,
                 )
             )
+            signals.passed(signals.AFTER_LINKS_FILLED)
             target.execute(
                 sql.SQL(
                     "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
@@ -95,6 +96,7 @@ def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> dict[
         )
         for table, row_id in settled:
             changed.setdefault(table, set()).add(row_id)
+        signals.passed(signals.AFTER_CONTEST_SETTLED)
     signals.passed(signals.AFTER_DUPLICATES_SETTLED)
     return changed
 

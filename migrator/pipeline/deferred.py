@@ -105,6 +105,7 @@ def _build(settings: Settings, group: list[Owed]) -> None:
                     target.execute(
                         "UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (one.id,)
                     )
+                    signals.passed(signals.AFTER_DEFERRED_BUILT)
 
 
 def _drop(kind: str, table: str, name: str) -> sql.Composed:

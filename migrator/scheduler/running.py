@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 from migrator.config import SchedulerSettings, Settings
-from migrator.ending import interrupted
 from migrator.errors import RefusedError, UsageError
 from migrator.scheduler.gauges import Snapshot
 from migrator.scheduler.handing import InProcessDispatcher
@@ -116,7 +115,6 @@ def moved_to(current: SchedulerStore, reload: Callable[[], Settings]) -> Schedul
 @contextmanager
 def _stopped_by_signals(process: SchedulerProcess) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        interrupted()
         process.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}

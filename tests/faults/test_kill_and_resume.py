@@ -21,6 +21,29 @@ FOLDER = Path(__file__).parent
 POINTS = [
     getattr(points, name) for name in dir(points) if name.startswith(("AFTER_", "BEFORE_")) and "REVERSE" not in name
 ]
+CLOSING = [
+    points.AFTER_LINKS_FILLED,
+    points.AFTER_LINKS_CLOSED,
+    points.AFTER_CONTEST_SETTLED,
+    points.AFTER_DUPLICATES_SETTLED,
+    points.AFTER_DERIVED_WRITTEN,
+    points.AFTER_STATISTICS_TAKEN,
+    points.BEFORE_DEFERRED_RESTORED,
+    points.AFTER_DEFERRED_BUILT,
+]
+"""The points behind the chunks, in the order in which a copy passes them; two of them within a transaction."""
+LAST = points.AFTER_DEFERRED_RESTORED
+"""All is built, and the plan does not say so yet."""
+INSIDE = {
+    points.AFTER_LINKS_FILLED,
+    points.AFTER_CONTEST_SETTLED,
+    points.AFTER_DERIVED_WRITTEN,
+    points.AFTER_STATISTICS_TAKEN,
+    points.AFTER_DEFERRED_BUILT,
+    LAST,
+}
+"""Those that ``test_killed_in_every_closing_pass`` alone goes to."""
+WORKERS = 2
 IN_CHUNKS = [points.AFTER_CHUNK_BEGUN, points.AFTER_LOAD_BEFORE_COMMIT, points.AFTER_COMMIT]
 KILLS = 20
 CHUNK = 400
@@ -86,7 +109,7 @@ def assert_as_undisturbed(dsn: str, undisturbed: Undisturbed) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [point for point in POINTS if point not in INSIDE])
 @pytest.mark.proves("0-O6")
 def test_killed_once_at_every_point(
     point: str, undisturbed: Undisturbed, new_scheduler_dsn: Callable[[], str], tmp_path: Path
@@ -109,5 +132,28 @@ def test_killed_twenty_times_at_random(
     dice = random.Random(20_261_120)
     for _ in range(KILLS):
         assert killed_at(config, dice.choice(IN_CHUNKS), dice.randint(1, 3), tmp_path / "tally")
+    finish(config)
+    assert_as_undisturbed(dsn, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.proves("0-O6")
+def test_killed_in_every_closing_pass(
+    undisturbed: Undisturbed, new_scheduler_dsn: Callable[[], str], tmp_path: Path
+) -> None:
+    """One copy, killed where it fills references, settles contested keys, takes statistics, and builds indexes."""
+    dsn = new_scheduler_dsn()
+    config = write_config(tmp_path, settings_for(undisturbed.database, dsn, workers=WORKERS, chunk=CHUNK))
+    for point in CLOSING:
+        assert killed_at(config, point, 1, tmp_path / "tally"), f"{point} was never passed"
+    owed = "SELECT count(*) FROM migration.deferred_ddl WHERE restored_at IS NULL"
+    left, dice = number(dsn, owed), random.Random(20_261_122)
+    assert left > 2 * WORKERS
+    # Each thread holds one open transaction at most, so that the last of so many passings follows a commit.
+    while killed_at(config, points.AFTER_DEFERRED_BUILT, WORKERS + dice.randint(1, 3), tmp_path / "tally"):
+        assert number(dsn, owed) < left
+        left = number(dsn, owed)
+        if left <= WORKERS:
+            assert killed_at(config, LAST, 1, tmp_path / "tally")
     finish(config)
     assert_as_undisturbed(dsn, undisturbed)
