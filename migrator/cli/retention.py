@@ -3,13 +3,18 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, print_lines, settings_of
+from migrator.config import LARGEST
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what would be removed; write nothing.")
 @click.option("--yes", is_flag=True, help="Remove it. Not needed from the day on that retention_from names.")
-@click.option("--keep", type=click.IntRange(min=0), help="Newest runs per schedule (default: as configured, or 100).")
-@click.option("--days", type=click.IntRange(min=0), help="Younger runs stay anyway (default: as configured, or 30).")
+@click.option(
+    "--keep", type=click.IntRange(0, LARGEST), help="Newest runs per schedule (default: as configured, or 100)."
+)
+@click.option(
+    "--days", type=click.IntRange(0, 36_500), help="Younger runs stay anyway (default: as configured, or 30)."
+)
 @click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
 @common
 def command(

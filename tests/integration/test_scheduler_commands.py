@@ -39,6 +39,13 @@ def call(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
+@pytest.mark.parametrize(("option", "value"), [("--days", "1000000000"), ("--days", "36501"), ("--keep", str(2**31))])
+def test_retention_refuses_a_number_that_no_calculation_of_time_takes(option: str, value: str) -> None:
+    done = CliRunner().invoke(cli, ["retention", "--dry-run", option, value])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{option}': {value} is not in the range" in done.stderr
+
+
 @pytest.mark.proves("3-R2", "4-C7")
 def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore) -> None:
     old_runs(store, "a", 5)
