@@ -129,6 +129,8 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of triggers that are overdue at the switch; keep: as each trigger's own misfire policy says."""
     comparison_max_age_s: Positive = 86_400
     """How old the last complete comparison may be; only what changed since is compared behind the fence."""
+    max_quarantined_percent: Annotated[int, Meta(ge=0, le=100)] = 10
+    """How many documents of one collection may be in quarantine, in percent; 100: even all of them."""
     max_lag_s: Positive = 30
     max_clock_skew_ms: Annotated[int, Meta(ge=0)] = 5_000
     stability_hours: Annotated[int, Meta(ge=0, le=8_760)] = 24

@@ -199,6 +199,8 @@ def _plan_lines(found: "Outlook") -> Iterator[str]:
     pause = "cannot be told yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
     yield f"{found.overdue_words}"
+    if found.rollback_words:
+        yield found.rollback_words
     in_the_way = ", ".join(one.name for one in found.gates if one.passed is False)
     yield "ready: migrator cutover run" if found.ready else f"not ready, by {in_the_way}; nothing was changed"
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from migrator.parity.causes import CAUSES
 from migrator.parity.model import ParityOutcome
 from migrator.parity.repair import Repair
 from migrator.pipeline.backfill import Backfill
@@ -174,12 +175,21 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
         for difference in one.differences[:5]:
             place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
             yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
+    yield from _silent_lines(outcome)
     for figure in outcome.figures:
         if figure.differing_total:
             yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
         elif figure.unverified:
             yield f"{figure.collection}: aggregate {figure.measure} not compared: {figure.unverified}"
     yield parity_sum(outcome)
+
+
+def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
+    if outcome.silent_total:
+        cause = CAUSES["silent-schedule"]
+        yield f"{outcome.silent_total:,} x silent-schedule: {cause.title}; {cause.fix}"
+    for one in outcome.silent[:5]:
+        yield f"  {one.collection} {one.source_id}"
 
 
 def _place(table: str, path: str) -> str:
@@ -197,6 +207,7 @@ def parity_sum(outcome: ParityOutcome) -> str:
         ("missing", sum(one.missing for one in done)),
         ("rows too many", sum(one.extra for one in done)),
         ("entries of the ledger that disagree", sum(one.ledger for one in done)),
+        ("enabled schedules that never fire", outcome.silent_total),
         ("figures that disagree", sum(one.differing_total for one in outcome.figures)),
         ("set aside", sum(one.quarantined for one in documents)),
         ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),

@@ -46,6 +46,7 @@ def plan(config: str | None, level: int, *, as_json: bool) -> None:
 def run(config: str | None, level: int, *, as_json: bool) -> None:
     """Go back; a call that was interrupted is gone on with."""
     from migrator.cutover import rollback  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.gaps import lines as gap_lines  # noqa: PLC0415 - as above
 
     done = rollback.run(settings_of(config), Path(config or DEFAULT_PATH), cast("Level", level))
     if as_json:
@@ -54,5 +55,6 @@ def run(config: str | None, level: int, *, as_json: bool) -> None:
     click.echo(f"rolled back, level {done.level}: {done.documents:,} documents written to MongoDB by this call")
     for place, count in done.lost.items():
         click.echo(f"left behind: {place}: {count:,}")
+    print_lines(gap_lines(done.unstated))
     if done.folder:
         click.echo(f"exported to {done.folder}")

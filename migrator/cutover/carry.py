@@ -36,6 +36,7 @@ from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
 from migrator.sources.stellaops.schedules import TOOL_TRIGGER, is_carried
 from migrator.store.mongo.places import PLACES, Place
+from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import fetch
 from migrator.values import document as documents
 from migrator.values import identity
@@ -117,7 +118,7 @@ class _Rules:
             return
         ids = {UUID(one.row_id) for one in noted if one.table == Schedule.table}
         keys = [one.row_id for one in noted if one.table == Trigger.table]
-        stored = stored_rows(sessions, Trigger, keys)
+        stored = stored_rows(sessions.target, Trigger, keys)
         ids |= {row.schedule_id for row in stored.values() if isinstance(row, Trigger)}
         found = {(one.table, one.row_id): one for one in noted}
         for one in (*_places(sessions, Schedule, "id", ids), *_places(sessions, Trigger, "schedule_id", ids)):
@@ -127,7 +128,7 @@ class _Rules:
         self.noted = list(found.values())
         named = [row_id for table, row_id in found if table == Trigger.table]
         grouped: dict[UUID, list[Trigger]] = {}
-        for row in stored_rows(sessions, Trigger, named).values():
+        for row in stored_rows(sessions.target, Trigger, named).values():
             if isinstance(row, Trigger):
                 grouped.setdefault(row.schedule_id, []).append(row)
         for schedule, rows in grouped.items():
@@ -183,7 +184,7 @@ def _born_here(sessions: Sessions, noted: Iterable[Noted]) -> dict[tuple[str, st
     return {
         (table, row_id): row
         for table, ids in asked.items()
-        for row_id, row in stored_rows(sessions, RECORDS[table], ids).items()
+        for row_id, row in stored_rows(sessions.target, RECORDS[table], ids).items()
     }
 
 
@@ -254,7 +255,7 @@ def _of_collection(sessions: Sessions, context: Context, wanted: Sequence[_Wante
     for one in wanted:
         for record, row_id in _ids(one, there.get(bson.encode({"": one.key}))):
             ids[record].add(row_id)
-    stored = {record: stored_rows(sessions, record, sorted(each)) for record, each in ids.items()}
+    stored = {record: stored_rows(sessions.target, record, sorted(each)) for record, each in ids.items()}
     for one in wanted:
         outcome = there.get(bson.encode({"": one.key}))
         owned = [
@@ -320,11 +321,11 @@ def _read(sessions: Sessions, context: Context, collection: Collection, keys: Se
     }
 
 
-def stored_rows(sessions: Sessions, record: type[Record], ids: Sequence[str]) -> dict[str, Record]:
+def stored_rows(target: Connection, record: type[Record], ids: Sequence[str]) -> dict[str, Record]:
     """Return the stored rows with these ids, as records, by the text of their id."""
     kind = codec(record)
     keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint
-    rows = (record(**kind.read(row)) for row in fetch(sessions.target, record.table, kind, keys).values())
+    rows = (record(**kind.read(row)) for row in fetch(target, record.table, kind, keys).values())
     # Of rows of several tenants with one id the one of a document counts: no row born here takes that document's place.
     return {str(_id(row)): row for row in sorted(rows, key=lambda row: getattr(row, "source", None) is not None)}
 
@@ -421,7 +422,7 @@ def _respelled(sessions: Sessions, writes: Sequence[Write]) -> list[Write]:
             for prefix in places[0].prefixes
             if prefix and text.startswith(prefix) and _is_hex(text[len(prefix) :])
         }
-        rows = stored_rows(sessions, record, [str(one) for one in found.values()]) if found else {}
+        rows = stored_rows(sessions.target, record, [str(one) for one in found.values()]) if found else {}
         for text, identifier in found.items():
             row = rows.get(str(identifier))
             if isinstance(row, SourcedRecord) and row.source == names.source(places[0].name) and row.source_id:

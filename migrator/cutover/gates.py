@@ -15,6 +15,7 @@ from migrator.cutover.gate import Gate
 from migrator.cutover.servers import Answer
 from migrator.errors import MigratorError
 from migrator.parity import recorded
+from migrator.parity.silent import silent
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.history import history
@@ -112,6 +113,39 @@ def _quarantine(sessions: Sessions, conditions: Conditions) -> Answer:
     return True, f"{count:,} documents are set aside, as was decided" if count else "empty"
 
 
+def _quarantined_share(sessions: Sessions, _: Conditions) -> Answer:
+    """Look at each collection: one that is in quarantine as a whole, or for the most part, is not a few odd documents.
+
+    How many documents there are is the source's own estimate.
+    """
+    limit = sessions.settings.cutover.max_quarantined_percent
+    over = []
+    for name, count in ledger.quarantined_by_collection(sessions.target, sessions.profile.name).items():
+        documents = max(count, sessions.source[sessions.name_of(name)].estimated_document_count())
+        if limit < 100 and (count == documents or count * 100 > limit * documents):  # noqa: PLR2004 - percent
+            over.append(f"{count:,} of {documents:,} documents of {name}")
+    if over:
+        return False, (
+            f"{', '.join(over)} are in quarantine (at most {limit} % of a collection): find out why with migrator"
+            " quarantine list, or set cutover.max_quarantined_percent"
+        )
+    return True, f"no collection has more than {limit} % of its documents in quarantine"
+
+
+def _schedules_fire(sessions: Sessions, _: Conditions) -> Answer:
+    plan = ledger.latest_plan(sessions.target)
+    if plan is None:
+        return False, "nothing was copied yet: call migrator backfill"
+    found = silent(sessions, plans.plan_context(plan))
+    if found:
+        named = ", ".join(one.source_id for one in found[:5])
+        return False, (
+            f"{len(found):,} enabled schedules have a rule and no enabled trigger, and would never fire ({named}): call"
+            " migrator parity --repair apply, then cutover compare"
+        )
+    return True, "every enabled schedule with a rule has an enabled trigger"
+
+
 def _fence(sessions: Sessions, _: Conditions) -> Answer:
     return servers.writers(sessions.source, sessions.settings)
 
@@ -182,6 +216,8 @@ _GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
     "tail": _tail,
     "comparison": _comparison,
     "quarantine": _quarantine,
+    "quarantined share": _quarantined_share,
+    "schedules fire": _schedules_fire,
     "fence": _fence,
     "configuration": _config,
     "epoch": _epoch,

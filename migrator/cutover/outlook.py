@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from migrator.config import Settings
-from migrator.cutover import figures, forward, gates, journal, outbox, overdue, processes, window
+from migrator.cutover import figures, forward, gaps, gates, journal, outbox, overdue, processes, window
 from migrator.cutover.attention import Attention, attention
 from migrator.cutover.figures import Moments
 from migrator.cutover.gate import Gate
@@ -55,6 +55,8 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     overdue: int
     overdue_words: str
     ready: bool
+    rollback_words: str = ""
+    """What a rollback could not give the old application; empty where that is known to be nothing."""
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
                 overdue=late,
                 overdue_words=overdue.said(late, settings.cutover.overdue),
                 ready=not gates.unmet(list(found)),
+                rollback_words=gaps.BEFORE if gaps.applies(sessions.profile) else "",
             )
     finally:
         sessions.close()

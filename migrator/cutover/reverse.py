@@ -292,7 +292,7 @@ def _adopt_stated(sessions: Sessions) -> None:
         " WHERE source IS NULL)"
     ).fetchall()
     grouped: dict[UUID, list[Trigger]] = {}
-    for row in stored_rows(sessions, Trigger, [str(one[0]) for one in found]).values():
+    for row in stored_rows(sessions.target, Trigger, [str(one[0]) for one in found]).values():
         if isinstance(row, Trigger):
             grouped.setdefault(row.schedule_id, []).append(row)
     stated = [one.id for rows in grouped.values() if (one := rule_of(rows)) is not None and one.source is None]

@@ -21,11 +21,14 @@ import psycopg
 from migrator.config import Settings, postgres_dsn
 from migrator.cutover import backup, configfile, epoch, export, outbox, pgfence, reverse
 from migrator.cutover.forward import RETURN, backup_folder, lift, stands
+from migrator.cutover.gaps import Gap, gaps
+from migrator.cutover.gaps import lines as gap_lines
 from migrator.cutover.gate import Gate
 from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
+from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.telemetry import say
@@ -57,6 +60,8 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     """``table.column`` → documents that have no place for it; ``table``: rows that are gone, or stay behind."""
     folder: str = ""
     """Where what would be lost was exported."""
+    unstated: tuple[Gap, ...] = ()
+    """What the old application does not fire, or cannot take, of what was written back."""
 
 
 def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
@@ -75,6 +80,9 @@ def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
         words = f"does not stop {', '.join(through)}" if through else "stops everybody but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(_config_gate(config))
+        if level != 3:  # noqa: PLR2004 - a level; it carries nothing
+            unstated = list(gap_lines(gaps(target, profile_of(settings.source))))
+            gates += [Gate(name="written back", passed=None, words=words) for words in unstated]
         if level == 3:  # noqa: PLR2004 - a level
             gates.append(_backup_gate(settings, found))
     return gates
@@ -128,7 +136,13 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
             lost = export.everything(sessions.target, folder)
             detail["rows"] = lost
         _downgrade(sessions)
-    return RolledBack(level=level, documents=carried.documents, lost=lost, folder=str(folder) if lost else "")
+    return RolledBack(
+        level=level,
+        documents=carried.documents,
+        lost=lost,
+        folder=str(folder) if lost else "",
+        unstated=msgspec.convert(journal.cutover.detail.get("unstated", ()), tuple[Gap, ...]),
+    )
 
 
 def _turn(sessions: Sessions, journal: Journal, level: Level) -> None:
@@ -190,6 +204,8 @@ def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) ->
         detail["documents"] = carried.documents
     with journal.step("back-check") as detail:
         detail["documents"] = _check(sessions, journal.cutover.began_at)
+    # now: once it is done, rows say no more who was born here
+    journal.note(unstated=msgspec.to_builtins(gaps(sessions.target, sessions.profile)))
     lost = reverse.lost_so_far(sessions.target)
     if lost:
         export.columns(sessions.target, folder, lost)

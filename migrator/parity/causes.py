@@ -32,6 +32,7 @@ CauseCode: TypeAlias = Literal[
     "quarantine-mended",
     "reference",
     "reference-unrecorded",
+    "silent-schedule",
     "stale",
     "text",
     "text-form",
@@ -93,6 +94,10 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "reference-unrecorded": Cause(
         "a dangling reference that is not on record: the tail would not fill it",
         "call parity --repair apply: it reads the document again, and records the reference",
+    ),
+    "silent-schedule": Cause(
+        "an enabled schedule with a rule and without an enabled trigger: it never fires",
+        "call parity --repair apply: it makes the trigger again from the schedule's document",
     ),
     "stale": Cause("the document changed after it was copied", _AGAIN),
     "text": Cause("a different text", _AGAIN),

@@ -15,6 +15,7 @@ from migrator.parity.derived import compare_derived
 from migrator.parity.extra import Extra, extra_rows
 from migrator.parity.live import MOVING, derived_told_apart, figures_told_apart, outlived_extra
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
+from migrator.parity.silent import silent
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import executor, submit
@@ -79,12 +80,15 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
         for closing in profile.closing
         if whole
     ]
+    mute = [] if scope.tenants else silent(sessions, plans.plan_context(plan), [one.collection.name for one in chosen])
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
         aggregates=tuple(figures),
         columns=tuple(columns),
         unknown_collections=unknown,
+        silent=tuple(mute[:listed]),
+        silent_total=len(mute),
     )
 
 

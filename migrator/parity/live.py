@@ -98,7 +98,7 @@ class Recheck:
             judged = list(self._judge(current, stored, aside))
             result += [one for one, equal in judged if equal]
             different = {source_id_of(one.raw): one for one, equal in judged if not equal}
-            moved = _touched(self._sessions, since, {self._collection.name: different}) if reached else {}
+            moved = touched_since(self._sessions, since, {self._collection.name: different}) if reached else {}
             moving = moved.get(self._collection.name, set())
             result += [one for key, one in different.items() if key not in moving]
             if look == LOOKS:
@@ -178,7 +178,9 @@ def outlived_extra(
         reached = wait_for_tail(sessions)
         now = _still(found, again(set(found)))
         named = {name: _documents(sessions, name, extra) for name, extra in now.items()}
-        moved = _touched(sessions, since, {name: set(ids.values()) for name, ids in named.items()}) if reached else {}
+        moved = (
+            touched_since(sessions, since, {name: set(ids.values()) for name, ids in named.items()}) if reached else {}
+        )
         found = {}
         for name, extra in now.items():
             moving = moved.get(name, set())
@@ -220,7 +222,7 @@ def _documents(sessions: Sessions, name: str, extra: Extra) -> dict[Difference, 
     return found
 
 
-def _touched(sessions: Sessions, since: Timestamp, named: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+def touched_since(sessions: Sessions, since: Timestamp, named: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
     """Return which of these documents the source says were touched since then; all, where it cannot say."""
     asked = {name: set(ids) for name, ids in named.items() if ids}
     if not asked:

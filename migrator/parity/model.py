@@ -177,6 +177,14 @@ class AggregateDifference(msgspec.Struct, frozen=True, order=True, kw_only=True)
     target: str
 
 
+class Silent(msgspec.Struct, frozen=True, order=True, kw_only=True):
+    """A schedule that is enabled, has a rule in its document, and has no enabled trigger: it never fires."""
+
+    collection: str
+    source_id: str
+    tenant: str
+
+
 class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Everything ``parity.compare.compare`` returns."""
 
@@ -189,6 +197,9 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How many values, characters and members each column holds (``parity.columns``)."""
     unknown_collections: tuple[str, ...] = ()
     """In the source database, in no profile: not copied, so not compared."""
+    silent: tuple[Silent, ...] = ()
+    """The first few schedules that never fire though their documents have a rule; ``silent_total`` counts all."""
+    silent_total: int = 0
 
     @property
     def figures(self) -> tuple[AggregateResult, ...]:
@@ -197,9 +208,11 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether a difference was found, in a document, a row or a figure."""
-        return any(one.differing or one.missing or one.extra or one.ledger for one in self.collections) or any(
-            one.differing_total for one in self.figures
+        """Whether a difference was found, in a document, a row or a figure, or a schedule that never fires."""
+        return (
+            any(one.differing or one.missing or one.extra or one.ledger for one in self.collections)
+            or any(one.differing_total for one in self.figures)
+            or self.silent_total > 0
         )
 
     @property

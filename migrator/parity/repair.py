@@ -134,6 +134,8 @@ def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[s
                 key = applier.lookups.by_row(collection, record, key)
             if key:
                 named.setdefault(one.collection, set()).add(key)
+    for mute in found.silent:
+        named.setdefault(mute.collection, set()).add(mute.source_id)
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}
 
 

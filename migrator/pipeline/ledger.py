@@ -271,6 +271,16 @@ def quarantined(connection: Connection, profile: str) -> int:
     return row[0] if row else 0
 
 
+def quarantined_by_collection(connection: Connection, profile: str) -> dict[str, int]:
+    """Return how many documents of each collection are set aside now, where there are some."""
+    rows = connection.execute(
+        "SELECT collection, count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open' GROUP BY 1"
+        " ORDER BY 1",
+        (profile,),
+    )
+    return {row[0]: int(row[1]) for row in rows}
+
+
 def noted(connection: Connection, plan: UUID, group: str, kind: str) -> int:
     """Return how many documents of a plan had a note of a class and kind, over all paths."""
     row = connection.execute(

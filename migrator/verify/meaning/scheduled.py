@@ -7,23 +7,18 @@ from typing import Any, Final, LiteralString
 
 from migrator import cron
 from migrator.cron.errors import CronError
-from migrator.parity.rules import FIRING
-from migrator.records.trigger import Trigger
-from migrator.store.mongo.client import speaking_of
+from migrator.parity.silent import LIVE, WITHOUT, with_rule
 from migrator.store.postgres.connection import Connection
-from migrator.values import document as documents
 from migrator.verify.atsource import AtSource, RowKey
 from migrator.verify.meaning.opened import NO_SOURCE, Odd
 
 BATCH: Final = 500
-_LIVE = "s.enabled AND s.deleted_at IS NULL AND s.status IN (" + ", ".join(f"'{one}'" for one in sorted(FIRING)) + ")"
 _SILENT: LiteralString = (
-    f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {_LIVE}"  # noqa: S608 - words of this module
-    " AND NOT EXISTS (SELECT FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.enabled) ORDER BY s.id"
+    f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {WITHOUT} ORDER BY s.id"  # noqa: S608 - words of the package
 )
 _ARMED: LiteralString = (
     "SELECT t.id, t.source, t.source_id, t.kind, t.cron_dialect, t.cron_expression, t.timezone, t.next_fire_at"  # noqa: S608 - words of this module
-    f" FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE {_LIVE} AND t.enabled"
+    f" FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE {LIVE} AND t.enabled"
     " AND t.kind <> 'event' AND (t.end_at IS NULL OR t.next_fire_at IS NOT NULL)"
     " AND (t.max_fires IS NULL OR t.fire_count < t.max_fires) ORDER BY t.id"
 )
@@ -49,7 +44,7 @@ def look(target: Connection, source: AtSource | None, odd: Odd) -> Looked:
     """Find what will never fire, and what will fire at another time than its rule says."""
     done = Looked()
     _silent(target, source, odd)
-    row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {_LIVE}").fetchone()  # noqa: S608 - as above
+    row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {LIVE}").fetchone()  # noqa: S608 - as above
     done.schedules = int(row[0]) if row else 0
     rows = _read(target, _ARMED, "armed")
     while batch := list(islice(rows, BATCH)):
@@ -89,17 +84,11 @@ def _asked_for(source: AtSource | None, keys: list[RowKey]) -> set[str]:
     """Return the source ids of the schedules for which the source asks a trigger that is enabled."""
     if source is None:
         return set()
-    made = source.rows(keys)
-    schedules = {row.id: row.source_id for (table, _), row in made.items() if table == "schedules"}  # type: ignore[attr-defined] # every loaded record has an id
-    found = {schedules[row.schedule_id] for row in made.values() if isinstance(row, Trigger) and row.enabled}
-    ids = [key.source_id for key in keys if key.source == "stellaops/schedules"]
-    if ids:
-        with speaking_of("the source"):
-            batches = source.sessions.source[source.sessions.name_of("triggers")].find_raw_batches(
-                {"scheduleId": {"$in": ids}, "enabled": {"$ne": False}}, {"scheduleId": 1}
-            )
-            named = [one["scheduleId"] for one in documents.readable(batches)]
-            found |= {one for one in named if isinstance(one, str)}  # a list that holds it names nothing
+    found: set[str] = set()
+    for name in sorted({key.source for key in keys if key.source is not None}):
+        ids = [key.source_id for key in keys if key.source == name and key.source_id is not None]
+        if (collection := source.collection_of(name)) is not None:
+            found |= with_rule(source.sessions, source.context, collection, ids)
     return found
 
 

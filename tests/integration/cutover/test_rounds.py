@@ -266,8 +266,9 @@ def _back(scene: Scene, number: int) -> None:
     with suppress(RefusedError):  # the tail does it
         reverse.run(scene.settings, noted_by_now=True)
     until(lambda: agree(scene))
-    called(scene, "rollback", "plan")
-    called(scene, "rollback", "run")
+    for listed in (called(scene, "rollback", "plan"), called(scene, "rollback", "run")):
+        assert "would not fire for a trigger of kind interval: its fields state cron lines only" in listed
+        assert "would have no mode, which the old application needs" in listed
     fires = agree(scene)
     assert fires[f"born {number}"]
     assert (fires[f"held {number}"], fires["to be paused"], fires[f"interval {number}"]) == ((), (), ())

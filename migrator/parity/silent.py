@@ -1,0 +1,130 @@
+"""Schedules that look as if they ran and never will: enabled, with a rule in their document, and no enabled trigger.
+
+Asked of the stored rows alone, and of the documents, whatever the parity check of either found: rows that agree with
+what the tool expects do not fire by that.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, LiteralString, cast
+
+from psycopg import sql
+
+from migrator.parity.fires import usable
+from migrator.parity.live import LOOKS, touched_since, wait_for_tail
+from migrator.parity.model import Silent
+from migrator.parity.rules import FIRING, READERS, Rule, decoded_rule, stellaops_trigger
+from migrator.pipeline.sessions import Sessions, SourceSessions
+from migrator.pipeline.tail import lock
+from migrator.pipeline.transform import prepare
+from migrator.records.schedule import Schedule
+from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.store.mongo.client import committed_time, speaking_of
+from migrator.values import document as documents
+from migrator.values import identity
+from migrator.values.rawid import raw_id
+
+ASKED: Final = 500
+"""Documents asked for at a time; bounds the memory."""
+
+LIVE: Final[LiteralString] = (
+    "s.enabled AND s.deleted_at IS NULL AND s.status IN (" + ", ".join(f"'{one}'" for one in sorted(FIRING)) + ")"
+)
+WITHOUT: Final[LiteralString] = (
+    f"{LIVE} AND NOT EXISTS (SELECT FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.enabled)"
+)
+"""Conditions on ``scheduler.schedules AS s``: it may run; it may run, and nothing makes it."""
+
+
+def silent(sessions: Sessions, context: Context, names: Iterable[str] | None = None) -> list[Silent]:
+    """Return the silent schedules of these collections (none: of all), by collection and source id.
+
+    While a tail follows, those that its next steps mend are left out.
+    """
+    found = _silent(sessions, context, names)
+    for _ in range(LOOKS):
+        if not found or not lock.held(sessions.target):
+            break
+        since = committed_time(sessions.source)
+        if not wait_for_tail(sessions):
+            break
+        now = set(_silent(sessions, context, names)) & set(found)
+        moved = touched_since(sessions, since, _named(now))
+        found = sorted(now)
+        if all(one.source_id not in moved.get(one.collection, ()) for one in found):
+            break
+    return found
+
+
+def _named(found: Iterable[Silent]) -> dict[str, list[str]]:
+    named: dict[str, list[str]] = {}
+    for one in found:
+        named.setdefault(one.collection, []).append(one.source_id)
+    return named
+
+
+def _silent(sessions: Sessions, context: Context, names: Iterable[str] | None) -> list[Silent]:
+    wanted = None if names is None else set(names)
+    found: list[Silent] = []
+    for collection in sessions.profile.collections:
+        if Schedule not in collection.tables or (wanted is not None and collection.name not in wanted):
+            continue
+        rows = sessions.target.execute(
+            sql.SQL("SELECT s.source_id, s.tenant_id FROM scheduler.schedules AS s WHERE {} AND s.source = %s").format(
+                sql.SQL(WITHOUT)
+            ),
+            (sessions.profile.source_of(collection.name),),
+        ).fetchall()
+        asked = with_rule(sessions, context, collection, [source_id for source_id, _ in rows])
+        found += [
+            Silent(collection=collection.name, source_id=source_id, tenant=tenant)
+            for source_id, tenant in rows
+            if source_id in asked
+        ]
+    return sorted(found)
+
+
+def with_rule(
+    sessions: SourceSessions, context: Context, collection: Collection, source_ids: Sequence[str]
+) -> set[str]:
+    """Return which of these schedules the source wants to fire: by a rule that can be evaluated, and is live."""
+    asked: set[str] = set()
+    for first in range(0, len(source_ids), ASKED):
+        keys = [identity.parse_source_id(one) for one in source_ids[first : first + ASKED]]
+        with speaking_of("the source"):
+            batches = sessions.source[sessions.name_of(collection.name)].find_raw_batches({"_id": {"$in": keys}})
+            raws = [raw for batch in batches for raw in documents.split(cast("bytes", batch))]
+            asked |= {
+                identity.source_id(raw_id(raw))
+                for raw in raws
+                if _is_live(_rule(sessions.profile.source_of(collection.name), collection, context, raw))
+            }
+            asked |= _of_triggers(sessions, keys)
+    return asked
+
+
+def _rule(source: str, collection: Collection, context: Context, raw: bytes) -> Rule | None:
+    read = READERS.get(source)
+    try:
+        if read is None:
+            return decoded_rule(prepare(collection, context, raw).rows)
+        return read(documents.decode(raw))
+    except (Rejected, Skipped, documents.Undecodable):
+        return None
+
+
+def _is_live(rule: Rule | None) -> bool:
+    found = usable(rule)
+    return found is not None and found.live
+
+
+def _of_triggers(sessions: SourceSessions, keys: list[object]) -> set[str]:
+    """Return which of these schedules a document of ``triggers`` asks to fire (our own shape)."""
+    if "triggers" not in sessions.profile.by_name():
+        return set()
+    texts = [key for key in keys if type(key) is str]
+    batches = sessions.source[sessions.name_of("triggers")].find_raw_batches({"scheduleId": {"$in": texts}})
+    return {
+        identity.source_id(one["scheduleId"])
+        for one in documents.readable(batches)
+        if type(one.get("scheduleId")) is str and _is_live(stellaops_trigger(one))
+    }
