@@ -111,8 +111,8 @@ class _Rules:
 
     def __init__(self, sessions: Sessions, noted: Sequence[Noted]) -> None:
         self.noted = noted
-        self._of: dict[UUID, Trigger] = {}
-        """Schedule to its stated trigger."""
+        self._of: dict[tuple[str, UUID], Trigger] = {}
+        """Tenant and schedule to its stated trigger."""
         collections = sessions.profile.by_name()
         if not (_place_of(collections, Schedule) and _place_of(collections, Trigger)):
             return
@@ -127,21 +127,25 @@ class _Rules:
             found.setdefault((one.table, one.row_id), one)
         self.noted = list(found.values())
         named = [row_id for table, row_id in found if table == Trigger.table]
-        grouped: dict[UUID, list[Trigger]] = {}
+        grouped: dict[tuple[str, UUID], list[Trigger]] = {}
         for row in stored_rows(sessions.target, Trigger, named).values():
             if isinstance(row, Trigger):
-                grouped.setdefault(row.schedule_id, []).append(row)
+                grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
         for schedule, rows in grouped.items():
             if (stated := rule_of(rows)) is not None:
                 self._of[schedule] = stated
 
     def of(self, rows: Rows) -> Rows:
         """Return the stated trigger of the schedule among these rows."""
-        return tuple(self._of[row.id] for row in rows if isinstance(row, Schedule) and row.id in self._of)
+        schedules = (row for row in rows if isinstance(row, Schedule))
+        return tuple(one for row in schedules if (one := self._of.get((row.tenant_id, row.id))) is not None)
 
     def states(self, row: Record) -> bool:
         """Tell whether a trigger is the one that its schedule's document states."""
-        return isinstance(row, Trigger) and (one := self._of.get(row.schedule_id)) is not None and one.id == row.id
+        if not isinstance(row, Trigger):
+            return False
+        one = self._of.get((row.tenant_id, row.schedule_id))
+        return one is not None and one.id == row.id
 
 
 def _places(sessions: Sessions, record: type[Record], column: str, ids: Iterable[UUID]) -> list[Noted]:

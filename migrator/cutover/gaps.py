@@ -74,16 +74,16 @@ def _living(target: Connection) -> Iterator[tuple[Schedule, list[Trigger]]]:
     ids = [row[0] for row in rows]
     for first in range(0, len(ids), READ):
         some = ids[first : first + READ]
-        of: dict[UUID, list[Trigger]] = {}
+        of: dict[tuple[str, UUID], list[Trigger]] = {}
         keys = target.execute(
             "SELECT id::text FROM scheduler.triggers WHERE enabled AND schedule_id = ANY(%s::uuid[])", (some,)
         ).fetchall()
         for row in stored_rows(target, Trigger, [key[0] for key in keys]).values():
             if isinstance(row, Trigger):
-                of.setdefault(row.schedule_id, []).append(row)
+                of.setdefault((row.tenant_id, row.schedule_id), []).append(row)
         for schedule in stored_rows(target, Schedule, some).values():
             if isinstance(schedule, Schedule):
-                yield schedule, of.get(schedule.id, [])
+                yield schedule, of.get((schedule.tenant_id, schedule.id), [])
 
 
 def _of(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:

@@ -291,14 +291,15 @@ def _adopt_stated(sessions: Sessions) -> None:
         "SELECT id FROM scheduler.triggers WHERE schedule_id IN (SELECT schedule_id FROM scheduler.triggers"
         " WHERE source IS NULL)"
     ).fetchall()
-    grouped: dict[UUID, list[Trigger]] = {}
+    grouped: dict[tuple[str, UUID], list[Trigger]] = {}
     for row in stored_rows(sessions.target, Trigger, [str(one[0]) for one in found]).values():
         if isinstance(row, Trigger):
-            grouped.setdefault(row.schedule_id, []).append(row)
+            grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
     stated = [one.id for rows in grouped.values() if (one := rule_of(rows)) is not None and one.source is None]
     sessions.target.execute(
         "UPDATE scheduler.triggers AS own SET source = of.source, source_id = of.source_id"
-        " FROM scheduler.schedules AS of WHERE of.id = own.schedule_id AND own.id = ANY(%s)",
+        " FROM scheduler.schedules AS of WHERE of.id = own.schedule_id AND of.tenant_id = own.tenant_id"
+        " AND own.id = ANY(%s) AND own.source IS NULL",
         (stated,),
     )
 
