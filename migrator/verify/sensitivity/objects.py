@@ -66,7 +66,8 @@ OBJECTS: Final[tuple[Corruption, ...]] = (
     ),
     _one(
         "a foreign key was made anew and not validated",
-        "ALTER TABLE scheduler.audit ADD CONSTRAINT extra_one FOREIGN KEY (run_id) REFERENCES scheduler.runs NOT VALID",
+        "ALTER TABLE scheduler.audit ADD CONSTRAINT extra_one FOREIGN KEY (tenant_id, run_id)"
+        " REFERENCES scheduler.runs (tenant_id, id) NOT VALID",
         "catalogue",
         "validated",
     ),
