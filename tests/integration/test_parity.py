@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator.parity import recorded
 from migrator.parity.causes import CAUSES
 from migrator.parity.flow import compare
 from migrator.parity.model import CollectionComparison, Difference, ParityOutcome
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
+from migrator.pipeline import checksums
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import retry
@@ -327,6 +329,20 @@ def test_a_dangling_reference_that_is_not_on_record_is_told_and_repair_records_i
     assert places(found) == {("ledger", "", "", key, "reference-unrecorded") for key in ("r1", "r2")}
     assert "parity --repair apply" in CAUSES["reference-unrecorded"].fix
     assert places(apply_repair(settings, Scope()).after) == set()  # type: ignore[arg-type] # it was applied
+
+
+def test_a_recorded_comparison_or_a_plan_that_was_changed_by_hand_is_told(source: Database[Any], dsn: str) -> None:
+    recorded.compared(settings_for(source, dsn))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET timezone = 'Asia/Kathmandu'")
+        sound = checksums.look(connection)
+        assert (sound.changed, sound.without) == ((), 0)
+        connection.execute("UPDATE migration.comparisons SET clean = NOT clean")
+        assert [table for table, _ in checksums.look(connection).changed] == ["comparisons"]
+        connection.execute("UPDATE migration.plans SET as_of = as_of - interval '1 day'")
+        assert [table for table, _ in checksums.look(connection).changed] == ["plans", "comparisons"]
+        connection.execute("UPDATE migration.chunks SET checksum = NULL")
+        assert checksums.look(connection).without == sound.rows - 2
 
 
 def test_the_list_of_differences_is_bounded_and_their_count_is_not(dsn: str, source: Database[Any]) -> None:
