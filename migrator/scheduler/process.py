@@ -264,7 +264,8 @@ class SchedulerProcess:
             return
         if term != self._adopted_in:
             self._sweeper.adopt()
-            self._adopted_in = term
+            if not self._sweeper.interrupted:
+                self._adopted_in = term
         if sweep:
             swept = self._sweeper.sweep()
             self.desk.gauges.add(reclaimed=swept.ended)

@@ -64,6 +64,8 @@ class Sweeper:
         none: all that is there is this scheduler's, as in a scratch tenant.
         """
         self._scope = scope
+        self.interrupted = False
+        """Whether the last pass over the tenants left one out, which another session or leader was writing."""
         self._store, self._leadership = store, leadership
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
         self._books = Books(store, clock=clock) if books is None else books
@@ -114,7 +116,7 @@ class Sweeper:
     def adopt(self) -> int:
         """Give triggers a next fire that should have one and have none; return how many.
 
-        Once a term is enough: nothing that runs here leaves such a trigger behind.
+        Once a term is enough, unless it was ``interrupted``: nothing that runs here leaves such a trigger behind.
         """
         return self._each_tenant(partial(self._adopt, covered=self._covered(self._own())))
 
@@ -130,9 +132,10 @@ class Sweeper:
         return lambda schedule: any(scope.covers(schedule) for scope in scopes)
 
     def _each_tenant(self, step: Callable[[Session], int]) -> int:
-        done = 0
+        done, self.interrupted = 0, False
         for tenant in self._served():
             if self._leadership.term is None:
+                self.interrupted = True
                 break
             try:
                 with self._store.session(tenant, now=self._now()) as session:
@@ -141,6 +144,7 @@ class Sweeper:
                         self._leadership.guard(session)
                 done += changed
             except (ConflictError, LostLockError) as error:
+                self.interrupted = True
                 logger().info("a tenant is swept next time", reason=str(error))
         return done
 

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from migrator.config import SchedulerSettings
-from migrator.errors import ConfigurationError, RefusedError, UnreachableError
+from migrator.errors import ConfigurationError, ConflictError, RefusedError, UnreachableError
 from migrator.scheduler.gauges import Gauges
 from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess
 from migrator.scheduler.timing import Beat, timing_of
@@ -127,6 +127,31 @@ def test_the_leader_sweeps_every_minute_and_figures_are_taken_every_thirty_secon
     assert reported == [30, 60, 90, 120, 150, 180, 210, 240]
     assert world.process.metrics.claimed == 1
     assert world.removed == 3
+
+
+@pytest.mark.proves("4-C8")
+def test_a_next_fire_that_a_conflict_kept_from_being_given_is_given_in_the_same_term() -> None:
+    world = World()
+    of = schedule("acme")
+    bare = trigger(of, interval_ms=60_000, kind="interval", anchor="fixed_rate", next_fire_at=None)
+    with world.store.session("acme") as session:
+        session.schedules.upsert(of)
+        session.triggers.upsert(bare)
+    refused: list[bool] = []
+    guard = world.process.leadership.guard
+
+    def once(session: Any) -> None:  # noqa: ANN401 - a session
+        if not refused:
+            refused.append(True)
+            raise ConflictError("another session wrote the same at the same moment")
+        guard(session)
+
+    world.process.leadership.guard = once  # type: ignore[method-assign] # watched
+    world.run_for(30 * SECOND)
+    with world.store.session("acme") as session:
+        (found,) = session.triggers.of_schedule(of.id)
+    assert refused
+    assert found.next_fire_at is not None
 
 
 @pytest.mark.proves("4-S8")
