@@ -15,7 +15,7 @@ from migrator import ending, output
 from migrator.cli import cli
 from migrator.errors import MigratorError, UnforeseenError, UsageError
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
-from migrator.telemetry import is_utf8, shield_streams
+from migrator.telemetry import is_utf8, shield_streams, visible
 
 TRACEBACK = "MIGRATOR_TRACEBACK"
 """Environment variable: set to anything, an error prints its traceback before its line."""
@@ -71,7 +71,8 @@ def _unforeseen(error: BaseException) -> int:
 
 def _failed(kind: str, words: str, status: int) -> int:
     """Say why the command failed; return the exit status."""
-    click.echo(f"migrator: {words}", err=True)
+    # Spelled out here already: click takes the colours of a terminal out of what goes elsewhere.
+    click.echo("\n".join(map(visible, f"migrator: {words}".split("\n"))), err=True)
     return _as_json(kind, words, status)
 
 

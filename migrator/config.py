@@ -329,6 +329,8 @@ def _unambiguous(name: str, uri: str) -> str:
     scheme, there, rest = uri.partition("://")
     if not there or re.fullmatch(r"[a-z][a-z0-9+]*", scheme) is None:
         return uri  # libpq's key=value form, or what the driver refuses by itself
+    if any(not one.isprintable() for one in rest.strip()):
+        raise ConfigurationError(f"{name} holds a line end or a control character: it is one line of printable text")
     place = rest.partition("?")[0]
     authority, _, path = place.partition("/")
     if authority.count("@") > 1 or ("@" not in authority and "@" in path):

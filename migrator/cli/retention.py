@@ -36,6 +36,7 @@ def command(
 
     from migrator.errors import UsageError  # noqa: PLC0415 - as above
     from migrator.scheduler.retention import Plan, Rule, apply_all  # noqa: PLC0415 - as above
+    from migrator.scheduler.samples import known_tenants  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
 
     if dry_run and yes:
@@ -50,7 +51,7 @@ def command(
     store = open_scheduler_store(settings)
     try:
         allowed = not dry_run and (yes or Plan.of(own).is_allowed(store.now()))
-        removed = apply_all(store, rule, tenants=tenant or None, dry_run=not allowed)
+        removed = apply_all(store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed)
     finally:
         store.close()
     if as_json:

@@ -22,10 +22,14 @@ def command(config: str | None, metrics_file: str | None, *, until_caught_up: bo
 
     from migrator.cli.render import tail_lines  # noqa: PLC0415 - as above
     from migrator.cli.tailing import follow  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.figures import require_writable  # noqa: PLC0415 - as above
     from migrator.pipeline.tail.follow import Followed  # noqa: PLC0415 - as above
 
+    settings = settings_of(config)
+    if metrics_file is not None:
+        require_writable(Path(metrics_file))
     done = follow(
-        settings_of(config),
+        settings,
         until="caught-up" if until_caught_up else None,
         metrics_file=None if metrics_file is None else Path(metrics_file),
     )

@@ -125,6 +125,8 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
             place = stack.enter_context(cluster)
         try:
             client = stack.enter_context(open_client(place))
+        except ValueError:
+            raise ConfigurationError(f"copy.dask_scheduler: {place} is no address of a Dask scheduler") from None
         except OSError as error:
             raise UnreachableError(f"no Dask scheduler answers at {place}: {type(error).__name__}") from error
         try:

@@ -79,6 +79,8 @@ def read(path: Path) -> Result:
         return decode(path.read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or type(error).__name__}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def changed(result: Result) -> str | None:

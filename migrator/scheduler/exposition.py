@@ -1,5 +1,6 @@
 """Figures as Prometheus reads them, and thresholds on them."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
@@ -54,9 +55,12 @@ def parse(bound: Literal["max", "min"], given: str) -> Threshold:
     """Return the threshold of ``NAME=VALUE``; raises ``UsageError``."""
     name, _, value = given.partition("=")
     try:
-        return Threshold(name=name.removeprefix(PREFIX), bound=bound, value=float(value))
+        number = float(value)
     except ValueError:
-        raise UsageError(f"--{bound}: expected NAME=NUMBER") from None
+        number = math.nan
+    if math.isnan(number):  # nothing is beyond it
+        raise UsageError(f"--{bound}: expected NAME=NUMBER")
+    return Threshold(name=name.removeprefix(PREFIX), bound=bound, value=number)
 
 
 def crossed(samples: Sequence[Sample], thresholds: Sequence[Threshold], known: Collection[str] = ()) -> Iterator[str]:

@@ -189,11 +189,18 @@ def load(path: str) -> Registry:
     """
     module, _, name = path.partition(":")
     if not module or not name:
-        raise UsageError("handlers are named as module:name")
+        raise UsageError(f"the handlers (scheduler.handlers, --handlers) are named as module:name, not {path}")
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise UsageError(f"the module of the handlers cannot be imported: {error}") from None
+        raise UsageError(
+            f"the module {module} of the handlers (scheduler.handlers, --handlers) cannot be imported: {error}"
+        ) from None
+    except Exception as error:
+        raise UsageError(
+            f"the module {module} of the handlers (scheduler.handlers, --handlers) fails while it is imported:"
+            f" {type(error).__name__}"
+        ) from error
     for part in name.split("."):
         found = getattr(found, part, None)
     if isinstance(found, Registry):

@@ -56,7 +56,7 @@ def _check_names(known: Iterable[str], names: Mapping[str, str], profile: str) -
         if not name or "$" in name or "\0" in name or name.startswith((".", "system.")) or name.endswith("."):
             raise ConfigurationError(
                 f"{where}: expected the name of a collection of MongoDB: not empty, without $ and NUL, no dot at either"
-                " end, not beginning with system."
+                " end, and none of the server's own (system.*)"
             )
     taken: dict[str, str] = {}
     for collection in known:

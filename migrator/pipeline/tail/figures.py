@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from migrator.config import Settings
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, UsageError
 from migrator.pipeline.progress import standing
 
 
@@ -80,7 +80,21 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def write_metrics(path: Path, figures: Figures) -> None:
-    """Write the figures in one piece: a reader sees the file of before or that of now."""
+    """Write the figures in one piece: a reader sees the file of before or that of now.
+
+    Raises ``UsageError`` where the file cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text(figures), encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text(figures), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write the metrics file {path}: {error.strerror or type(error).__name__}") from None
+
+
+def require_writable(path: Path) -> None:
+    """Raise ``UsageError`` where a metrics file could not be written: no such folder, or no right to write into it."""
+    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise UsageError(
+            f"cannot write the metrics file {path}: its folder is missing or may not be written, or it is one"
+        )

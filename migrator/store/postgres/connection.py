@@ -17,6 +17,10 @@ from migrator.telemetry import redact
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 
+_UNUSABLE = re.compile(r"connection is bad: (invalid |definition of service |service file )")
+"""What libpq says of a DSN that it can read and not use; nobody was asked for a connection."""
+
+
 def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
     """Connect to the target in ``role`` (default: the migration role, which owns the tables), pinned (``session``).
 
@@ -59,6 +63,10 @@ def dial(dsn: str, timeout_s: int) -> Connection:
         connection = psycopg.connect(dsn, autocommit=True, **session.arguments(timeout_s))
     except psycopg.ProgrammingError as error:
         raise not_a_dsn(error) from None
+    except psycopg.OperationalError as error:
+        if _UNUSABLE.match(str(error)):
+            raise not_a_dsn(error) from None
+        raise
     try:
         session.pin(connection)
     except BaseException:
@@ -112,7 +120,7 @@ def not_migrated(why: str) -> RefusedError:
 def not_a_dsn(error: psycopg.Error) -> ConfigurationError:
     """Return the error for a DSN that libpq cannot read, without what it quotes: maybe a piece of the password."""
     said = re.sub('"[^"]*"', '"***"', first_line(error))
-    return ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {said}")
+    return ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {said.removeprefix('connection is bad: ')}")
 
 
 def first_line(error: psycopg.Error) -> str:

@@ -95,7 +95,7 @@ def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     with monkeypatch.context() as patched:
         passes = msgspec.structs.replace(load_profile("agenda"), reverse_sync=True)
-        patched.setattr(sessions, "load_profile", lambda _: passes)
+        patched.setattr(sessions, "profile_of", lambda _: passes)
         patched.setattr(signals, "_listen", older)
         with pytest.raises(MigratorError, match="run_summaries born here"):
             agenda.switch()

@@ -1,6 +1,9 @@
-"""Every way to call the copy wrongly: one line that names the thing, the exit status, nothing half done, no secrets."""
+"""What needs a process of its own: remedies of messages, followed; streams, arguments and bytes of the system."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,6 @@ UNVERIFIED = 4
 QUARANTINE = 8
 UNREACHABLE = 16
 SECRET = "hunter2"
-COMPARING = ("backfill", "parity", "verify", "status", "plan")
 
 
 @pytest.fixture
@@ -56,42 +58,6 @@ def refusal(folder: Path, settings: Settings, *arguments: str, status: int) -> s
     return line.removeprefix("migrator: ")
 
 
-URIS = {
-    "mongodb:/nothing": (USAGE, "mongo.uri is not a MongoDB URI"),
-    "postgresql://localhost/x": (USAGE, "mongo.uri is not a MongoDB URI"),
-    f"mongodb://me:{SECRET}@127.0.0.1:port/": (USAGE, "mongo.uri is not a MongoDB URI: port contains"),
-    f"mongodb://me:{SECRET}/word@127.0.0.1/": (USAGE, "mongo.uri holds an @ or a / that belongs to a user"),
-    f"mongodb://me:1/?{SECRET}=x@127.0.0.1/": (USAGE, "mongo.uri: unknown option: ***"),
-    f"mongodb://me:{SECRET}@127.0.0.1:9/": (UNREACHABLE, "the source cannot be reached: 127.0.0.1:9: [Errno 111]"),
-    "mongodb://127.0.0.1/?tls=true&tlsCAFile=/missing": (USAGE, "its TLS options name cannot be used: No such file"),
-    "mongodb://127.0.0.1/?tls=true&tlsCertificateKeyFile=/missing": (USAGE, "its TLS options name cannot be used"),
-    "mongodb://127.0.0.1/?tls=true&tlsCAFile=/etc/hostname": (USAGE, "a file that its TLS options name cannot be used"),
-}
-
-
-@pytest.mark.parametrize("uri", URIS)
-def test_a_wrong_uri(uri: str, settings: Settings, tmp_path: Path) -> None:
-    status, sentence = URIS[uri]
-    wrong = replace(settings, mongo=replace(settings.mongo, uri=uri))
-    assert sentence in refusal(tmp_path, wrong, "backfill", status=status)
-
-
-DSNS = {
-    f"postgresql://me:{SECRET}/word@localhost/x": (USAGE, "postgres.dsn holds an @ or a / that"),
-    f"host=localhost password={SECRET} word dbname=x": (USAGE, "postgres.dsn is not a PostgreSQL DSN"),
-    f"host=localhost password=x {SECRET}=1": (USAGE, "postgres.dsn is not a PostgreSQL DSN"),
-    f"postgresql://me:{SECRET}@127.0.0.1:9/x": (UNREACHABLE, "the target cannot be reached"),
-}
-
-
-@pytest.mark.parametrize("dsn", DSNS)
-@pytest.mark.parametrize("command", [("backfill",), ("schema", "current")])
-def test_a_wrong_dsn(command: tuple[str, ...], dsn: str, settings: Settings, tmp_path: Path) -> None:
-    status, sentence = DSNS[dsn]
-    wrong = replace(settings, postgres=PostgresSettings(dsn=dsn))
-    assert sentence in refusal(tmp_path, wrong, *command, status=status)
-
-
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[MongoServer]:
     """MongoDB with authentication."""
@@ -111,12 +77,6 @@ def test_a_wrong_password_of_the_source(guarded: MongoServer, settings: Settings
     wrong = _as(guarded, settings, "reader", f"{SECRET}x")
     line = refusal(tmp_path, wrong, "backfill", status=UNREACHABLE)
     assert line == "the source refuses the user or the password of mongo.uri"
-
-
-def test_no_password_for_the_source(guarded: MongoServer, settings: Settings, tmp_path: Path) -> None:
-    mongo = MongoSettings(uri=f"mongodb://127.0.0.1:{guarded.port}/?replicaSet=rs0", database="guarded")
-    line = refusal(tmp_path, replace(settings, mongo=mongo), "backfill", status=UNREACHABLE)
-    assert line.startswith("the source denies a right: ")
 
 
 def test_a_wrong_password_of_the_target(settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
@@ -204,48 +164,6 @@ def test_a_target_database_that_does_not_exist(settings: Settings, tmp_path: Pat
     assert 'database "no_such" does not exist; create the database first' in line
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ('[source]\nprofile = "stellaop"\n', "unknown source profile 'stellaop'; did you mean stellaops?"),
-        ("[copy]\nworker = 1\n", "unknown key copy.worker in "),
-        ("[copi]\nworkers = 1\n", "unknown section [copi] in "),
-        ('[copy]\nworkers = "many"\n', "setting at copy.workers: expected `int`, got `str`; looked in "),
-        ("[copy\n", "is not TOML: "),
-    ],
-)
-def test_a_wrong_configuration(text: str, sentence: str, settings: Settings, tmp_path: Path) -> None:
-    config = tmp_path / "wrong.toml"
-    config.write_text(text)
-    environment = {
-        "MIGRATOR_MONGO__URI": str(settings.mongo.uri),
-        "MIGRATOR_MONGO__DATABASE": str(settings.mongo.database),
-        "MIGRATOR_POSTGRES__DSN": str(settings.postgres.dsn),
-    }
-    status, out, err = run("backfill", "--config", str(config), environment=environment)
-    assert (status, out) == (USAGE, "")
-    (line,) = err.splitlines()
-    assert sentence in line
-    status, _, err = run("backfill", "--config", str(tmp_path / "absent.toml"))
-    assert (status, "no configuration file" in err) == (USAGE, True)
-
-
-@pytest.mark.parametrize("command", ["backfill", "parity", "plan", "inspect"])
-def test_an_unknown_collection(command: str, settings: Settings, tmp_path: Path) -> None:
-    assert call(tmp_path, settings, "backfill")[0] == 0
-    for words in ((command, "--only", "rnus"), ("quarantine", "list", "--collection", "rnus")):
-        line = refusal(tmp_path, settings, *words, status=USAGE)
-        assert line.startswith("unknown collection rnus; profile stellaops has: schedules, ")
-
-
-@pytest.mark.parametrize("command", COMPARING)
-def test_a_schema_that_was_never_migrated(command: str, settings: Settings, postgres_dsn: str, tmp_path: Path) -> None:
-    empty = replace(settings, postgres=PostgresSettings(dsn=postgres_dsn))
-    line = refusal(tmp_path, empty, command, status=USAGE)
-    assert re.fullmatch(r"the target is not migrated \(.+\): call migrator schema upgrade first", line)
-    assert not (tmp_path / "reports").exists() or not any((tmp_path / "reports").iterdir())
-
-
 def test_ids_of_every_type_and_a_document_of_sixteen_megabytes(
     settings: Settings, mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path
 ) -> None:
@@ -267,3 +185,46 @@ def test_what_is_set_aside_is_named_and_everything_else_is_copied(
     assert "1 documents are in quarantine: migrator quarantine list" in out
     assert [row[1:4] for row in quarantine(scheduler_dsn)] == [("odd", "unknown-value", "state")]
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs") == 1
+
+
+def started(folder: Path, settings: Settings, command: str, environment: dict[bytes, bytes] | None = None) -> Any:  # noqa: ANN401 - a finished process
+    """Run a line of the shell in which ``migrator`` stands for the tool."""
+    config = write_config(folder, settings)
+    line = command.replace("migrator", f"{sys.executable} -m migrator") + f" --config {config}"
+    return subprocess.run(
+        ["/bin/sh", "-c", line],
+        capture_output=True,
+        check=False,
+        env={**os.environb, **(environment or {})},
+        cwd=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "words"),
+    [
+        (">/dev/full migrator inspect", 16, "cannot write standard output: no space left on device"),
+        (">/dev/full migrator inspect --json", 16, "cannot write standard output: no space left on device"),
+        (">&- migrator inspect", 2, "standard output is closed; redirect it to /dev/null"),
+        ("2>&- migrator inspect", 0, ""),
+        ("<&- migrator inspect", 0, ""),
+        ("migrator inspect --only \"$(printf '\\377')\"", 2, "argument 3 is not UTF-8"),
+        ("migrator quarantine show runs \"$(printf 'a\\377')\"", 2, "argument 4 is not UTF-8"),
+    ],
+)
+def test_streams_and_bytes(command: str, status: int, words: str, settings: Settings, tmp_path: Path) -> None:
+    done = started(tmp_path, settings, command)
+    said = done.stderr.decode()
+    assert (done.returncode, "Traceback" in said) == (status, False), said
+    assert words in said
+
+
+def test_an_environment_that_is_not_utf_8(settings: Settings, tmp_path: Path) -> None:
+    odd = {b"ODD_URI": f"mongodb://u:{SECRET}".encode() + b"\xff@127.0.0.1/"}
+    wrong = replace(settings, mongo=replace(settings.mongo, uri=None, uri_env="ODD_URI"))
+    done = started(tmp_path, wrong, "migrator inspect", odd)
+    said = (done.stdout + done.stderr).decode()
+    assert done.returncode == USAGE, said
+    assert "mongo.uri: expected text in UTF-8" in said
+    assert "Traceback" not in said
+    assert SECRET not in said
