@@ -9,6 +9,7 @@ import importlib
 import os
 from collections.abc import Callable
 
+BEFORE_PLAN = "before_plan"
 AFTER_PLAN_STORED = "after_plan_stored"
 AFTER_CHUNKS_SUBMITTED = "after_chunks_submitted"
 AFTER_CHUNK_BEGUN = "after_chunk_begun"

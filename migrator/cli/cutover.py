@@ -20,7 +20,7 @@ def command() -> None:
 
 
 _quarantined = click.option(
-    "--quarantined", type=int, default=0, metavar="N", help="So many documents in quarantine may stay behind."
+    "--quarantined", type=int, default=0, metavar="N", help="At most N documents in quarantine may stay behind."
 )
 
 
@@ -42,16 +42,20 @@ def plan(config: str | None, quarantined: int, *, as_json: bool) -> None:
 @command.command(short_help="Compare everything, and put the outcome on record.")
 @common
 def compare(config: str | None, *, as_json: bool) -> None:
-    """Compare everything, and put the outcome on record: the switch asks for a young and clean one."""
-    from migrator.cli.render import parity_sum  # noqa: PLC0415 - imported when called, as above
-    from migrator.parity.recorded import compared, is_clean, is_complete  # noqa: PLC0415 - as above
+    """Compare everything, and put the outcome on record: the cutover asks for a young and clean one.
+
+    It is migrator parity without options. While the source is written to, let migrator tail run: documents are compared
+    all the same, and figures (counts, sums, times) are not, which sets the bit 4. The cutover asks for the documents.
+    """
+    from migrator.cli.render import parity_lines, parity_status  # noqa: PLC0415 - imported when called, as above
+    from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
 
     outcome = compared(settings_of(config))
     if as_json:
         print_json(outcome)
     else:
-        click.echo(parity_sum(outcome))
-    finish(mask(different=not is_clean(outcome), unverified=not is_complete(outcome)))
+        print_lines(parity_lines(outcome))
+    finish(parity_status(outcome))
 
 
 @command.command(short_help="Put on record that both schedulers run beside each other from now on.")

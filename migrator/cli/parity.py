@@ -3,7 +3,6 @@
 import click
 
 from migrator.cli.options import common, finish, print_json, print_lines, settings_of
-from migrator.exit_status import mask
 
 
 @click.command()
@@ -30,7 +29,7 @@ def command(
     The outcome of a parity check of everything is put on record (migration.comparisons): the cutover asks for the last
     one.
     """
-    from migrator.cli.render import parity_lines, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cli.render import parity_lines, parity_status, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.parity.flow import compare  # noqa: PLC0415 - as above
     from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
@@ -51,10 +50,4 @@ def command(
         if repaired is not None:
             print_lines(repair_lines(repaired))
         print_lines(parity_lines(outcome))
-    finish(
-        mask(
-            different=outcome.differs,
-            unverified=outcome.unverified or tenant,
-            quarantine=any(one.quarantined for one in outcome.collections),
-        )
-    )
+    finish(parity_status(outcome, partly=bool(tenant)))

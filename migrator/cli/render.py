@@ -1,8 +1,10 @@
 """What commands print for people: plain lines, made from what the flows return."""
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from migrator.exit_status import mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.model import ParityOutcome
 from migrator.parity.repair import Repair
@@ -179,8 +181,8 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
     for figure in outcome.figures:
         if figure.differing_total:
             yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
-        elif figure.unverified:
-            yield f"{figure.collection}: aggregate {figure.measure} not compared: {figure.unverified}"
+    left = Counter(figure.unverified for figure in outcome.figures if figure.unverified and not figure.differing_total)
+    yield from (f"{count:,} figures (counts, sums, times) not compared: {why}" for why, count in left.items())
     yield parity_sum(outcome)
 
 
@@ -190,6 +192,15 @@ def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
         yield f"{outcome.silent_total:,} x silent-schedule: {cause.title}; {cause.fix}"
     for one in outcome.silent[:5]:
         yield f"  {one.collection} {one.source_id}"
+
+
+def parity_status(outcome: ParityOutcome, *, partly: bool = False) -> int:
+    """Return the exit status of a comparison; ``partly``: not of every tenant."""
+    return mask(
+        different=outcome.differs,
+        unverified=outcome.unverified or partly,
+        quarantine=any(one.quarantined for one in outcome.collections),
+    )
 
 
 def _place(table: str, path: str) -> str:

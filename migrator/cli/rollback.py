@@ -58,3 +58,5 @@ def run(config: str | None, level: int, *, as_json: bool) -> None:
     print_lines(gap_lines(done.unstated))
     if done.folder:
         click.echo(f"exported to {done.folder}")
+    click.echo("still there:")
+    print_lines(f"  {one}" for one in done.left)

@@ -31,7 +31,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Path
     quarantined: int = 0
-    """Documents in quarantine that may stay behind."""
+    """At most so many documents may stay behind in quarantine: their number moves while the source is written to."""
     clock: Callable[[], float] = time.time
     """This machine's, in seconds."""
 
@@ -100,17 +100,21 @@ def _comparison(sessions: Sessions, _: Conditions) -> Answer:
     if found is None:
         return False, "nothing was compared as a whole: call migrator cutover compare"
     if not found.clean:
-        return False, "the last complete comparison found differences: call migrator parity --repair apply"
+        why = "the last complete comparison found differences"
+        return False, f"{why}: call migrator parity --repair apply, which repairs them and compares again"
     if found.age_s > limit:
-        return False, f"the last complete comparison is {found.age_s:,.0f} s old (at most {limit:,})"
+        age = f"the last complete comparison is {found.age_s:,.0f} s old (at most {limit:,})"
+        return False, f"{age}: call migrator cutover compare"
     return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
 
 
 def _quarantine(sessions: Sessions, conditions: Conditions) -> Answer:
     count = ledger.quarantined(sessions.target, sessions.profile.name)
-    if count != conditions.quarantined:
-        return False, f"{count:,} documents are set aside: settle them, or say --quarantined {count}"
-    return True, f"{count:,} documents are set aside, as was decided" if count else "empty"
+    allowed = conditions.quarantined
+    if count > allowed:
+        words = f"{count:,} documents are quarantined (at most {allowed:,}): migrator quarantine list names them"
+        return False, f"{words}; mend them, or allow so many with --quarantined {count}"
+    return True, f"{count:,} documents are quarantined (at most {allowed:,})" if count else "empty"
 
 
 def _quarantined_share(sessions: Sessions, _: Conditions) -> Answer:

@@ -19,7 +19,7 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
-from migrator.cutover import backup, configfile, epoch, export, outbox, pgfence, reverse
+from migrator.cutover import backup, configfile, epoch, export, leftovers, outbox, pgfence, reverse
 from migrator.cutover.forward import RETURN, backup_folder, lift, stands
 from migrator.cutover.gaps import Gap, gaps
 from migrator.cutover.gaps import lines as gap_lines
@@ -62,6 +62,8 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     """Where what would be lost was exported."""
     unstated: tuple[Gap, ...] = ()
     """What the old application does not fire, or cannot take, of what was written back."""
+    left: tuple[str, ...] = ()
+    """What is still there on both servers and in files, and why."""
 
 
 def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
@@ -106,7 +108,8 @@ def run(settings: Settings, config: Path, level: Level) -> RolledBack:
                 raise RefusedError(f"the switch was made in {found.config_path}: call again with that file")
             if level == 3:  # noqa: PLR2004 - a level
                 backup.checked(backup_folder(settings, found))  # before anything is touched
-            return _run(sessions, Journal(sessions.target, found), level)
+            done = _run(sessions, Journal(sessions.target, found), level)
+            return msgspec.structs.replace(done, left=leftovers.after_rollback(sessions, found))
     finally:
         sessions.close()
         close_kept()

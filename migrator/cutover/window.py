@@ -1,20 +1,24 @@
 """Closing the window of the way back: not before its time, unless somebody decides so; and what is cleaned up then."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import msgspec
+import psycopg
 
 from migrator.config import Settings
-from migrator.cutover import outbox, reverse
+from migrator.cutover import leftovers, outbox, reverse
 from migrator.cutover.forward import RETURN, lift
 from migrator.cutover.journal import Cutover, Journal, alone, database_time, decide, newest, opened_at
 from migrator.cutover.rollback import under_way
-from migrator.errors import RefusedError, UsageError
+from migrator.errors import RefusedError, UnreachableError, UsageError
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail.lookups import drop_indexes
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
 
+LOCK_PATIENCE = "5s"
 EARLY = "window closed early"
 """The kind of the decision (``migration.decisions``)."""
 
@@ -34,7 +38,9 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finish(settings: Settings, *, early: Early | None = None, now: datetime | None = None) -> Finished:
-    """Close the window of the way back: no reverse stream, no fence, no outbox. Called again, it changes nothing.
+    """Close the window of the way back: no reverse sync, no fence, no outbox, no indexes of the tail.
+
+    Called again, it changes nothing but what an earlier call could not do.
 
     MongoDB's epoch stays, so that our own processes with an old configuration stay shut out of it. Raises
     ``RefusedError`` where there is no switch, or the window's hours are not over by ``now`` (none: the target's clock)
@@ -56,14 +62,28 @@ def finish(settings: Settings, *, early: Early | None = None, now: datetime | No
                         f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
                     )
                 _require_over(sessions.target, found, settings, early, now)
-            with journal.step("finish"):
+            # a table that another transaction uses is not waited for without end: whoever comes later waits behind us
+            sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
+            with journal.step("finish"), _unlocked():
                 journal.end("finished")  # first: what follows cannot be gone back on
                 outbox.close_outbox(sessions.target)
                 reverse.forget(sessions)
                 lift(sessions, found)
-            return Finished(cutover=journal.cutover, cleanup=cleanup(journal.cutover))
+                drop_indexes(sessions.target)
+            return Finished(cutover=journal.cutover, cleanup=leftovers.after_finish(sessions, journal.cutover))
     finally:
         sessions.close()
+
+
+@contextmanager
+def _unlocked() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise UnreachableError(
+            "a transaction of another session uses the scheduler's tables (pg_stat_activity tells which): end it, then"
+            " call migrator cutover finish again"
+        ) from error
 
 
 def _nothing(target: Connection, found: Cutover | None) -> str:
@@ -96,16 +116,3 @@ def _require_over(
             " again then, or decide to close it early (--now --who --reason)"
         )
     decide(target, EARLY, early.who.strip(), early.reason.strip(), cutover=str(cutover.id))
-
-
-def cleanup(cutover: Cutover) -> tuple[str, ...]:
-    """Return what people clean up when nobody goes back any more (source document 004 does so after 48 hours)."""
-    kept = [cutover.backup_path, *([cutover.detail["backup"]] if "backup" in cutover.detail else [])]
-    return (
-        "the application: remove the old scheduler's file, its start and stop hooks, and their imports",
-        "the application: remove the old scheduler's dependency, and MongoDB's driver where nothing else uses it",
-        "processes: end migrator tail, and take it from its supervisor",
-        f"{Path(cutover.config_path).name}: remove the section [mongo]",
-        "MongoDB: take the tool's user, and its right to pass the fence, away; then the scheduler's collections",
-        f"files: {' and '.join(kept)}, when your rules for backups allow it",
-    )

@@ -9,6 +9,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import RefusedError
+from migrator.parity import recorded
 from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import ledger
@@ -63,8 +64,9 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
 def apply_repair(settings: Settings, scope: Scope) -> Repair:
     """Bring every document that differs up to date, and compare again.
 
-    Without ``--only`` and ``--tenant`` it also settles an alarm of the tail. Raises ``RefusedError`` while a copy is
-    unfinished, or where the copy was made under other conditions.
+    Without ``--only`` and ``--tenant`` it also settles an alarm of the tail, and records the comparison after it, which
+    is the one that the cutover asks for. Raises ``RefusedError`` while a copy is unfinished, or where the copy was made
+    under other conditions.
     """
     whole = not scope.only and not scope.tenants
     sessions = Sessions(settings)
@@ -100,7 +102,7 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
         written=written,
         removed=removed,
         settled=alarm or "",
-        after=compare(settings, scope),
+        after=recorded.compared(settings) if whole else compare(settings, scope),
     )
 
 

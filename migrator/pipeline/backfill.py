@@ -78,6 +78,44 @@ def backfill(
 
 
 def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> Backfill:
+    settings, profile = sessions.settings, sessions.profile
+    begun = waited_out(settings, lambda: _begun(sessions, scope, restart=restart, dry_run=dry_run, position=position))
+    plan = begun.plan
+    pending = [chunk for chunk in begun.chunks if not chunk.done]
+    progress = Progress("dry run" if dry_run else "backfill", sum(chunk.estimated for chunk in pending))
+    jobs = [
+        ChunkJob(
+            settings=settings,
+            plan=plan,
+            context=plans.plan_context(plan),
+            chunk=chunk,
+            tenants=scope.tenants,
+            dry_run=dry_run,
+        )
+        for chunk in pending
+    ]
+    done, interrupted = run_chunks(settings, profile, jobs, progress)
+    progress.close()
+    if not dry_run and not interrupted:
+        waited_out(settings, lambda: _settle(sessions, plan))
+        sessions.source.client.close()  # now, since its threads take half a second to end, for which the exit waits
+        waited_out(settings, lambda: _build(sessions, plan))
+    return waited_out(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    """What a call begins with."""
+
+    plan: Plan
+    chunks: list[PlannedChunk]
+    unknown: tuple[str, ...]
+    resumed: bool
+
+
+def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Begun:
+    """Take up the unfinished copy, or plan a new one; called again after a failure of a server."""
+    _stay_alone(sessions)
+    signals.passed(signals.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
     plans.check_scope(profile, scope)
     found, unknown = plans.survey(sessions.source, profile, settings)
@@ -102,28 +140,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     else:
         plans.guard_resume(plan, sessions.source, profile, settings, scope)
         chunks = ledger.chunks_of(target, plan.id)
-    pending = [chunk for chunk in chunks if not chunk.done]
-    progress = Progress("dry run" if dry_run else "backfill", sum(chunk.estimated for chunk in pending))
-    jobs = [
-        ChunkJob(
-            settings=settings,
-            plan=plan,
-            context=plans.plan_context(plan),
-            chunk=chunk,
-            tenants=scope.tenants,
-            dry_run=dry_run,
-        )
-        for chunk in pending
-    ]
-    done, interrupted = run_chunks(settings, profile, jobs, progress)
-    progress.close()
-    if not dry_run and not interrupted:
-        waited_out(settings, lambda: _settle(sessions, plan))
-        sessions.source.client.close()  # now, since its threads take half a second to end, for which the exit waits
-        waited_out(settings, lambda: _build(sessions, plan))
-    return _result(
-        sessions.target, plan, done, resumed=resumed, complete=not interrupted, unknown=unknown, dry_run=dry_run
-    )
+    return _Begun(plan, chunks, unknown, resumed)
 
 
 def _settle(sessions: Sessions, plan: Plan) -> None:
@@ -240,16 +257,9 @@ def _require_parents(target: Connection, profile: Profile, scope: Scope, present
             )
 
 
-def _result(
-    target: Connection,
-    plan: Plan,
-    done: Sequence[ChunkDone],
-    *,
-    resumed: bool,
-    complete: bool,
-    unknown: tuple[str, ...],
-    dry_run: bool,
-) -> Backfill:
+def _result(sessions: Sessions, begun: _Begun, done: Sequence[ChunkDone], *, complete: bool, dry_run: bool) -> Backfill:
+    _stay_alone(sessions)
+    target, plan = sessions.target, begun.plan
     by_collection: dict[str, ChunkDone] = {}
     for one in done:
         sofar = by_collection.get(one.collection)
@@ -261,7 +271,7 @@ def _result(
         orphans = ledger.noted(target, plan.id, "finding", ORPHAN)
     return Backfill(
         plan=plan,
-        resumed=resumed,
+        resumed=begun.resumed,
         complete=complete,
         chunks=len(done),
         documents=sum(one.documents for one in done),
@@ -270,7 +280,7 @@ def _result(
         quarantined=quarantined,
         skipped=sum(sum(one.skipped.values()) for one in done),
         orphans=orphans,
-        unknown_collections=unknown,
+        unknown_collections=begun.unknown,
         by_collection=by_collection,
     )
 
@@ -296,7 +306,7 @@ def _add(one: ChunkDone, other: ChunkDone) -> ChunkDone:
 @contextmanager
 def alone(sessions: Sessions) -> Iterator[None]:
     """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
-    _lock(sessions.target)
+    waited_out(sessions.settings, lambda: _lock_anew(sessions))
     try:
         yield
     finally:
@@ -309,6 +319,12 @@ def _lock(target: Connection) -> None:
     if row != (True,):
         raise RefusedError("another backfill is writing to this target; wait for it, or end it")
     target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))  # the tail's transaction ends in a moment
+
+
+def _lock_anew(sessions: Sessions) -> None:
+    if sessions.target.closed:
+        sessions.open_target()
+    _lock(sessions.target)
 
 
 def _stay_alone(sessions: Sessions) -> None:

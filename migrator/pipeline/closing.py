@@ -1,6 +1,7 @@
 """What can only be done when every document is loaded: forward references, and who keeps a contested key."""
 
 from collections import Counter
+from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -13,8 +14,8 @@ from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN, k
 from migrator.pipeline.model import Plan, SetAside
 from migrator.pipeline.references import ORPHAN
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import Prepared, Row, prepare, render
-from migrator.sources.profile import Collection, Context
+from migrator.pipeline.transform import Prepared, Row, prepare, render, rendered
+from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import table_name, upsert
 from migrator.values import identity
@@ -162,10 +163,15 @@ class _Contest:
         return [(table, row_id) for table, row_id, _ in changed]
 
     def _read(self, source_id: str) -> Prepared | None:
+        """Return a document as it is now; none: it is gone, or cannot become rows any more, so that it claims nothing.
+
+        Whatever changed it since it was set aside is read again by the tail, or by the next copy.
+        """
         name = self._sessions.name_of(self._collection.name)
         wanted = identity.parse_source_id(source_id)
         for batch in self._sessions.source[name].find_raw_batches({"_id": {"$eq": wanted}}):
-            return prepare(self._collection, self._context, cast("bytes", batch))
+            with suppress(Rejected, Skipped):
+                return prepare(self._collection, self._context, cast("bytes", batch))
         return None
 
     def _rows(self, prepared: Prepared) -> list[Row]:
@@ -178,7 +184,7 @@ class _Contest:
 
         With each, why it will be set aside; none: for the reason that this one was.
         """
-        owner: Any = loser.rows[0]
+        owner: Any = rendered(loser.rows[:1])[0].record  # as it would be stored: PostgreSQL's text takes no NUL
         if "source" not in owner.__struct_fields__:
             row = self._sessions.target.execute(
                 sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s AND tenant_id = %s").format(

@@ -61,12 +61,13 @@ def target(postgres: PostgresServer) -> str:
     return dsn
 
 
+@pytest.mark.parametrize("point", [points.BEFORE_PLAN, points.AFTER_PLAN_STORED, points.AFTER_LOAD_BEFORE_COMMIT])
 def test_the_target_goes_away_and_comes_back(
-    mongo_database: Database[Any], postgres: PostgresServer, target: str, tmp_path: Path
+    point: str, mongo_database: Database[Any], postgres: PostgresServer, target: str, tmp_path: Path
 ) -> None:
     fill(mongo_database)
     config = write_config(tmp_path, in_chunks(mongo_database, target))
-    with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
+    with held(config, point, tmp_path) as copy:
         postgres.kill()
         copy.go()
         assert "waiting: the target cannot be reached or went away: " in copy.hear("waiting")

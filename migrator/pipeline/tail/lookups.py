@@ -42,13 +42,17 @@ def ensure_indexes(target: Connection, profile: Profile) -> None:
 
 
 def drop_indexes(target: Connection) -> int:
-    """Drop what ``ensure_indexes`` has made; return how many."""
+    """Drop what ``ensure_indexes`` has made, while the application goes on reading and writing; return how many.
+
+    Outside a transaction. Waits for transactions of others that use the tables, for the session's ``lock_timeout``. A
+    tail that begins again makes them again.
+    """
     found = target.execute(
         "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
         (LOOKUP_PREFIX,),
     ).fetchall()
     for (name,) in found:
-        target.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier("scheduler", name)))
+        target.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(sql.Identifier("scheduler", name)))
     return len(found)
 
 

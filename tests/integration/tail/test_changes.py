@@ -12,6 +12,10 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from migrator.config import Settings
+from migrator.pipeline.closing import settle_duplicates
+from migrator.pipeline.ledger import latest_plan
+from migrator.pipeline.plan import plan_context
+from migrator.pipeline.sessions import Sessions
 from tests.agenda_documents import created_4
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of
 from tests.stellaops_documents import fresh
@@ -251,3 +255,29 @@ def test_rows_that_many_documents_make_together(
     assert len(stored(scheduler_dsn, "workers")) == 3
     assert compared(settings) == []
     assert_as_a_fresh_copy(settings, mongo_database, new_scheduler_dsn)
+
+
+def test_a_document_that_lost_its_key_and_cannot_be_read_any_more_does_not_end_the_tail(
+    source: Source, scheduler_dsn: str
+) -> None:
+    """The pass that gives the keys out goes on without it."""
+    numbered = {"runNumber": 7, "scheduleId": fresh("schedules")["_id"]}
+    source["runs"].insert_many([run_of(_id=f"run_{one}", **numbered) for one in ("a", "b")])
+    settings = copied(source, scheduler_dsn)
+    assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("run_b", "duplicate-key")]
+    source["runs"].update_one({"_id": "run_b"}, {"$set": {"state": "no state at all"}})
+    sessions = Sessions(settings)
+    plan = latest_plan(sessions.target)
+    assert plan is not None
+    try:
+        assert not settle_duplicates(sessions, plan, plan_context(plan))
+    finally:
+        sessions.close()
+    caught_up(settings)
+    assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("run_b", "unknown-value")]
+
+
+def test_a_contested_key_with_nul_in_it_is_looked_up_as_it_is_stored(source: Source, scheduler_dsn: str) -> None:
+    source["handlers"].insert_many([fresh("handlers", _id=f"hdl_{one}", name="a\0b") for one in "ab"])
+    copied(source, scheduler_dsn)
+    assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("hdl_b", "duplicate-key")]
