@@ -205,12 +205,14 @@ class Busy(Quiet):
 def until(step: Callable[[], T]) -> T:
     """Try a step until it succeeds; the last failure is the test's."""
     end = time.monotonic() + PATIENCE_S
+    pause = threading.Event()
     while True:
         try:
             return step()
         except AssertionError:
             if time.monotonic() > end:
                 raise
+            pause.wait(0.1)  # leave the processors to those who are waited for
 
 
 def work_on_postgres(scene: Scene, number: int) -> None:
