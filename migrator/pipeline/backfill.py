@@ -16,7 +16,7 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.closing import close_links, refresh_statistics
 from migrator.pipeline.copy import copy_chunk
 from migrator.pipeline.derived import write_derived
-from migrator.pipeline.executors import executor, submit, workers
+from migrator.pipeline.executors import executor, require_executor, submit, workers
 from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.references import ORPHAN
@@ -126,6 +126,7 @@ def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
     plans.guard_foreign(target, profile)
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
     _require_parents(target, profile, scope, {one.collection.name for one in found})
+    require_executor(settings.copy)
     plan = ledger.latest_plan(target, "open")
     if plan is not None and restart and not dry_run:
         ledger.set_plan_state(target, plan.id, "abandoned")

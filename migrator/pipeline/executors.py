@@ -77,6 +77,13 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     ending.wait_for(ends)
 
 
+def require_executor(settings: CopySettings) -> None:
+    """Try the Dask scheduler that is configured, before anything is written; raises as ``executor`` does."""
+    if settings.executor == "dask" and settings.dask_scheduler is not None:
+        with _dask(settings):
+            pass
+
+
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
     """Hand every job to the executor; return the futures in the order of the jobs.
 

@@ -42,7 +42,7 @@ FILES = [
     ),
     case(
         "an address of no Dask scheduler",
-        "backfill --dry-run --executor dask",
+        "backfill --executor dask",
         USAGE,
         "copy.dask_scheduler: nonsense://127.0.0.1:9 is no address",
         config={"copy.dask_scheduler": '"nonsense://127.0.0.1:9"'},
