@@ -116,14 +116,13 @@ class _Rules:
         collections = sessions.profile.by_name()
         if not (_place_of(collections, Schedule) and _place_of(collections, Trigger)):
             return
-        ids = {UUID(one.row_id) for one in noted if one.table == Schedule.table}
-        keys = [one.row_id for one in noted if one.table == Trigger.table]
-        stored = stored_rows(sessions.target, Trigger, keys)
+        triggers = [one for one in noted if one.table == Trigger.table]
+        stored = stored_rows(sessions.target, Trigger, [one.row_id for one in triggers])
+        former = _former(sessions, [one for one in triggers if one.row_id not in stored])
+        ids = {UUID(one.row_id) for one in (*noted, *former) if one.table == Schedule.table}
         ids |= {row.schedule_id for row in stored.values() if isinstance(row, Trigger)}
         found = {(one.table, one.row_id): one for one in noted}
         for one in (*_places(sessions, Schedule, "id", ids), *_places(sessions, Trigger, "schedule_id", ids)):
-            found.setdefault((one.table, one.row_id), one)
-        for one in _former(sessions, [key for key in keys if key not in stored]):
             found.setdefault((one.table, one.row_id), one)
         self.noted = list(found.values())
         named = [row_id for table, row_id in found if table == Trigger.table]
@@ -159,22 +158,19 @@ def _places(sessions: Sessions, record: type[Record], column: str, ids: Iterable
     return [Noted(record.table, *row) for row in found]
 
 
-def _former(sessions: Sessions, gone: Sequence[str]) -> list[Noted]:
-    """Return the schedules whose documents still name triggers that are gone."""
+def _former(sessions: Sessions, gone: Sequence[Noted]) -> list[Noted]:
+    """Return the schedules whose documents still state triggers that are gone."""
     if not gone:
         return []
-    texts = [f"{names.TRIGGER_PREFIX}{UUID(one).hex}" for one in gone]
-    place = PLACES[Schedule][0]
+    own = names.source(names.SCHEDULES)
+    texts = [f"{names.TRIGGER_PREFIX}{UUID(one.row_id).hex}" for one in gone]
     there = sessions.source[sessions.name_of(names.SCHEDULES)].find({f"{TOOL_TRIGGER}.id": {"$in": texts}}, {"_id": 1})
+    keys = [identity.source_id(one["_id"]) for one in there]
+    keys += [one.source_id for one in gone if one.source == own and one.source_id is not None]
     found = sessions.target.execute(
         "SELECT id::text, source, source_id FROM scheduler.schedules WHERE source = %s AND source_id = ANY(%s)"
         " OR source IS NULL AND %s || replace(id::text, '-', '') = ANY(%s)",
-        (
-            names.source(names.SCHEDULES),
-            keys := [identity.source_id(one["_id"]) for one in there],
-            place.prefixes[0],
-            keys,
-        ),
+        (own, keys, names.SCHEDULE_PREFIX, keys),
     )
     return [Noted(Schedule.table, *row) for row in found]
 

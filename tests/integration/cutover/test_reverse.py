@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import bson
 import psycopg
@@ -347,3 +347,93 @@ def test_it_goes_on_until_it_is_stopped(switched: Settings, source: Database[Any
         finally:
             stop.set()
         assert worker.result().documents >= (count or (0,))[0]
+
+
+WEEKLY: Final = "the nightly one"
+TOOL_ENABLED: Final = {"enabled": False, "toolEnabled": True}
+FIELDS: Final = ("enabled", "cronExpression", "timezone", "toolEnabled", "toolTrigger")
+STATED: Final = (
+    "(SELECT id FROM scheduler.schedules WHERE source_id = 'the nightly one')",
+    "(SELECT id FROM scheduler.triggers WHERE source_id = 'the nightly one')",
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE scheduler.triggers SET cron_expression = '1 2 * * *' WHERE id = {1}", {"cronExpression": "1 2 * * *"}),
+        ("UPDATE scheduler.triggers SET timezone = 'Asia/Tokyo' WHERE id = {1}", {"timezone": "Asia/Tokyo"}),
+        ("UPDATE scheduler.triggers SET max_fires = 3 WHERE id = {1}", {"cronExpression": ..., "timezone": ...}),
+        ("DELETE FROM scheduler.triggers WHERE id = {1}", {"cronExpression": ..., "timezone": ...}),
+        (
+            (
+                "UPDATE scheduler.triggers SET kind = 'interval', cron_expression = NULL, cron_dialect = NULL,"
+                " timezone = NULL, interval_ms = 60000, anchor = 'fixed_rate' WHERE id = {1}"
+            ),
+            {"cronExpression": ..., "timezone": ...},
+        ),
+        (
+            "UPDATE scheduler.triggers SET enabled = false WHERE id = {1}",
+            TOOL_ENABLED | {"toolTrigger": {"enabled": False}},
+        ),
+        ("UPDATE scheduler.schedules SET status = 'paused' WHERE id = {0}", TOOL_ENABLED),
+        ("UPDATE scheduler.schedules SET status = 'cancelled' WHERE id = {0}", TOOL_ENABLED),
+        ("UPDATE scheduler.schedules SET status = 'running' WHERE id = {0}", {}),
+        (
+            "UPDATE scheduler.schedules SET enabled = false, status = 'paused' WHERE id = {0}",
+            {"enabled": False, "toolTrigger": {"enabled": True}},
+        ),
+    ],
+)
+def test_a_schedule_is_written_in_the_fields_of_the_old_application(
+    switched: Settings,
+    source: Database[Any],
+    scheduler_dsn: str,
+    new_scheduler_dsn: Callable[[], str],
+    statement: str,
+    said: dict[str, Any],
+) -> None:
+    before = source.schedules.find_one({"_id": WEEKLY}) or {}
+    with psycopg.connect(scheduler_dsn) as connection:
+        assert connection.execute(statement.format(*STATED)).rowcount == 1
+    reverse.run(switched, noted_by_now=True)
+    after = source.schedules.find_one({"_id": WEEKLY}) or {}
+    wanted = {name: before[name] for name in FIELDS if name in before} | said
+    assert {name: after[name] for name in FIELDS if name in after} == {
+        name: value for name, value in wanted.items() if value is not ...
+    }
+    _copied_equal(source, scheduler_dsn, new_scheduler_dsn())
+
+
+def test_of_several_triggers_the_schedule_states_one_and_keeps_to_it(
+    switched: Settings, source: Database[Any], scheduler_dsn: str, new_scheduler_dsn: Callable[[], str]
+) -> None:
+    with store_postgres.opened(scheduler_dsn) as store, store.session("a", now=NOW) as session:
+        one = session.schedules.upsert(schedule(name="of two"))
+        line = {"kind": "cron", "cron_dialect": "debian", "timezone": "UTC", "interval_ms": None, "anchor": None}
+        made = [session.triggers.upsert(trigger(one, cron_expression=f"{n} 4 * * *", **line)) for n in (1, 2)]
+    reverse.run(switched, noted_by_now=True)
+    key = {"_id": f"sch_{one.id.hex}"}
+    found = source.schedules.find_one(key) or {}
+    first = min(made, key=lambda row: row.id)
+    assert (found["cronExpression"], found["timezone"]) == (first.cron_expression, "UTC")
+    assert found["toolTrigger"] == {"id": f"trg_{first.id.hex}", "cronDialect": "debian"}
+    marked = {row["_id"]: row.get("copyOf") for row in source.triggers.find({"scheduleId": key["_id"]})}
+    assert sorted(filter(None, marked.values())) in ([], ["schedules"])
+    _copied_equal(source, scheduler_dsn, new_scheduler_dsn())
+    with psycopg.connect(scheduler_dsn) as connection:
+        connection.execute("DELETE FROM scheduler.triggers WHERE id = %s", (first.id,))
+    reverse.run(switched, noted_by_now=True)
+    other = next(row for row in made if row.id != first.id)
+    assert (source.schedules.find_one(key) or {})["cronExpression"] == other.cron_expression
+    _copied_equal(source, scheduler_dsn, new_scheduler_dsn())
+
+
+def _copied_equal(source: Database[Any], dsn: str, other_dsn: str) -> None:
+    """A fresh copy of what was written back makes the same rows, but for the next fires of stated rules."""
+    close_kept()
+    assert backfill(settings_for(source, other_dsn), Scope()).complete
+    for one in (dsn, other_dsn):
+        with psycopg.connect(one) as connection:  # each side computes them for itself
+            connection.execute("UPDATE scheduler.triggers SET next_fire_at = NULL, source_spec = NULL")
+    assert differences(rows(dsn), rows(other_dsn)) == {}
