@@ -99,6 +99,7 @@ def test_the_tail(ready: Scene) -> None:
 def test_quarantine_is_a_ceiling(ready: Scene) -> None:
     """The number moves while the source is written to: what was allowed in the morning is not exactly so at noon."""
     ready.database.runs.insert_many([run_of(_id=f"strange_{number}", state=number) for number in range(2)])
+    ready.database.runs.insert_many([run_of(_id=f"clean_{number}") for number in range(300)])
     assert call(ready, "migrator tail --until-caught-up")[0] == QUARANTINE
     allowed = [
         gate(ready.settings, Conditions(config=ready.config, quarantined=number), "quarantine") for number in range(4)

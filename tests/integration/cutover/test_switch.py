@@ -98,7 +98,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
         rollback.run(ready.settings, ready.config, 1)
     stands = standing(ready.settings).cutover
     assert stands is not None
-    assert (stands.environment, stands.state) == ("production", "rolled-back")
+    assert (stands.environment, stands.state) == (ready.settings.cutover.environment, "rolled-back")
 
 
 def test_a_process_that_begins_anew_is_not_taken_for_another(ready: Scene) -> None:
