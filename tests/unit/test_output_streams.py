@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
 from migrator.cli.options import print_json, print_lines
 from migrator.telemetry import Progress, VisibleStream, logger, say, shield_streams, visible
@@ -42,6 +43,7 @@ def test_a_shielded_stream_lets_only_line_ends_pass(monkeypatch: pytest.MonkeyPa
 
 
 def test_lines_progress_and_log_are_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    structlog.reset_defaults()  # another test may have chosen the form of the log already
     streams = shielded(monkeypatch)
     out, err = streams
     print_lines([f"one\n{HOSTILE}", "two"])
