@@ -195,6 +195,7 @@ def test_what_is_refused(source: Source, settings: Settings, scheduler_dsn: str,
 
 def test_a_copy_of_some_tenants_is_refused(source: Source, scheduler_dsn: str) -> None:
     settings = settings_for(source, scheduler_dsn)
+    source["runs"].insert_one(run_of(_id="of one", tenantId="one"))
     flow.backfill(settings, Scope(tenants=("one",)))
     with pytest.raises(RefusedError, match="only some tenants were copied, which cannot be followed"):
         caught_up(settings)
