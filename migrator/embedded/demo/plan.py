@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True, dict=True):
     seed: int
     counts: Counts
     triggers: bool = False
-    """Whether there is a ``triggers`` collection; it changes how schedule documents are read."""
+    """Whether there is a ``triggers`` collection: rules besides those that schedule documents state."""
     plain: bool = False
     """Whether every schedule and run has an id that holds a UUID; otherwise some are made by hand."""
 

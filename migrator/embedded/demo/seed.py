@@ -32,7 +32,7 @@ def seed(
     """Write the demo's data and return the number of documents by collection.
 
     ``trouble`` adds the planted documents, ``huge`` a document close to MongoDB's limit of 16 MB among them, and
-    ``triggers`` a collection of triggers, which changes how schedules are read. Raises ``RefusedError`` when the
+    ``triggers`` a collection of triggers besides those of the schedules. Raises ``RefusedError`` when the
     database holds anything already.
     """
     present = sorted(name for name in database.list_collection_names() if not name.startswith("system."))

@@ -29,8 +29,8 @@ SAID: Final = "written by the rehearsal of the way back"
 WRITTEN: Final = {"schedules": "description", "runs": "error"}
 """Table → the column that is written."""
 EACH: Final = 5
-ASIDE: Final = frozenset({reverse.MARKERS, names.TRIGGERS})
-"""The tool's own collection, and the one in which triggers of cron texts get documents of their own."""
+ASIDE: Final = frozenset({reverse.MARKERS})
+"""The tool's own collection."""
 
 Place = tuple[str, str]
 """Collection and ``_id`` as text."""
