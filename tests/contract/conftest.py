@@ -25,6 +25,8 @@ ABOVE = ("facade", "scheduling")
 """Folders of what only calls the store, whose own suite runs on every version of PostgreSQL: there the newest one is
 enough, but for one file that fills and empties every table."""
 ALL_THE_SAME = "test_administration.py"
+ROUTES = "test_routes.py"
+"""Rows of the three systems are copied to PostgreSQL only."""
 
 
 class Bench:
@@ -41,6 +43,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     path = metafunc.definition.path
     newest = not DEEP and path.parent.name in ABOVE and path.name != ALL_THE_SAME
     backends = ["memory", "mongo", VERSIONS[0]] if newest else BACKENDS
+    if path.name == ROUTES:
+        backends = VERSIONS if DEEP else VERSIONS[:1]
     metafunc.parametrize("bench", backends, indirect=True, scope="session")
 
 
