@@ -12,6 +12,7 @@ from migrator.errors import ConflictError
 from migrator.records.trigger import Trigger
 from migrator.store.ports import RunQuery, ScheduleQuery, Session, Store
 from tests.contract.rows import NOW, SECOND, changed, entry, graph_job, handler, policy_job, run, schedule, trigger
+from tests.marks import proving
 
 SESSIONS = 5
 
@@ -43,25 +44,25 @@ def together(act: Callable[[int], None]) -> None:
 
 
 RACES: dict[str, Race] = {
-    "the name of a schedule": Race(
+    "0-T2.3.1 the name of a schedule": Race(
         lambda s, _: s.schedules.upsert(schedule(s.tenant, name="same")),
         lambda s: s.schedules.count(ScheduleQuery(name_contains="same")),
     ),
-    "the slot of a trigger": Race(
+    "0-T2.4.1 the slot of a trigger": Race(
         lambda s, of: s.runs.create(run(s.tenant, trigger_id=of.id, scheduled_at=NOW)),
         runs,
     ),
-    "the slot of a trigger, with its schedule": Race(
+    "0-T2.4.1 the slot of a trigger, with its schedule": Race(
         lambda s, of: s.runs.create(
             run(s.tenant, schedule_id=of.schedule_id, trigger_id=of.id, scheduled_at=NOW, attempt=1)
         ),
         runs,
     ),
-    "a dedupe key": Race(
+    "0-T2.4.1 a dedupe key": Race(
         lambda s, of: s.runs.create(run(s.tenant, trigger_id=of.id, dedupe_key="same")),
         runs,
     ),
-    "the run id of a policy job": Race(
+    "0-T2.6.1 the run id of a policy job": Race(
         lambda s, _: s.policy_jobs.insert(policy_job(s.tenant, run_id="same")),
         lambda s: len(s.policy_jobs.list(None, 9)),
     ),
@@ -72,8 +73,7 @@ RACES: dict[str, Race] = {
 }
 
 
-@pytest.mark.proves("0-T2.3.1", "0-T2.4.1", "0-T2.6.1")
-@pytest.mark.parametrize("key", RACES)
+@pytest.mark.parametrize("key", proving(RACES))
 def test_of_several_sessions_one_has_the_key(key: str, store: Store, tenant: str) -> None:
     of = schedule(tenant)
     cause, race = trigger(of), RACES[key]

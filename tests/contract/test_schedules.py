@@ -1,6 +1,7 @@
 """Schedules: got, written, deleted, and changed in status by compare-and-set."""
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -9,6 +10,7 @@ from migrator import states
 from migrator.errors import ConflictError, TransitionError, UsageError
 from migrator.records.schedule import Schedule
 from migrator.store.ports import ScheduleQuery, Store
+from migrator.store.postgres.store import PostgresStore
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, run, schedule, trigger
 
 LATER = NOW + SECOND
@@ -253,9 +255,31 @@ def test_a_global_schedule_is_seen_and_not_written(store: Store, tenant: str, pl
         assert session.schedules.change_status(shared.id, "scheduled", "paused") is None
         with pytest.raises(UsageError):
             session.schedules.upsert(shared)
-        with pytest.raises(ConflictError):
-            session.schedules.upsert(schedule(tenant, id=shared.id))
         assert session.schedules.get(shared.id) == found
+
+
+@pytest.mark.proves("0-X2")
+def test_an_own_schedule_with_the_id_of_a_global_one_leaves_that_one_alone(
+    store: Store, tenant: str, plant: Callable[..., None]
+) -> None:
+    """PostgreSQL's keys carry the tenant, and the own row comes first; a collection of MongoDB has one ``_id``."""
+    shared = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
+    own = schedule(tenant, id=shared.id, name=fresh(), created_at=NOW, updated_at=NOW)
+    plant(shared)
+    if isinstance(store, PostgresStore):
+        with store.session(tenant, now=NOW) as session:
+            session.schedules.upsert(own)
+            found = session.schedules.get(shared.id)
+            assert found is not None
+            assert bare(found) == own
+    else:
+        other: Any
+        with store.session(tenant, now=NOW) as other, pytest.raises(ConflictError):
+            other.schedules.upsert(own)
+    with store.session(fresh(), now=NOW) as session_of_another:
+        seen = session_of_another.schedules.get(shared.id)
+        assert seen is not None
+        assert bare(seen) == shared
 
 
 @pytest.mark.proves("0-X2")

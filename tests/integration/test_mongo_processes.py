@@ -102,7 +102,7 @@ def test_a_holder_that_stood_still_past_its_lease_can_do_nothing_with_the_lock(m
         assert mongo_database["audit"].count_documents({}) == 0
 
 
-@pytest.mark.proves("1-R3", "3-B12")
+@pytest.mark.proves("3-B12")
 def test_a_worker_that_stood_still_past_its_lease_can_do_nothing_with_the_run(mongo_database: Base) -> None:
     one = run(available_at=NOW)
     with opened(mongo_database) as store:

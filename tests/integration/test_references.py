@@ -89,7 +89,7 @@ def dangling(settings: Settings) -> dict[str, int]:
     return found
 
 
-@pytest.mark.proves("0-X1", "0-X2")
+@pytest.mark.proves("0-X2")
 def test_a_copy_links_only_the_document_that_is_named(source: Source, scheduler_dsn: str) -> None:
     settings = copied(source, scheduler_dsn)
     assert {key: linked(scheduler_dsn)[key] for key in EXPECTED} == EXPECTED
@@ -109,7 +109,7 @@ def test_a_copy_links_only_the_document_that_is_named(source: Source, scheduler_
     assert source["runs"].count_documents({}) == len(linked(scheduler_dsn))
 
 
-@pytest.mark.proves("0-X1")
+@pytest.mark.proves("0-O6")
 def test_a_second_copy_over_the_first_writes_nothing(source: Source, scheduler_dsn: str) -> None:
     settings = copied(source, scheduler_dsn)
     assert backfill(settings, Scope()).written == 0
@@ -131,7 +131,6 @@ def test_the_parity_check_sees_a_reference_that_an_older_copy_resolved_by_its_id
     assert {("runs", key, "row", column), ("runs", key, "row", "extra")} == set(compared(settings))
 
 
-@pytest.mark.proves("0-X1")
 @pytest.mark.parametrize("way", ["copy", "tail"])
 def test_who_referred_to_a_document_that_loses_its_id_refers_to_nothing(
     way: str, source: Source, scheduler_dsn: str, new_scheduler_dsn: NewDsn
@@ -152,7 +151,6 @@ def test_who_referred_to_a_document_that_loses_its_id_refers_to_nothing(
     assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
 
 
-@pytest.mark.proves("0-X1")
 def test_the_tail_follows_what_a_reference_leads_to(
     source: Source, scheduler_dsn: str, new_scheduler_dsn: NewDsn
 ) -> None:

@@ -73,7 +73,7 @@ def held(settings: Settings) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.proves("0-T2.12.3", "0-T2.12.5")
+@pytest.mark.proves("0-T2.12.3")
 def test_everything_is_rehearsed_and_nothing_is_touched(
     settings: Settings, source: Database[Any], config: Path
 ) -> None:

@@ -68,8 +68,9 @@ def constraint_of(error: psycopg.Error) -> str | None:
     return error.diag.constraint_name
 
 
+@pytest.mark.proves("1-S3", "1-S4", "1-S14")
 def test_values_outside_the_closed_lists_are_refused(any_scheduler_dsn: str) -> None:
-    """1-S1 to 1-S8 F: type 2, status 9; every other CHECK as well."""
+    """Type 2 and status 9 of graph jobs among them."""
     with connect(any_scheduler_dsn) as connection:
         for what, (table, values, name) in REFUSED.items():
             with pytest.raises(psycopg.errors.CheckViolation) as caught:

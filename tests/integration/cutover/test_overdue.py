@@ -60,7 +60,6 @@ def states(store: PostgresStore) -> Counter[str]:
     return Counter(state for (state,) in rows(store, "SELECT state FROM scheduler.runs"))
 
 
-@pytest.mark.proves("0-T2.12.3")
 @pytest.mark.parametrize(("policy", "state"), [("fire_once", "queued"), ("skip", "skipped")])
 def test_a_thousand_missed_slots_make_one_run_whatever_the_trigger_says(
     policy: str, state: str, store: PostgresStore

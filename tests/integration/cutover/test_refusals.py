@@ -173,7 +173,7 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
         open_scheduler_store(ready.settings)  # an old process stays shut out, also without the fence
 
 
-@pytest.mark.proves("4-B2")
+@pytest.mark.proves("4-B2", "1-B1")
 def test_level_two_takes_the_schema_away_with_its_rows_exported(ready: Scene) -> None:
     ready.switch()
     store = open_scheduler_store(load_settings(str(ready.config)))

@@ -14,6 +14,16 @@ from migrator.verify.context import Context
 
 SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in every_check() if spec.area in BEHAVIOUR}
 
+SHOWS: dict[str, tuple[str, ...]] = {
+    "crud": ("0-T2.11.1",),
+    "transitions": ("0-T2.11.2", "0-R3"),
+    "triggers": ("0-T2.11.3", "0-R2"),
+    "locking": ("0-T2.11.4", "0-R1"),
+    "execution": ("0-T2.11.5",),
+    "isolation": ("0-X2",),
+}
+"""What the checks of an area show."""
+
 
 @pytest.fixture
 def settings(

@@ -12,7 +12,7 @@ from migrator.verify.areas import BEHAVIOUR
 from migrator.verify.check import Found
 from migrator.verify.context import Context
 from migrator.verify.runner import Request, verify
-from tests.integration.verify_behaviour.conftest import SPECS
+from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
 PLAYED = [name for name in SPECS if name != "crud.lockstep"]
 
@@ -57,15 +57,12 @@ SHOWN = {
 """What a check shows besides."""
 
 
-SHOWS = {"crud": "0-T2.11.1", "transitions": "0-T2.11.2", "triggers": "0-T2.11.3", "locking": "0-T2.11.4"}
-"""What the checks of an area show."""
-SEVEN = ("0-T2.11.5", *(f"4-V{number}" for number in range(1, 8)))
+SEVEN = tuple(f"4-V{number}" for number in range(1, 8))
 """What the check of the seven things to look at after a cutover shows: ``seven_results`` reads each."""
 
 
 def proven(name: str) -> list[pytest.MarkDecorator]:
-    area = name.partition(".")[0]
-    ids = SEVEN if name == "execution.seven" else (SHOWS[area],) if area in SHOWS else ()
+    ids = SHOWS.get(name.partition(".")[0], ()) + (SEVEN if name == "execution.seven" else ())
     return [pytest.mark.proves(*ids)] if ids else []
 
 

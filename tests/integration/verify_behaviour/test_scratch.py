@@ -72,7 +72,6 @@ def store(settings: Settings, backend: str) -> Iterator[SchedulerStore]:
         opened.close()
 
 
-@pytest.mark.proves("0-T2.11.1", "0-T2.11.5")
 def test_real_tenants_are_not_touched(store: SchedulerStore, settings: Settings, backend: str) -> None:
     furnish(store)
     before = real(settings, backend)
@@ -96,7 +95,6 @@ def linger(settings: Settings, backend: str, pipe: Connection) -> None:
         pipe.recv()
 
 
-@pytest.mark.proves("0-T2.11.5")
 def test_what_a_killed_verification_left_is_removed_by_the_next(
     store: SchedulerStore, settings: Settings, backend: str
 ) -> None:

@@ -57,6 +57,7 @@ def ambiguous(dialect: str, line: str) -> bool:
     return dialect in ("croner", "agenda") and ("," in day or "," in weekday) and "*" in day + weekday
 
 
+@pytest.mark.proves("0-T2.11.3", "0-R2")
 @pytest.mark.parametrize("dialect", ["debian", "croner", "robfig", "cronos", "agenda"])
 @pytest.mark.parametrize("zone_name", CHANGES)
 def test_fires_are_those_of_a_walk_through_every_minute(zone_name: str, dialect: str) -> None:

@@ -39,10 +39,12 @@ def shown(fires: list[datetime]) -> list[str]:
         ("agenda", "03-08T07:30"),
     ],
 )
+@pytest.mark.proves("0-T2.11.3")
 def test_half_past_two_in_the_gap(dialect: str, fire: str) -> None:
     assert shown(next_fires(dialect, "30 2 * * *", NEW_YORK, BEFORE_GAP, 1)) == [fire]
 
 
+@pytest.mark.proves("0-T2.11.3")
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_half_past_one_in_the_fold(dialect: str) -> None:
     twice = dialect in ("croniter", "robfig", "apscheduler")
@@ -56,6 +58,7 @@ def test_croner_takes_the_second_passing_in_europe() -> None:
     assert shown(next_fires("debian", "30 2 * * *", "Europe/Berlin", start, 1)) == ["10-25T00:30"]
 
 
+@pytest.mark.proves("0-T2.11.3")
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_weekdays_shift_by_one_in_apscheduler_alone(dialect: str) -> None:
     fire = next_fire(dialect, "0 9 * * 1", "UTC", datetime(2026, 1, 1, tzinfo=UTC))
@@ -225,6 +228,7 @@ def test_the_thirtieth_of_february_never_comes(dialect: str) -> None:
     assert previous_fire(dialect, "0 0 30 2 *", NEW_YORK, start) is None
 
 
+@pytest.mark.proves("0-T2.11.3")
 @pytest.mark.parametrize("dialect", CRONTABS)
 def test_a_leap_day_comes_after_the_year_2100(dialect: str) -> None:
     fires = next_fires(dialect, "0 0 29 2 *", "UTC", datetime(2093, 1, 1, tzinfo=UTC), 2)

@@ -22,6 +22,7 @@ DATA = Path(__file__).parent / "data"
         ("croniter-7.0.0", "croniter"),
     ],
 )
+@pytest.mark.proves("0-T2.11.3")
 def test_fires_are_those_the_library_gave(library: str, dialect: str) -> None:
     wrong = []
     answers = [json.loads(line) for line in (DATA / f"{library}.jsonl").read_text().splitlines()]
