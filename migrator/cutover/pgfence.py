@@ -15,7 +15,8 @@ from migrator.config import PostgresSettings
 from migrator.errors import RefusedError
 from migrator.records import ALL
 from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.security import APPEND_ONLY
+from migrator.store.postgres.security import Roles, writes
+from migrator.store.postgres.tables import SCHEDULER
 
 POLL_S: Final = 0.05
 
@@ -48,17 +49,17 @@ def engage(connection: Connection, roles: PostgresSettings, limit: timedelta) ->
 def lift(connection: Connection, roles: PostgresSettings) -> None:
     """Give the rights back, as the schema's revisions gave them. Called again, it changes nothing."""
     with connection.transaction():
+        names = Roles(roles.migration_role, roles.service_role, roles.dispatcher_role)
         for record in ALL:
-            rights = "INSERT" if record.table in APPEND_ONLY else "INSERT, UPDATE, DELETE"
-            connection.execute(
-                sql.SQL("GRANT {} ON {} TO {}, {}").format(sql.SQL(rights), *_names(record.table, roles))
-            )
+            for statement in writes("scheduler", SCHEDULER.tables[f"scheduler.{record.table}"], names):
+                connection.execute(statement)
 
 
 def is_engaged(connection: Connection, roles: PostgresSettings) -> bool:
     """Tell whether neither application role may write into any table."""
     row = connection.execute(
-        "SELECT bool_or(has_table_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE, DELETE'))"
+        "SELECT bool_or(has_table_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE, DELETE')"
+        " OR has_any_column_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE'))"
         " FROM unnest(%s::text[]) AS role, unnest(%s::text[]) AS t",
         ([roles.service_role, roles.dispatcher_role], [record.table for record in ALL]),
     ).fetchone()
@@ -71,7 +72,9 @@ def unstopped(connection: Connection, roles: PostgresSettings) -> list[str]:
         rows = connection.execute(
             "SELECT rolname FROM pg_roles WHERE rolcanlogin AND rolname <> session_user"
             " AND (rolsuper OR pg_has_role(oid, %(owner)s, 'MEMBER')) UNION"
-            " SELECT DISTINCT grantee FROM information_schema.role_table_grants"
+            " SELECT grantee FROM (SELECT grantee, table_schema, privilege_type"
+            " FROM information_schema.role_table_grants UNION SELECT grantee, table_schema, privilege_type"
+            " FROM information_schema.role_column_grants) AS granted"
             " WHERE table_schema = 'scheduler' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')"
             " AND grantee NOT IN (%(owner)s, %(service)s, %(dispatcher)s) ORDER BY 1",
             {"owner": roles.migration_role, "service": roles.service_role, "dispatcher": roles.dispatcher_role},

@@ -1878,41 +1878,647 @@ GRANT USAGE ON SCHEMA scheduler TO scheduler_dispatcher;
 GRANT SELECT,INSERT ON TABLE scheduler.audit TO scheduler_service;
 GRANT SELECT,INSERT ON TABLE scheduler.audit TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.execution_logs TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+GRANT SELECT,INSERT ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.graph_job_events TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.graph_job_events TO scheduler_dispatcher;
+GRANT UPDATE(source) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(run_id) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(run_id) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(schedule_id) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(schedule_id) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(logged_at) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(logged_at) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(level) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(level) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(message) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(message) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(context) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(context) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.execution_logs TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.execution_logs TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.graph_job_events TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.graph_job_events TO scheduler_dispatcher;
+
+GRANT UPDATE(job_id) ON TABLE scheduler.graph_job_events TO scheduler_service;
+GRANT UPDATE(job_id) ON TABLE scheduler.graph_job_events TO scheduler_dispatcher;
+
+GRANT UPDATE(status) ON TABLE scheduler.graph_job_events TO scheduler_service;
+GRANT UPDATE(status) ON TABLE scheduler.graph_job_events TO scheduler_dispatcher;
+
+GRANT UPDATE(payload) ON TABLE scheduler.graph_job_events TO scheduler_service;
+GRANT UPDATE(payload) ON TABLE scheduler.graph_job_events TO scheduler_dispatcher;
+
+GRANT UPDATE(created_at) ON TABLE scheduler.graph_job_events TO scheduler_service;
+GRANT UPDATE(created_at) ON TABLE scheduler.graph_job_events TO scheduler_dispatcher;
 
 GRANT USAGE ON SEQUENCE scheduler.graph_job_events_id_seq TO scheduler_service;
 GRANT USAGE ON SEQUENCE scheduler.graph_job_events_id_seq TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.graph_jobs TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
+GRANT SELECT,INSERT ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.handlers TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.handlers TO scheduler_dispatcher;
+GRANT UPDATE(type) ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT UPDATE(type) ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.impact_snapshots TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+GRANT UPDATE(status) ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT UPDATE(status) ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.locks TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.locks TO scheduler_dispatcher;
+GRANT UPDATE(payload) ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT UPDATE(payload) ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.policy_jobs TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+GRANT UPDATE(created_at) ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT UPDATE(created_at) ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.run_summaries TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+GRANT UPDATE(updated_at) ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT UPDATE(updated_at) ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.runs TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.runs TO scheduler_dispatcher;
+GRANT UPDATE(correlation_id) ON TABLE scheduler.graph_jobs TO scheduler_service;
+GRANT UPDATE(correlation_id) ON TABLE scheduler.graph_jobs TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.schedules TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.schedules TO scheduler_dispatcher;
+GRANT SELECT,INSERT,DELETE ON TABLE scheduler.handlers TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.handlers TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.triggers TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.triggers TO scheduler_dispatcher;
+GRANT UPDATE(source) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.handlers TO scheduler_dispatcher;
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.workers TO scheduler_service;
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE scheduler.workers TO scheduler_dispatcher;
+GRANT UPDATE(source_id) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(name) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(name) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(handler_path) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(handler_path) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(handler_type) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(handler_type) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(queue) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(queue) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(default_timeout_ms) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(default_timeout_ms) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(is_active) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(is_active) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(is_system) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(is_system) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(idempotent) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(idempotent) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.handlers TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.handlers TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(run_id) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(run_id) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(snapshot_id) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(snapshot_id) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(selector) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(selector) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(images) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(images) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(usage_only) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(usage_only) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(total) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(total) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(generated_at) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(generated_at) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(schema_version) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(schema_version) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.impact_snapshots TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.impact_snapshots TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.locks TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(key) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(key) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(lock_id) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(lock_id) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(owner) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(owner) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(holder) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(holder) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(fence) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(fence) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(acquired_at) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(acquired_at) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(expires_at) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(expires_at) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(metadata) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(metadata) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.locks TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.locks TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(policy_id) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(policy_id) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(policy_version) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(policy_version) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(mode) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(mode) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(priority) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(priority) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(status) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(status) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(run_id) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(run_id) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(inputs) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(inputs) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(stats) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(stats) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(metadata) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(metadata) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(requested_by) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(requested_by) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(correlation_id) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(correlation_id) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(attempt_count) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(attempt_count) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(last_attempt_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(last_attempt_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(last_error) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(last_error) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(available_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(available_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(priority_rank) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(priority_rank) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(lease_owner) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(lease_owner) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(lease_expires_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(lease_expires_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(queued_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(queued_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(started_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(started_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(submitted_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(submitted_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(finished_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(finished_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(cancelled_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(cancelled_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(cancellation_requested) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(cancellation_requested) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(cancellation_requested_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(cancellation_requested_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(cancellation_reason) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(cancellation_reason) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(schema_version) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(schema_version) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(created_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(created_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(updated_at) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(updated_at) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.policy_jobs TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.policy_jobs TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(schedule_id) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(schedule_id) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(updated_at) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(updated_at) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(last_run) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(last_run) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(recent) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(recent) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(counters) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(counters) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.run_summaries TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.run_summaries TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT,DELETE ON TABLE scheduler.runs TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(schedule_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(schedule_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(trigger_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(trigger_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(run_number) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(run_number) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(attempt) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(attempt) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(retry_of) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(retry_of) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(cause) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(cause) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(state) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(state) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(scheduled_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(scheduled_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(available_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(available_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(created_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(created_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(started_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(started_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(finished_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(finished_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(duration_ms) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(duration_ms) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(worker_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(worker_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(fence) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(fence) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(lease_expires_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(lease_expires_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(external_task_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(external_task_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(stats) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(stats) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(reason) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(reason) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(deltas) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(deltas) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(result) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(result) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(error) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(error) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(error_detail) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(error_detail) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(trace_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(trace_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(span_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(span_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(parent_span_id) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(parent_span_id) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(triggered_by) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(triggered_by) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(dedupe_key) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(dedupe_key) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(metadata) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(metadata) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(schema_version) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(schema_version) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(updated_at) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(updated_at) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT UPDATE(global_schedule) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(global_schedule) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.schedules TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(name) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(name) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(description) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(description) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(enabled) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(enabled) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(status) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(status) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(mode) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(mode) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(selection) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(selection) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(only_if) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(only_if) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(notify) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(notify) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(limits) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(limits) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(subscribers) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(subscribers) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(handler_name) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(handler_name) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(handler_type) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(handler_type) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(queue) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(queue) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(payload) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(payload) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(priority) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(priority) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(max_retries) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(max_retries) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(retry_delay_ms) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(retry_delay_ms) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(retry_strategy) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(retry_strategy) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(retry_cap_ms) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(retry_cap_ms) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(retry_count) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(retry_count) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(on_exhausted) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(on_exhausted) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(timeout_ms) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(timeout_ms) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(max_concurrency) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(max_concurrency) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(tags) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(tags) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(metadata) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(metadata) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(schema_version) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(schema_version) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(created_at) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(created_at) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(created_by) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(created_by) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(updated_at) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(updated_at) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(updated_by) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(updated_by) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(paused_at) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(paused_at) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(cancelled_at) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(cancelled_at) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(completed_at) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(completed_at) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(deleted_at) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(deleted_at) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(deleted_by) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(deleted_by) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.schedules TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.schedules TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT,DELETE ON TABLE scheduler.triggers TO scheduler_service;
+GRANT SELECT,INSERT ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(schedule_id) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(schedule_id) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(kind) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(kind) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(cron_expression) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(cron_expression) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(cron_dialect) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(cron_dialect) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(timezone) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(timezone) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(interval_ms) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(interval_ms) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(anchor) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(anchor) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(run_at) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(run_at) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(event_name) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(event_name) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(start_at) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(start_at) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(end_at) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(end_at) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(max_fires) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(max_fires) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(fire_count) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(fire_count) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(skip_if_overdue) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(skip_if_overdue) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(misfire_policy) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(misfire_policy) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(misfire_grace_ms) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(misfire_grace_ms) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(enabled) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(enabled) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(next_fire_at) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(next_fire_at) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(last_fire_at) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(last_fire_at) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(derived) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(derived) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(source_spec) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(source_spec) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT SELECT,INSERT ON TABLE scheduler.workers TO scheduler_service;
+GRANT SELECT,INSERT,DELETE ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(source) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(source) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(source_id) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(source_id) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(kind) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(kind) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(hostname) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(hostname) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(pid) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(pid) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(version) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(version) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(queues) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(queues) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(capacity) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(capacity) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(status) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(status) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(registered_at) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(registered_at) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(last_heartbeat_at) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(last_heartbeat_at) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(metadata) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(metadata) ON TABLE scheduler.workers TO scheduler_dispatcher;
+
+GRANT UPDATE(extra) ON TABLE scheduler.workers TO scheduler_service;
+GRANT UPDATE(extra) ON TABLE scheduler.workers TO scheduler_dispatcher;

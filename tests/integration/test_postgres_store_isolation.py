@@ -273,7 +273,7 @@ def test_statements_without_any_condition_stay_inside_the_tenant(theirs: tuple[P
         session.runs.create(run())
         assert session.connection.execute("SELECT tenant_id FROM scheduler.runs").fetchall() == [("a",)]
         assert session.connection.execute("UPDATE scheduler.runs SET error = 'x'").rowcount == 1
-        assert session.connection.execute("DELETE FROM scheduler.schedules").rowcount == 0
+        assert session.connection.execute("DELETE FROM scheduler.triggers").rowcount == 0
 
 
 @pytest.mark.proves("0-X2")

@@ -118,6 +118,21 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "audit grant scheduler_service",
         "changed",
     ),
+    "right on a whole table": (
+        "GRANT UPDATE ON scheduler.schedules TO scheduler_service",
+        "schedules grant scheduler_service",
+        "changed",
+    ),
+    "right on a column granted": (
+        "GRANT UPDATE (tenant_id) ON scheduler.runs TO scheduler_dispatcher",
+        "runs grant scheduler_dispatcher",
+        "changed",
+    ),
+    "right on a column revoked": (
+        "REVOKE UPDATE (state) ON scheduler.runs FROM scheduler_service",
+        "runs grant scheduler_service",
+        "changed",
+    ),
     "right granted to everybody": ("GRANT SELECT ON scheduler.runs TO PUBLIC", "runs grant public", "extra"),
     "right revoked": (
         "REVOKE ALL ON scheduler.runs FROM scheduler_dispatcher",

@@ -74,9 +74,10 @@ def test_each_foreign_key_refuses_another_tenant_s_row_as_one_that_is_not_there(
                     ]
                     assert told[0] == told[1], key
                     assert told[0][0] == key.name
-            with service(dsn, "b") as connection:
-                statement = SQL("DELETE FROM {} WHERE id = %s").format(Identifier("scheduler", key.target))
-                assert connection.execute(statement, (theirs,)).rowcount == 1, key
+            statement = SQL("DELETE FROM {} WHERE id = %s AND tenant_id = 'b'").format(
+                Identifier("scheduler", key.target)
+            )
+            assert owner.execute(statement, (theirs,)).rowcount == 1, key
             assert count(owner, key.table, own_row) == 1
 
 

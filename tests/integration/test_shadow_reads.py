@@ -20,6 +20,7 @@ from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.store import PostgresStore
 from migrator.values import jsonb
 from migrator.values.times import format_iso
+from tests.schema_rows import connect
 from tests.store_postgres import NOW, graph_job, opened, run, schedule, settings, trigger
 
 WRITES = {
@@ -73,9 +74,9 @@ def test_answers_that_are_the_same_are_counted_and_not_reported(sides: Sides) ->
     both(sides, lambda session: session.schedules.upsert(one))
     both(sides, lambda session: session.graph_jobs.insert(job))
     both(sides, lambda session: session.graph_jobs.try_replace(msgspec.structs.replace(job, status=1), "pending"))
-    with sides[1].session("a") as other:  # the other side's events are numbered otherwise
-        other.connection.execute("UPDATE scheduler.graph_job_events SET id = id + 7")
-        other.connection.execute("UPDATE scheduler.schedules SET source = 'x/y', source_id = '1', extra = '[]'")
+    with connect(sides[1].settings.postgres.dsn or "") as other:  # the other side's events are numbered otherwise
+        other.execute("UPDATE scheduler.graph_job_events SET id = id + 7")
+        other.execute("UPDATE scheduler.schedules SET source = 'x/y', source_id = '1', extra = '[]'")
     store = shadowed(sides, heard)
     with store.session("a", now=NOW) as session:
         assert session.schedules.get(one.id) == session.schedules.list(ScheduleQuery(statuses=("scheduled",)))[0]

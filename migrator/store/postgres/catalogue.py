@@ -85,7 +85,7 @@ def _declared(lent: Lent, names: Roles) -> dict[str, Catalogue]:
             metadata.create_all(lent.execution_options(schema_translate_map={schema: "pg_temp"}), checkfirst=False)
             if schema == ISOLATED:
                 for table in metadata.tables.values():
-                    for statement in isolation("pg_temp", table.name, names):
+                    for statement in isolation("pg_temp", table, names):
                         connection.execute(statement)
             temporary = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
             catalogues[schema] = cast("Catalogue", _read(connection, temporary[0] if temporary else ""))

@@ -75,10 +75,20 @@ FROM ordinary JOIN pg_policy ON polrelid = ordinary.oid
 
 UNION ALL
 SELECT relname, 'grant', CASE WHEN grantee = 0 THEN 'public' ELSE pg_get_userbyid(grantee)::text END,
-    string_agg(lower(privilege_type) || CASE WHEN is_grantable THEN ' with grant option' ELSE '' END, ', '
-        ORDER BY privilege_type)
-FROM relation CROSS JOIN aclexplode(relacl)
-WHERE grantee <> relowner
+    string_agg(lower(privilege_type) || CASE WHEN is_grantable THEN ' with grant option' ELSE '' END || columns, ', '
+        ORDER BY privilege_type, is_grantable, columns)
+FROM (
+    SELECT relname, grantee, privilege_type, is_grantable, '' AS columns
+    FROM relation CROSS JOIN aclexplode(relacl)
+    WHERE grantee <> relowner
+    UNION ALL
+    SELECT relname, grantee, privilege_type, is_grantable, ' (' || string_agg(attname, ', ' ORDER BY attnum) || ')'
+    FROM ordinary
+    JOIN pg_attribute ON attrelid = oid AND NOT attisdropped
+    CROSS JOIN aclexplode(attacl)
+    WHERE grantee <> relowner
+    GROUP BY relname, grantee, privilege_type, is_grantable
+) AS granted
 GROUP BY relname, grantee
 
 UNION ALL

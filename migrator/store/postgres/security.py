@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 from psycopg import sql
+from sqlalchemy import Table
 
 CURRENT = "NULLIF(current_setting('app.tenant_id'::text, true), ''::text)"
 VISIBLE = f"tenant_id = ANY (ARRAY[{CURRENT}, CASE WHEN {CURRENT} IS NULL THEN NULL::text ELSE '*'::text END])"
@@ -16,6 +17,15 @@ OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
 
 APPEND_ONLY = frozenset({"audit"})
 """Tables that service and dispatcher may add to, but neither change nor empty."""
+
+DELETED_BY_SERVICE = frozenset({"handlers", "runs", "triggers"})
+"""Tables that the store deletes rows of as the service: only these may it lock against everybody (``LOCK TABLE``)."""
+
+DELETED_BY_DISPATCHER = frozenset({"workers"})
+"""The same for the dispatcher."""
+
+KEY = frozenset({"id", "tenant_id"})
+"""Columns that nobody but the owner changes."""
 
 SEQUENCES = {"graph_job_events": "graph_job_events_id_seq"}
 """Table to the sequence that numbers its new rows."""
@@ -36,10 +46,28 @@ class Roles(msgspec.Struct, frozen=True):
         return self.migration, self.service, self.dispatcher
 
 
-def isolation(schema: str, table: str, roles: Roles) -> Iterator[sql.Composed]:
+def writes(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that grant the right to write into one table.
+
+    UPDATE is granted by column: whoever has it on the table, or DELETE, may ``LOCK TABLE`` in every mode.
+    """
+    place = sql.Identifier(schema, table.name)
+    service, dispatcher = sql.Identifier(roles.service), sql.Identifier(roles.dispatcher)
+    yield sql.SQL("GRANT INSERT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
+    if table.name not in APPEND_ONLY:
+        changeable = [column.name for column in table.columns if column.name not in KEY and column.computed is None]
+        yield sql.SQL("GRANT UPDATE ({}) ON TABLE {} TO {}, {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, changeable)), place, service, dispatcher
+        )
+    for deleted, role in ((DELETED_BY_SERVICE, service), (DELETED_BY_DISPATCHER, dispatcher)):
+        if table.name in deleted:
+            yield sql.SQL("GRANT DELETE ON TABLE {} TO {}").format(place, role)
+
+
+def isolation(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
     """Yield the statements that isolate the tenants of one table."""
     place, service, dispatcher = (
-        sql.Identifier(schema, table),
+        sql.Identifier(schema, table.name),
         sql.Identifier(roles.service),
         sql.Identifier(roles.dispatcher),
     )
@@ -47,17 +75,15 @@ def isolation(schema: str, table: str, roles: Roles) -> Iterator[sql.Composed]:
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(place)
     yield sql.SQL("CREATE POLICY tenant_read ON {} FOR SELECT TO {} USING ({})").format(place, service, visible)
     yield sql.SQL("CREATE POLICY tenant_insert ON {} FOR INSERT TO {} WITH CHECK ({})").format(place, service, own)
-    if table in APPEND_ONLY:
-        rights = sql.SQL("SELECT, INSERT")
-    else:
-        rights = sql.SQL("SELECT, INSERT, UPDATE, DELETE")
+    if table.name not in APPEND_ONLY:
         yield sql.SQL("CREATE POLICY tenant_update ON {} FOR UPDATE TO {} USING ({}) WITH CHECK ({})").format(
             place, service, own, own
         )
         yield sql.SQL("CREATE POLICY tenant_delete ON {} FOR DELETE TO {} USING ({})").format(place, service, own)
     yield sql.SQL("CREATE POLICY dispatcher_all ON {} TO {} USING (true) WITH CHECK (true)").format(place, dispatcher)
-    yield sql.SQL("GRANT {} ON TABLE {} TO {}, {}").format(rights, place, service, dispatcher)
-    if table in SEQUENCES:
+    yield sql.SQL("GRANT SELECT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
+    yield from writes(schema, table, roles)
+    if table.name in SEQUENCES:
         yield sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}, {}").format(
-            sql.Identifier(schema, SEQUENCES[table]), service, dispatcher
+            sql.Identifier(schema, SEQUENCES[table.name]), service, dispatcher
         )

@@ -14,6 +14,7 @@ from psycopg import errors
 
 from migrator.config import PostgresSettings, Settings
 from migrator.cutover import pgfence
+from migrator.store.postgres import catalogue, migrate
 from migrator.store.postgres.connection import Connection, open_target
 
 LIMIT = timedelta(seconds=20)
@@ -59,17 +60,27 @@ def test_nobody_of_the_application_writes_behind_it(
         assert pgfence.is_engaged(tool, roles)
         for statement in (
             "UPDATE scheduler.schedules SET name = 'x'",
-            "DELETE FROM scheduler.schedules",
+            "DELETE FROM scheduler.runs",
             "INSERT INTO scheduler.audit VALUES (DEFAULT)",
         ):
             with pytest.raises(errors.InsufficientPrivilege):
                 application.execute(statement)
         pgfence.lift(tool, roles)
         pgfence.lift(tool, roles)
-        application.execute(INSERT, (uuid4(), "after"))
+        application.execute(INSERT, (uuid4(), "between"))
+        application.execute("UPDATE scheduler.schedules SET name = 'after' WHERE name = 'between'")
         with pytest.raises(errors.InsufficientPrivilege):
             application.execute("DELETE FROM scheduler.audit")  # what the schema's revisions never gave
     assert names(scheduler_dsn) == {"before", "after"}
+    assert catalogue.differences(scheduler_dsn) == []
+
+
+def test_a_right_on_a_column_is_not_overlooked(roles: PostgresSettings, tool: Connection) -> None:
+    pgfence.engage(tool, roles, LIMIT)
+    tool.execute("GRANT UPDATE (name) ON scheduler.schedules TO scheduler_service")
+    assert not pgfence.is_engaged(tool, roles)
+    pgfence.engage(tool, roles, LIMIT)
+    assert pgfence.is_engaged(tool, roles)
 
 
 def test_a_transaction_that_has_written_is_waited_for(
@@ -130,13 +141,25 @@ def test_a_statement_in_the_middle_of_its_work_is_waited_for(
     assert names(scheduler_dsn) == {"changed"}
 
 
-def test_who_is_not_stopped_is_named(roles: PostgresSettings, tool: Connection, scheduler_dsn: str) -> None:
+def test_a_revision_of_the_rights_does_not_lift_it(
+    roles: PostgresSettings, tool: Connection, scheduler_dsn: str
+) -> None:
+    migrate.downgrade(scheduler_dsn, "0012")
+    pgfence.engage(tool, roles, LIMIT)
+    migrate.upgrade(scheduler_dsn)
+    assert pgfence.is_engaged(tool, roles)
+    pgfence.lift(tool, roles)
+    assert catalogue.differences(scheduler_dsn) == []
+
+
+@pytest.mark.parametrize("right", ["INSERT", "UPDATE (state)"])
+def test_who_is_not_stopped_is_named(right: str, roles: PostgresSettings, tool: Connection, scheduler_dsn: str) -> None:
     name = f"writer_{uuid4().hex[:8]}"
     with psycopg.connect(scheduler_dsn, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {name} LOGIN")
         try:
             assert name not in pgfence.unstopped(tool, roles)
-            admin.execute(f"GRANT INSERT ON scheduler.runs TO {name}")
+            admin.execute(f"GRANT {right} ON scheduler.runs TO {name}")
             assert name in pgfence.unstopped(tool, roles)
         finally:
             admin.execute(f"DROP OWNED BY {name}")
