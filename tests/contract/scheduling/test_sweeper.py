@@ -198,6 +198,30 @@ def test_only_the_leader_sweeps_and_one_that_was_replaced_writes_nothing(
     second.resign()
 
 
+@pytest.mark.proves("4-L4")
+def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(
+    at_work: SchedulerStore, clock: Clock
+) -> None:
+    """A candidate stands three times within a lease: nobody leads for at most a lease and a third of one."""
+    lease, lock = timedelta(seconds=30), fresh()
+    dead = Leadership(at_work, ttl=lease, holder="dead", tenant=lock, clock=clock)
+    other = Leadership(at_work, ttl=lease, holder="other", tenant=lock, clock=clock)
+    first = dead.stand()
+    assert first is not None
+    clock.advance(SECOND)  # the candidate's turns are not those of the dead
+    terms = {}
+    while clock.now < NOW + lease * 2:
+        terms[clock.now - NOW] = other.stand()
+        clock.advance(lease / 3)
+    assert [after for after, term in terms.items() if term is not None] == [
+        lease + SECOND,
+        lease * 4 / 3 + SECOND,
+        lease * 5 / 3 + SECOND,
+    ]
+    assert set(terms.values()) == {None, first + 1}
+    other.resign()
+
+
 @pytest.mark.proves("2-F3d", "4-C8")
 def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: SchedulerStore, tenant: str) -> None:
     puppet = Puppet()

@@ -67,11 +67,11 @@ UNTRUE = {
     "a run is gone": "DELETE FROM scheduler.runs WHERE state = 'timeout'",
     "a run ended otherwise": "UPDATE scheduler.runs SET state = 'timeout' WHERE state = 'error'",
     "the last run is gone": f"DELETE FROM scheduler.runs WHERE id = {NEWEST}",
-    "another's run is the last one": "UPDATE scheduler.run_summaries SET last_run = last_run || '{\"runId\": \"x\"}'",
+    "another's run is the last one": 'UPDATE scheduler.run_summaries SET last_run = last_run || \'{"runId": "x"}\'',
     "an older run is the last one": "UPDATE scheduler.run_summaries SET last_run = recent -> 1",
     "no run is the last one": "UPDATE scheduler.run_summaries SET last_run = NULL",
     "the last run is in another state": (
-        "UPDATE scheduler.run_summaries SET last_run = last_run || '{\"state\": \"error\"}'"
+        'UPDATE scheduler.run_summaries SET last_run = last_run || \'{"state": "error"}\''
     ),
 }
 """What is shown, and is not what the rows are."""

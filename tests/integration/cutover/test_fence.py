@@ -129,7 +129,6 @@ def test_an_older_transaction_is_waited_for(
     fence.lift(source, kind, taken)
 
 
-@pytest.mark.proves("4-X4")
 @pytest.mark.parametrize("kind", ["write-block", "roles"])
 def test_a_transaction_that_stays_open_is_ended_and_its_owner_is_told(
     kind: Kind, source: Database[Any], foreign: Callable[[str], Database[Any]], monkeypatch: pytest.MonkeyPatch

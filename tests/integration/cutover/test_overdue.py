@@ -127,7 +127,6 @@ def server() -> Iterator[MongoServer]:
         yield started
 
 
-@pytest.mark.proves("4-X2")
 def test_the_number_is_printed_before_anything_happens_and_the_switch_does_as_was_said(
     server: MongoServer, scheduler_dsn: str, tmp_path: Path
 ) -> None:

@@ -129,6 +129,27 @@ def test_the_leader_sweeps_every_minute_and_figures_are_taken_every_thirty_secon
     assert world.removed == 3
 
 
+@pytest.mark.proves("4-L4")
+def test_a_leader_that_died_is_replaced_within_its_lease_and_a_beat() -> None:
+    world, settings = World(), SchedulerSettings()
+    lease, beat = (timedelta(milliseconds=one) for one in (settings.leader_ttl_ms, settings.heartbeat_ms))
+    dead = world.store.locks.acquire("*", "scheduler-leader", ttl=lease, holder="dead", now=world.clock.now)
+    assert dead is not None
+    led: list[timedelta] = []
+    stand = world.process.leadership.stand
+
+    def noted() -> int | None:
+        term = stand()
+        if term is not None:
+            led.append(world.clock.now - NOW)
+            assert term == dead.fence + 1
+        return term
+
+    world.process.leadership.stand = noted  # type: ignore[method-assign] # watched
+    world.run_for(lease * 2)
+    assert lease <= led[0] <= lease + beat
+
+
 @pytest.mark.proves("4-C8")
 def test_a_next_fire_that_a_conflict_kept_from_being_given_is_given_in_the_same_term() -> None:
     world = World()
