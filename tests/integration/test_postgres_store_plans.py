@@ -129,7 +129,7 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         60,
         SORTS,
     ),
-    "0-T2.4.3 page of runs in a period": (
+    "0-T2.4.3 2-I2 page of runs in a period": (
         lambda s: s.runs.list(
             RunQuery(created_after=BEGIN + timedelta(hours=1), created_before=BEGIN + timedelta(hours=9))
         ),
@@ -137,13 +137,19 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         60,
         SORTS,
     ),
-    "0-T2.4.1 newest runs of a schedule": (
+    "2-I2 runs in a state": (
+        lambda s: s.runs.list(RunQuery(states=("completed",), limit=10)),
+        "ix_runs_page",
+        60,
+        SORTS,
+    ),
+    "0-T2.4.1 2-I2 newest runs of a schedule": (
         lambda s: s.runs.of_schedule(id_of(s, SCHEDULE), 5),
         "ix_runs_schedule",
         10,
         set(),
     ),
-    "0-T2.4.1 a page of a schedule's runs": (
+    "0-T2.4.1 2-I2 a page of a schedule's runs": (
         lambda s: s.runs.list(RunQuery(schedule_id=id_of(s, SCHEDULE), states=("completed",), limit=3)),
         "ix_runs_schedule",
         10,
@@ -188,7 +194,7 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         120,
         set(),
     ),
-    "2-X10 runs of a trace": (lambda s: s.runs.list(RunQuery(trace_id="trace-701")), "ix_runs_trace", 10, set()),
+    "2-X10 2-I2 runs of a trace": (lambda s: s.runs.list(RunQuery(trace_id="trace-701")), "ix_runs_trace", 10, set()),
     "0-T2.4.1 a run": (lambda s: s.runs.get(id_of(s, RUN)), "pk_runs", 2, SORTS),
     "1-S10 0-T2.5.2 graph jobs of a type in a status": (
         lambda s: s.graph_jobs.list("overlay", "completed", 50),

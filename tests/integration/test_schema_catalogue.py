@@ -216,7 +216,7 @@ def test_comparing_leaves_nothing_behind(scheduler_dsn: str) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.proves("0-T2.2.2")
+@pytest.mark.proves("0-T2.2.2", "2-V2")
 def test_a_planted_fault_is_named_and_nothing_else(fault: str, scheduler_dsn: str) -> None:
     statement, where, kind = FAULTS[fault]
     with connect(scheduler_dsn) as connection:

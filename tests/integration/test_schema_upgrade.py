@@ -116,6 +116,7 @@ def test_upgraders_of_two_databases_may_make_the_roles_at_once(new_scheduler_dsn
         assert list(pool.map(migrate.upgrade, names)) == [[], []]
 
 
+@pytest.mark.proves("2-V1")
 def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called_again(any_scheduler_dsn: str) -> None:
     """0-T2.2.4, 2-V1: somebody else's table stands in the way of the fourth revision."""
     with connect(any_scheduler_dsn) as connection:

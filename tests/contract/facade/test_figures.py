@@ -1,8 +1,10 @@
 """Metrics and statistics against their recomputation from the rows, with a fixed clock."""
 
+import resource
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -11,10 +13,12 @@ from hypothesis import strategies as st
 from migrator import cron, states
 from migrator.errors import UnknownError, UsageError
 from migrator.records.run import Run
+from migrator.records.worker import Worker
+from migrator.scheduler.health import Limits
 from migrator.scheduler.service import SchedulerService
 from migrator.store.ports import SchedulerStore
 from tests.contract.facade.yard import DAY, HOUR, MINUTE, Yard
-from tests.contract.rows import MILLISECOND, NOW, fresh, run
+from tests.contract.rows import MILLISECOND, NOW, SECOND, fresh, run
 
 FEW = settings(max_examples=5, deadline=None)
 ENDS = st.tuples(
@@ -104,6 +108,23 @@ def test_every_group_of_metrics_is_what_the_rows_say(
     waiting = [row.created_at for row in rows if row.state == "queued"]
     assert found.queue.oldest_wait_s == (max((NOW - at).total_seconds() for at in waiting) if waiting else 0)
     assert (found.start, found.end, found.generated_at) == (start, end or NOW, NOW)
+
+
+@pytest.mark.proves("2-F16")
+def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(yard: Yard) -> None:
+    before = yard.facade.metrics(now=NOW).system
+    process = Worker(id=uuid4(), tenant_id="*", kind="worker", status="active")
+    yard.store.workers.register(process, NOW)
+    limited = SchedulerService(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
+    found = yard.facade.metrics(now=NOW).system
+    assert found.workers == before.workers + 1
+    yard.store.workers.stop(process.id, NOW)
+    assert yard.facade.metrics(now=NOW).system.workers == before.workers
+    assert limited.metrics(now=NOW + DAY * 9).system.workers == 0
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert 0 < found.memory_usage_mb <= used  # kilobytes, or bytes: more than the megabytes
+    assert 0 < before.uptime_seconds <= found.uptime_seconds
+    assert found.cpu_usage_percent > 0
 
 
 @pytest.mark.proves("2-F16")
