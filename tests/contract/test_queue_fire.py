@@ -56,13 +56,8 @@ def test_a_due_trigger_makes_its_run_and_moves_on(at_work: SchedulerStore, queue
     of = schedule(tenant, payload=b'{"a":1}')
     cause = trigger(of)
     put(at_work, of, cause)
-    planned = (
-        slot(of, cause, cause="interval", available_at=LATER, triggered_by="clock", payload_of=None)
-        if 0
-        else slot(
-            of, cause, cause="interval", available_at=LATER, triggered_by="clock", trace_id="t", metadata=b'{"b":2}'
-        )
-    )
+    said = {"available_at": LATER, "triggered_by": "clock", "trace_id": "t", "metadata": b'{"b":2}'}
+    planned = slot(of, cause, cause="interval", **said)
     after = changed(advanced(cause), source_spec=b'{"c":3}')
     (made,) = queue.fire_due(Seen(lambda *_: Fire(runs=(planned,), trigger=after)), 5, LATER, [tenant])
     assert bare(made) == changed(planned, run_number=1, attempt=1, updated_at=LATER)

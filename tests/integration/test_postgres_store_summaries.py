@@ -1,7 +1,6 @@
 """Summaries are added up in SQL: by the same rule of what counts as in Python, whatever stats hold."""
 
 import msgspec
-import pytest
 
 from migrator.store.lives import TOTALS
 from migrator.values import jsonb
@@ -24,7 +23,6 @@ COUNTS: dict[bytes, int | None] = {
 }
 
 
-@pytest.mark.proves("2-X11")
 def test_what_is_no_whole_number_counts_for_nothing(any_scheduler_dsn: str) -> None:
     one = schedule()
     stats = [b'{"deltas":' + member + b"}" for member in COUNTS] + [b"{}", b"7", b"[]", None]

@@ -98,7 +98,7 @@ def test_a_global_handler_hears_the_events_of_every_tenant_each_once(yard: Yard,
     assert yard.facade.trigger_event(event, event_id="e1", now=NOW).repeated == 2
 
 
-@pytest.mark.proves("2-F6c", "2-X11")
+@pytest.mark.proves("2-F6c")
 def test_the_counts_of_a_handler_are_counts_over_its_runs(yard: Yard) -> None:
     hears = yard.facade.on_event(EVENT, "deploy", EventRequest(max_retries=0), now=NOW)
     outcomes = [DONE, FAILS_FOR_GOOD, DONE, Outcome(state="timeout", error="too slow", final=True)]

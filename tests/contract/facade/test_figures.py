@@ -240,7 +240,6 @@ def test_a_schedule_without_runs_has_no_rates(yard: Yard) -> None:
     assert (found.failure_patterns, found.busiest_hours) == ((), ())
 
 
-@pytest.mark.proves("2-X11")
 def test_the_mean_does_not_drift(yard: Yard) -> None:
     """A running mean that is rounded at each step goes astray; this one is computed from the durations."""
     job = yard.recurring()

@@ -310,7 +310,7 @@ def test_a_priority_off_the_scale_is_clamped(given: int, kept: int) -> None:
 
 
 def test_counters_that_nothing_backs_are_reported() -> None:
-    """2-X11."""
+    """2-X11: the function alone; no command calls it."""
     done = [EXECUTION | {"status": "success"}, EXECUTION | {"status": "timeout"}, EXECUTION | {"job_id": "other"}]
     right = JOB | {"executions_count": 2, "success_count": 1, "failure_count": 1}
     assert unbacked_counters(right, done) == ()
