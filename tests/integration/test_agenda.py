@@ -161,3 +161,17 @@ def test_whatever_the_documents_hold_the_sides_agree(
     assert stored + done.quarantined == sum(source[one].count_documents({}) for one in ("jobs", "pulseJobs", "joblog"))
     assert stored > done.quarantined, "else the sides agree on little"
     assert_equal(compare(settings, Scope()))
+
+
+@pytest.mark.proves("3-T3")
+def test_an_interval_whose_unit_was_counted_twice_is_told(settings: Settings, target: Target) -> None:
+    """As the crawler's migration did: minutes that are read as hours."""
+    assert backfill(settings, Scope()).complete
+    assert not compare(settings, Scope()).differs
+    several = "kind = 'interval' AND interval_ms > 0"
+    changed = target.execute(f"UPDATE scheduler.triggers SET interval_ms = interval_ms * 60 WHERE {several}").rowcount
+    target.commit()
+    assert changed > 0
+    found = [one for part in compare(settings, Scope()).collections for one in part.differences]
+    assert {(one.table, one.path) for one in found if one.side == "row"} == {("triggers", "interval_ms")}
+    assert len({one.source_id for one in found}) == changed

@@ -88,7 +88,7 @@ def statuses(done: Done) -> dict[str, str]:
     return {one["id"]: one["outcome"]["status"] for one in parsed(done)["evidence"]["checks"]}
 
 
-@pytest.mark.proves("0-O6b", "3-T3")
+@pytest.mark.proves("0-O6b")
 def test_an_empty_database_is_migrated_and_sound(
     postgres_dsn: str, call: Callable[..., Done], callers: list[Any], tmp_path: Path
 ) -> None:
@@ -207,7 +207,7 @@ def test_a_schema_that_is_missing_is_named_and_not_made(postgres_dsn: str, call:
     ],
     ids=["an index is gone", "isolation is off"],
 )
-@pytest.mark.proves("0-O6b", "3-T3")
+@pytest.mark.proves("0-O6b")
 def test_a_planted_fault_turns_it_red(any_scheduler_dsn: str, call: Callable[..., Done], fault: str, red: str) -> None:
     upgrade(any_scheduler_dsn)
     with psycopg.connect(any_scheduler_dsn) as connection:
@@ -215,3 +215,55 @@ def test_a_planted_fault_turns_it_red(any_scheduler_dsn: str, call: Callable[...
     done = call(any_scheduler_dsn, *DECIDED, *QUICK)
     assert done.exit_code & 1
     assert statuses(done)[red] == "failed"
+
+
+MOVES_NEXT_FIRE = """
+CREATE FUNCTION scheduler.calculate_next_run_at() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.next_fire_at IS NULL OR NEW.next_fire_at <= now() THEN
+        NEW.next_fire_at := now() + NEW.interval_ms * interval '1 millisecond';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER calculate BEFORE INSERT OR UPDATE ON scheduler.triggers
+    FOR EACH ROW EXECUTE FUNCTION scheduler.calculate_next_run_at()
+"""
+ANOTHERS_DURATION = """
+CREATE FUNCTION scheduler.calculate_duration() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    NEW.duration_ms := extract(epoch FROM NEW.finished_at - NEW.started_at)::int * 1000;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER calculate BEFORE UPDATE ON scheduler.runs
+    FOR EACH ROW EXECUTE FUNCTION scheduler.calculate_duration()
+"""
+OF_THE_CRAWLER = {
+    "a trigger moves the next fire of what is due": MOVES_NEXT_FIRE,
+    "a trigger overrides the duration": ANOTHERS_DURATION,
+    "the old list of statuses": (
+        "ALTER TABLE scheduler.schedules ADD CONSTRAINT valid_status"
+        " CHECK (status IN ('pending', 'processing', 'completed', 'failed'))"
+    ),
+    "an interval only where it is enabled": (
+        "ALTER TABLE scheduler.triggers ADD CONSTRAINT valid_interval CHECK (NOT enabled OR interval_ms > 0)"
+    ),
+    "an interval has a unit of its own": (
+        "ALTER TABLE scheduler.triggers ADD COLUMN interval_type varchar(20) DEFAULT 'minutes'"
+    ),
+    "priority 1 to 3": "ALTER TABLE scheduler.schedules ADD CHECK (priority BETWEEN 1 AND 3)",
+    "a default of priority": "ALTER TABLE scheduler.schedules ALTER COLUMN priority SET DEFAULT 2",
+    "the runs are gone": "DROP TABLE scheduler.runs CASCADE",
+}
+"""What the crawler's migration left behind or did on its way (source 003), as far as it can be done to the target."""
+
+
+@pytest.mark.proves("3-T3")
+def test_each_defect_of_the_crawlers_migration_turns_it_red(
+    new_scheduler_dsn: Callable[[], str], call: Callable[..., Done]
+) -> None:
+    found = {}
+    for fault, statement in OF_THE_CRAWLER.items():
+        dsn = new_scheduler_dsn()
+        with psycopg.connect(dsn) as connection:
+            connection.execute(statement.encode())
+        done = call(dsn, *DECIDED, *QUICK, "--only", "schema")
+        found[fault] = (done.exit_code & 1, statuses(done)["schema.catalogue"])
+    assert found == dict.fromkeys(OF_THE_CRAWLER, (1, "failed"))

@@ -61,7 +61,7 @@ def take_all(store: PostgresStore, _pipe: Pipe, number: int, batch: int) -> Winn
     return ended
 
 
-@pytest.mark.proves("3-B2", "2-X6", "3-C2", "4-J4", "3-P5")
+@pytest.mark.proves("3-B2", "2-X6", "3-C2", "4-J4", "3-P5", "3-T4")
 @pytest.mark.timeout(120)
 def test_of_ten_processes_one_has_each_job(any_scheduler_dsn: str) -> None:
     waiting(any_scheduler_dsn, schedule(), JOBS)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from migrator.embedded.mongo import MongoServer
+from migrator.scheduler.service import SchedulerService
 from tests.conftest import fresh_name
 from tests.scheduled_work import lines
 from tests.scheduler_processes import PATIENCE, SECOND, Site, stop, until
@@ -52,6 +53,21 @@ def test_what_is_due_is_fired_claimed_run_and_written_down(site: Site) -> None:
     assert site.leader() is None
 
 
+@pytest.mark.proves("3-T6")
+def test_what_is_paused_waits_for_its_resumption(site: Site) -> None:
+    facade = SchedulerService(site.store, site.tenant)
+    soon = site.store.now() + timedelta(milliseconds=100)
+    paused = site.put("note", {"kind": "one_time", "run_at": soon, "next_fire_at": soon, "misfire_policy": "fire_once"})
+    facade.pause(paused.id)
+    other = site.put("note", {"kind": "one_time", "run_at": soon, "next_fire_at": soon})
+    process = site.start()
+    until(lambda: site.states(other) == ["completed"])
+    assert site.states(paused) == []
+    facade.resume(paused.id)
+    until(lambda: site.states(paused) == ["completed"])
+    assert stop(process) == 0, site.log(process)
+
+
 @pytest.mark.proves("3-C7", "3-C9", "3-T6")
 def test_told_to_stop_it_claims_nothing_more_lets_its_run_end_and_exits_with_0(site: Site) -> None:
     held = site.put("hold")
@@ -79,7 +95,7 @@ def test_what_does_not_end_in_time_is_given_back_and_told_to_stop(site: Site) ->
     assert (run.state, run.worker_id, run.lease_expires_at) == ("queued", None, None)
 
 
-@pytest.mark.proves("0-T2.9.3", "3-B12", "4-L4", "4-L5", "3-T6")
+@pytest.mark.proves("0-T2.9.3", "3-B12", "4-L4", "4-L5", "3-T4", "3-T6")
 def test_runs_of_a_process_that_was_killed_are_reclaimed_once_and_another_one_leads(site: Site) -> None:
     work = site.put("hold-once", max_retries=1, retry_delay_ms=1)
     first = site.start()
