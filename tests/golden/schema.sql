@@ -6,6 +6,24 @@ CREATE SCHEMA scheduler;
 
 ALTER SCHEMA scheduler OWNER TO scheduler_migration;
 
+CREATE FUNCTION scheduler.schedules_with_any_tag(wanted text[]) RETURNS SETOF uuid
+    LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+SELECT id FROM scheduler.schedules WHERE tags && wanted AND tenant_id = ANY (ARRAY[NULLIF(current_setting('app.tenant_id'::text, true), ''::text), CASE WHEN NULLIF(current_setting('app.tenant_id'::text, true), ''::text) IS NULL THEN NULL::text ELSE '*'::text END])
+$$;
+
+ALTER FUNCTION scheduler.schedules_with_any_tag(wanted text[]) OWNER TO scheduler_migration;
+
+CREATE FUNCTION scheduler.schedules_with_every_tag(wanted text[]) RETURNS SETOF uuid
+    LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+SELECT id FROM scheduler.schedules WHERE tags @> wanted AND tenant_id = ANY (ARRAY[NULLIF(current_setting('app.tenant_id'::text, true), ''::text), CASE WHEN NULLIF(current_setting('app.tenant_id'::text, true), ''::text) IS NULL THEN NULL::text ELSE '*'::text END])
+$$;
+
+ALTER FUNCTION scheduler.schedules_with_every_tag(wanted text[]) OWNER TO scheduler_migration;
+
 CREATE TABLE migration.chunks (
     plan_id uuid NOT NULL,
     collection text NOT NULL,
@@ -1874,6 +1892,12 @@ ALTER TABLE scheduler.workers ENABLE ROW LEVEL SECURITY;
 
 GRANT USAGE ON SCHEMA scheduler TO scheduler_service;
 GRANT USAGE ON SCHEMA scheduler TO scheduler_dispatcher;
+
+REVOKE ALL ON FUNCTION scheduler.schedules_with_any_tag(wanted text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION scheduler.schedules_with_any_tag(wanted text[]) TO scheduler_service;
+
+REVOKE ALL ON FUNCTION scheduler.schedules_with_every_tag(wanted text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION scheduler.schedules_with_every_tag(wanted text[]) TO scheduler_service;
 
 GRANT SELECT,INSERT ON TABLE scheduler.audit TO scheduler_service;
 GRANT SELECT,INSERT ON TABLE scheduler.audit TO scheduler_dispatcher;

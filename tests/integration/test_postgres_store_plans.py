@@ -67,8 +67,8 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
     "2-I1 first page of schedules": (lambda s: s.schedules.list(ScheduleQuery()), "ix_schedules_page", 60, SORTS),
     "2-I1 schedules in a status with a tag": (
         lambda s: s.schedules.list(ScheduleQuery(statuses=("scheduled",), tags_any=("tag-7", "tag-15"), limit=5)),
-        "ix_schedules_page",
-        1_300,
+        "pk_schedules",
+        60,
         set(),
     ),
     "2-I1 schedules with a kind of trigger": (
@@ -111,8 +111,8 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
     ),
     "2-I1 schedules by priority": (
         lambda s: s.schedules.list(ScheduleQuery(sort_by="priority", tags_all=("tag-7",))),
-        "ix_schedules_page",
-        1_300,
+        "pk_schedules",
+        60,
         set(),
     ),
     "2-I1 how many schedules there are": (

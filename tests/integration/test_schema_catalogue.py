@@ -118,6 +118,25 @@ FAULTS: dict[str, tuple[str, str, str]] = {
         "audit grant scheduler_service",
         "changed",
     ),
+    "function for everybody": (
+        "GRANT EXECUTE ON FUNCTION scheduler.schedules_with_any_tag(text[]) TO PUBLIC",
+        "schedules_with_any_tag function",
+        "changed",
+    ),
+    "function without its search path": (
+        "ALTER FUNCTION scheduler.schedules_with_every_tag(text[]) RESET search_path",
+        "schedules_with_every_tag function",
+        "changed",
+    ),
+    "function of all tenants": (
+        (
+            "CREATE OR REPLACE FUNCTION scheduler.schedules_with_any_tag(wanted text[]) RETURNS SETOF uuid"
+            " LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp"
+            " AS 'SELECT id FROM scheduler.schedules WHERE tags && wanted'"
+        ),
+        "schedules_with_any_tag function",
+        "changed",
+    ),
     "right on a whole table": (
         "GRANT UPDATE ON scheduler.schedules TO scheduler_service",
         "schedules grant scheduler_service",

@@ -217,6 +217,56 @@ def test_the_owner_copies_past_the_policies(filled: tuple[str, Rows]) -> None:
         copy.write_row((UUID(int=8), "a", "queued"))
 
 
+TAGGED = (
+    "SELECT scheduler.schedules_with_any_tag(ARRAY['red', 'blue'])",
+    "SELECT scheduler.schedules_with_every_tag(ARRAY['red'])",
+)
+
+
+@pytest.mark.proves("0-X2")
+def test_the_functions_of_tags_see_what_the_session_sees(filled: tuple[str, Rows]) -> None:
+    dsn, rows = filled
+    with connect(dsn) as connection:
+        connection.execute("UPDATE scheduler.schedules SET tags = ARRAY['red', 'green']")
+        everybodys = {row[0] for row in connection.execute("SELECT id FROM scheduler.schedules WHERE tenant_id = '*'")}
+    for statement in TAGGED:
+        for tenant in ("a", "b"):
+            with session(dsn, tenant) as connection:
+                own = {row[0] for row in connection.execute("SELECT id FROM scheduler.schedules")}
+                found = {row[0] for row in connection.execute(statement.encode())}
+                assert found == own > everybodys
+                assert rows["schedules", tenant] in found
+        for nobody in (None, "", "c"):
+            with session(dsn, nobody) as connection:
+                seen_by_nobody = {row[0] for row in connection.execute(statement.encode())}
+                assert seen_by_nobody == (everybodys if nobody == "c" else set())
+
+
+@pytest.mark.proves("0-X2")
+def test_the_functions_of_tags_take_no_tenant_no_other_table_and_serve_the_service_only(
+    filled: tuple[str, Rows],
+) -> None:
+    dsn, _ = filled
+    with session(dsn, "a") as connection:
+        for name in ("schedules_with_any_tag", "schedules_with_every_tag"):
+            with pytest.raises(psycopg.errors.UndefinedFunction):
+                connection.execute(f"SELECT scheduler.{name}(ARRAY['red'], 'b')".encode())
+        # Operators of the caller's own, found first, would be run by the owner and shown every row.
+        connection.execute("CREATE TEMPORARY TABLE shown (tags text[])")
+        connection.execute(
+            "CREATE FUNCTION pg_temp.peek(text[], text[]) RETURNS boolean LANGUAGE sql AS"
+            " 'INSERT INTO pg_temp.shown VALUES ($1); SELECT true'"
+        )
+        connection.execute("CREATE OPERATOR pg_temp.&& (LEFTARG = text[], RIGHTARG = text[], FUNCTION = pg_temp.peek)")
+        connection.execute("SET search_path = pg_temp, pg_catalog")
+        assert connection.execute("SELECT scheduler.schedules_with_any_tag(ARRAY['none'])").fetchall() == []
+        assert connection.execute("SELECT count(*) FROM pg_temp.shown").fetchone() == (0,)
+    with session(dsn, "a", "scheduler_dispatcher") as connection:
+        for statement in TAGGED:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for function"):
+                connection.execute(statement.encode())
+
+
 def test_a_missing_policy_would_be_seen(filled: tuple[str, Rows]) -> None:
     """The first test looks at something: with the policy opened it fails."""
     dsn, _ = filled

@@ -16,7 +16,7 @@ from sqlalchemy import MetaData
 
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.revisions import BOOKKEEPING
-from migrator.store.postgres.security import Roles, isolation
+from migrator.store.postgres.security import Roles, functions, isolation
 from migrator.store.postgres.shared import be_owner, driver, transaction
 from migrator.store.postgres.tables import MIGRATION, SCHEDULER
 from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
@@ -87,6 +87,9 @@ def _declared(lent: Lent, names: Roles) -> dict[str, Catalogue]:
                 for table in metadata.tables.values():
                     for statement in isolation("pg_temp", table, names):
                         connection.execute(statement)
+                connection.execute("SET LOCAL check_function_bodies = off")  # what they read may be missing
+                for statement in functions("pg_temp", names):
+                    connection.execute(statement)
             temporary = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
             catalogues[schema] = cast("Catalogue", _read(connection, temporary[0] if temporary else ""))
             scratch.rollback()

@@ -108,7 +108,17 @@ LEFT JOIN pg_depend ON classid = 'pg_class'::regclass AND objid = oid AND deptyp
 LEFT JOIN pg_attribute AS owner ON owner.attrelid = refobjid AND owner.attnum = refobjsubid
 
 UNION ALL
-SELECT proname, 'function', '', pg_get_function_identity_arguments(oid) FROM pg_proc WHERE pronamespace = %(namespace)s::oid
+SELECT proname, 'function', '', concat_ws(' ',
+    pg_get_function_identity_arguments(oid), 'returns', pg_get_function_result(oid), 'volatility', provolatile,
+    CASE WHEN prosecdef THEN 'security definer' END, CASE WHEN proleakproof THEN 'leakproof' END,
+    CASE WHEN proisstrict THEN 'strict' END, 'set', proconfig::text, 'owner', pg_get_userbyid(proowner), 'executed by',
+    (
+        SELECT string_agg(CASE WHEN grantee = 0 THEN 'public' ELSE pg_get_userbyid(grantee)::text END
+            || CASE WHEN is_grantable THEN ' with grant option' ELSE '' END, ', ' ORDER BY 1)
+        FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee <> proowner
+    ),
+    'as', prosrc
+) FROM pg_proc WHERE pronamespace = %(namespace)s::oid
 
 UNION ALL
 SELECT typname, 'type', '', typtype::text FROM pg_type WHERE typnamespace = %(namespace)s::oid AND typtype IN ('d', 'e', 'r')

@@ -30,6 +30,17 @@ KEY = frozenset({"id", "tenant_id"})
 SEQUENCES = {"graph_job_events": "graph_job_events_id_seq"}
 """Table to the sequence that numbers its new rows."""
 
+TAGGED = {"any_tag": "&&", "every_tag": "@>"}
+"""Last part of a function's name to the operator by which it compares ``schedules.tags``."""
+
+_TAGGED = """
+CREATE FUNCTION {schema}.{name}(wanted text[]) RETURNS SETOF uuid
+    LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
+AS $function$
+SELECT id FROM scheduler.schedules WHERE tags {operator} wanted AND {visible}
+$function$
+"""
+
 
 class Roles(msgspec.Struct, frozen=True):
     """Names of the three NOLOGIN group roles; every session does ``SET ROLE`` to one of them."""
@@ -87,3 +98,20 @@ def isolation(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]
         yield sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}, {}").format(
             sql.Identifier(schema, SEQUENCES[table.name]), service, dispatcher
         )
+
+
+def functions(schema: str, roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that make the functions which find schedules by their tags.
+
+    The server evaluates operators of arrays only on rows that row-level security has let through, hence without an
+    index. These functions run as the owner, whom it does not bind, and return the ids that the session may see: they
+    take no tenant, and read the session's.
+    """
+    for which, operator in TAGGED.items():
+        name = sql.Identifier(f"schedules_with_{which}")
+        yield sql.SQL(_TAGGED).format(
+            schema=sql.Identifier(schema), name=name, operator=sql.SQL(operator), visible=sql.SQL(VISIBLE)
+        )
+        called = sql.SQL("{}.{}(text[])").format(sql.Identifier(schema), name)
+        yield sql.SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(called)
+        yield sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(called, sql.Identifier(roles.service))
