@@ -215,8 +215,8 @@ def test_a_number_that_means_nothing_is_set_aside(column: str, value: int) -> No
     assert refused("ScheduledJob", **{column: value}) == f"out-of-range {column}"
 
 
+@pytest.mark.proves("2-P1")
 def test_a_platform_is_a_tenant_and_none_is_the_global_one() -> None:
-    """2-P1."""
     assert job().schedule.tenant_id == PLATFORM
     assert job(platform_id=None).schedule.tenant_id == "*"
     for name in ("*", " ", ""):
