@@ -53,8 +53,9 @@ def run(config: str | None, level: int, *, as_json: bool) -> None:
         print_json(done)
         return
     click.echo(f"rolled back, level {done.level}: {done.documents:,} documents written to MongoDB by this call")
+    word = "left behind" if done.level == 1 else "exported"
     for place, count in done.lost.items():
-        click.echo(f"left behind: {place}: {count:,}")
+        click.echo(f"{word}: {place}: {count:,}")
     print_lines(gap_lines(done.unstated))
     if done.folder:
         click.echo(f"exported to {done.folder}")

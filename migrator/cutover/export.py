@@ -2,12 +2,16 @@
 
 import shutil
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from psycopg import sql
 
 from migrator.files import make_folder, open_private
 from migrator.records import ALL
+from migrator.records.base import Record
+from migrator.records.handler import Handler
+from migrator.records.trigger import Trigger
 from migrator.store.postgres.connection import Connection
 
 
@@ -23,18 +27,27 @@ def everything(target: Connection, folder: Path) -> dict[str, int]:
     return _whole(target, folder, [(schema, table, "true") for schema, table in tables])
 
 
-def since_switch(target: Connection, folder: Path) -> dict[str, int]:
-    """Export the rows that still wait to be carried to MongoDB, or are not of it: what a restore leaves out."""
-    noted = "id::text IN (SELECT row_id FROM migration.outbox WHERE table_name = {name})"
-    own = {record.table: " OR source IS NULL" for record in ALL if "source" in record.__struct_fields__}
-    return _whole(
-        target,
-        folder,
-        [
-            ("scheduler", record.table, noted.replace("{name}", f"'{record.table}'") + own.get(record.table, ""))
-            for record in ALL
-        ],
-    )
+def since_switch(target: Connection, folder: Path, since: datetime) -> dict[str, int]:
+    """Export the rows that were born or changed since an instant, carried or not: what a restore leaves out.
+
+    ``triggers`` and ``handlers`` do not say when a row was changed, and are exported whole.
+    """
+    return _whole(target, folder, [("scheduler", record.table, _since(record, since)) for record in ALL])
+
+
+def _since(record: type[Record], since: datetime) -> str:
+    """Return the condition for the rows of a table that a restore leaves out."""
+    columns = set(record.__struct_fields__)
+    if record in (Trigger, Handler):
+        return "true"
+    conditions = [f"id::text IN (SELECT row_id FROM migration.outbox WHERE table_name = '{record.table}')"]  # noqa: S608 - a record's table name
+    if "source" in columns:
+        conditions.append("source IS NULL")
+    if "updated_at" in columns:
+        conditions.append(f"updated_at >= '{since.isoformat()}'")
+    elif "created_at" in columns:
+        conditions.append(f"created_at >= '{since.isoformat()}'")  # it is only added to
+    return " OR ".join(conditions)
 
 
 def columns(target: Connection, folder: Path, places: Iterable[str]) -> None:

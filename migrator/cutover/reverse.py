@@ -261,10 +261,12 @@ def _note_lost(target: Connection, writes: Iterable[Write]) -> None:
         )
 
 
-def adopt(sessions: Sessions) -> None:
+def adopt(sessions: Sessions, *, restored: bool = False) -> None:
     """Let rows that were born here be of the documents that they have in the source by now; the rollback is done.
 
     What each side computes for itself (the next fire of a schedule's own rule) is then as the documents say again.
+    ``restored``: the source is as it was before the cutover, so that those documents are not there. Nothing is removed
+    here: the rows are rows without a document, which the comparison lists, and its repair removes.
     """
     for record in outbox.FOLLOWED:
         place = PLACES[record][0] if record in PLACES else None
@@ -278,7 +280,7 @@ def adopt(sessions: Sessions) -> None:
             ).format(sql.Identifier("scheduler", record.table)),
             (sessions.profile.source_of(place.name), place.prefixes[0]),
         )
-    plan = latest_plan(sessions.target)
+    plan = None if restored else latest_plan(sessions.target)
     if plan is not None and SCHEDULES in sessions.profile.by_name():
         own = sessions.profile.source_of(SCHEDULES)
         rows = sessions.target.execute("SELECT source_id FROM scheduler.triggers WHERE source = %s", (own,)).fetchall()

@@ -3,7 +3,8 @@
 1. Switch back: PostgreSQL is fenced, what was written since goes to MongoDB, epoch and configuration go back, MongoDB's
    fence is lifted. Nothing is lost but what no document has a place for: that is counted, and written into a file.
 2. Level 1, then the schema is downgraded over all revisions with the rows inside. All of them are exported before.
-3. MongoDB is restored from the backup of the switch. What was written since is exported, and not carried.
+3. MongoDB is restored from the backup of the switch. What was written since is exported, and not carried. PostgreSQL
+   keeps its rows; the tail has an alarm, so that the next cutover needs a comparison with repair first.
 
 Each step is journaled (level 2 takes the journal with it, last), idempotent, and may be killed: the same call goes on.
 """
@@ -28,6 +29,7 @@ from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
+from migrator.pipeline.tail import positions
 from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
@@ -42,6 +44,8 @@ STEPS: Final = {
 LEVEL: Final = "rollback_level"
 """The member of the journal's detail that holds the level of the last rollback."""
 RESTORE: Final = "back-restore"
+RESTORED: Final = "MongoDB was restored from the backup of the cutover"
+"""The alarm of the tail after a rollback of level 3."""
 UNDONE: Final = (
     "the cutover was interrupted before its point of no return, so there is nothing to go back from: call migrator"
     " cutover abort"
@@ -57,7 +61,7 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     documents: int = 0
     """Written to MongoDB by this call."""
     lost: dict[str, int] = {}
-    """``table.column`` → documents that have no place for it; ``table``: rows that are gone, or stay behind."""
+    """``table.column`` → documents that have no place for it; ``table``: rows in the files."""
     folder: str = ""
     """Where what would be lost was exported."""
     unstated: tuple[Gap, ...] = ()
@@ -161,8 +165,8 @@ def _turn(sessions: Sessions, journal: Journal, level: Level) -> None:
         reverse.forget(sessions)
         with sessions.target.transaction():
             outbox.close_outbox(sessions.target)
-            if level != 3:  # noqa: PLR2004 - a level; after a restore they have no documents
-                reverse.adopt(sessions)
+            # after a restore they have no documents, and are rows too many, which the repair removes
+            reverse.adopt(sessions, restored=level == 3)  # noqa: PLR2004 - a level
             reverse.forget_processes(sessions)
             journal.end("rolled-back")
 
@@ -197,9 +201,11 @@ def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) ->
         pgfence.engage(sessions.target, settings.postgres, timedelta(seconds=settings.cutover.max_pause_s))
     if level == 3:  # noqa: PLR2004 - a level
         with journal.step("back-export") as detail:
-            lost = export.since_switch(sessions.target, folder)
+            lost = export.since_switch(sessions.target, folder, journal.cutover.began_at)
             detail["rows"] = lost
         with journal.step(RESTORE) as detail:
+            # before anything is replaced: what the tail and the last comparison have seen is not there any more
+            positions.raise_alarm(sessions.target, sessions.profile.name, RESTORED)
             detail["digest"] = backup.restore(sessions, backup_folder(settings, journal.cutover)).digest
         return carried, lost
     with journal.step("back-drain") as detail:

@@ -34,6 +34,17 @@ def stored_rows(target: Connection, source: str, record: type[Record]) -> int:
     return row[0] if row else 0
 
 
+def gone(sessions: Sessions, found: Sequence[Found]) -> list[Found]:
+    """Return the collections that the source does not have (any more), and rows of which are stored."""
+    there = {one.collection.name for one in found}
+    return [
+        Found(collection=one, name=sessions.name_of(one.name), documents=0, average_bytes=0.0)
+        for one in sessions.profile.collections
+        if one.name not in there
+        and any(stored_rows(sessions.target, sessions.profile.source_of(one.name), record) for record in one.tables)
+    ]
+
+
 def extra_rows(
     sessions: Sessions,
     context: Context,

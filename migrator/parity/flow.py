@@ -12,7 +12,7 @@ from migrator.parity.aggregates import aggregates
 from migrator.parity.columns import split, with_columns
 from migrator.parity.compare import compare_chunk
 from migrator.parity.derived import compare_derived
-from migrator.parity.extra import Extra, extra_rows
+from migrator.parity.extra import Extra, extra_rows, gone
 from migrator.parity.live import MOVING, derived_told_apart, figures_told_apart, outlived_extra
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
 from migrator.parity.silent import silent
@@ -56,6 +56,7 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
         raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
     found, unknown = plans.survey(sessions.source, profile, settings)
     plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
+    found += gone(sessions, found)
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     jobs = _jobs(settings, plan, scope, chosen, sessions)

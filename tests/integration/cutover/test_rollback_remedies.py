@@ -7,20 +7,29 @@ from typing import Final
 import psycopg
 import pytest
 from click.testing import CliRunner
+from psycopg import sql
 
 from migrator.cli import cli
+from migrator.cutover import reverse
 from migrator.embedded.mongo import MongoServer
+from migrator.errors import RefusedError
 from migrator.exit_status import USAGE
 from tests.conftest import fresh_name
 from tests.copying import run
 from tests.cutting_over import Scene, scene
-from tests.integration.cutover.test_rounds import agree, of_the_old_application
+from tests.integration.cutover.test_rounds import (
+    OLD,
+    agree,
+    of_the_old_application,
+    work_of_the_old_application,
+    work_on_postgres,
+)
 from tests.ordinary_user import hand_over, ordinary_folder
 
 REMEDY: Final = re.compile(
-    r"(?:call|let) (?:migrator )?(backfill|tail|parity|cutover|quarantine)((?: --?[a-z]+| [a-z]+)*)"
+    r"(?:call|let) (?:migrator )?(backfill|tail|parity|cutover|quarantine|schema)((?: --?[a-z]+| [a-z]+)*)"
 )
-WORDS: Final = frozenset({"--repair", "apply", "compare"})
+WORDS: Final = frozenset({"--repair", "apply", "compare", "upgrade"})
 """Of a command; what follows besides is the sentence around it."""
 MOST: Final = 8
 """Messages that are followed one after the other; more would be a circle."""
@@ -44,6 +53,8 @@ def day(server: MongoServer, scheduler_dsn: str) -> Iterator[Scene]:
 
 def called(scene: Scene, *arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(cli, [*arguments, "--config", str(scene.config)])
+    if isinstance(done.exception, RefusedError):
+        return USAGE, f"NO  {done.exception}"  # as ``migrator`` itself ends; what it says is its only line
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
 
@@ -65,7 +76,7 @@ def as_the_messages_say(scene: Scene) -> list[str]:
         command = remedy_in(missing[0])
         done.append(" ".join(command))
         status, said = called(scene, *command)
-        assert status == 0, (command, status, said)
+        assert status == 0, (done, status, said)
     return done
 
 
@@ -99,6 +110,80 @@ def test_after_a_rollback(day: Scene, *, late: bool) -> None:
     as_the_messages_say(day)
     cut_over(day)
     assert bool(agree(day).get("added")) is late
+
+
+INTERVAL: Final = (
+    "INSERT INTO scheduler.triggers (id, tenant_id, schedule_id, kind, interval_ms, anchor, enabled)"
+    " SELECT gen_random_uuid(), tenant_id, id, 'interval', 60000, 'completion', true FROM scheduler.schedules"
+    " WHERE name = 'by hand'"
+)
+"""A trigger for a schedule of the old application, which its document cannot state."""
+
+
+def born_here(scene: Scene) -> dict[str, int]:
+    """Return how many rows of each table name no document of the source: those that were born in PostgreSQL."""
+    with psycopg.connect(scene.dsn) as connection:
+        tables = connection.execute(
+            "SELECT table_name FROM information_schema.columns WHERE table_schema = 'scheduler'"
+            " AND column_name = 'source' ORDER BY 1"
+        ).fetchall()
+        counts = {
+            table: connection.execute(
+                sql.SQL("SELECT count(*) FROM {} WHERE source IS NULL").format(sql.Identifier("scheduler", table))
+            ).fetchone()
+            for (table,) in tables
+        }
+    return {table: row[0] for table, row in counts.items() if row and row[0]}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "after-writes"])
+@pytest.mark.parametrize("level", [2, 3])
+def test_after_a_rollback_that_takes_rows_away(day: Scene, level: int, *, late: bool) -> None:
+    """Rows that were born in PostgreSQL are in nobody's way: the next cutover goes as the first.
+
+    Level 2 carries them to MongoDB and drops the schema; level 3 restores MongoDB as it was, and keeps the schema.
+    """
+    with day.foreign() as old:
+        old.schedules.insert_many([dict(one) for one in OLD])
+    as_the_messages_say(day)
+    cut_over(day)
+    work_on_postgres(day, 1)
+    change(day, INTERVAL)
+    assert born_here(day).keys() >= {"runs", "schedules", "triggers"}
+    reverse.run(day.settings, noted_by_now=True)  # nothing waits any more: what was changed is told by the rows alone
+    status, said = called(day, "rollback", "run", "--level", str(level))
+    assert status == 0, said
+    (kept,) = day.folder.glob(f"backups/*.rollback-{level}")
+    assert '"born 1"' in (kept / "scheduler.schedules.jsonl").read_text()
+    assert '"to be paused"' in (kept / "scheduler.schedules.jsonl").read_text()
+    assert '"Asia/Tokyo"' in (kept / "scheduler.triggers.jsonl").read_text()
+    if late:
+        if level == 2:
+            work_of_the_old_application(day, 1)
+        else:
+            with day.foreign() as old:
+                assert old.schedules.find_one({"name": "born 1"}) is None
+                old.schedules.insert_one(of_the_old_application("added 1", cronExpression="1 9 * * 1"))
+                assert old.schedules.delete_one({"_id": "to be removed"}).deleted_count == 1
+                line = {"$set": {"cronExpression": "0 8 * * 5"}}
+                assert old.schedules.update_one({"name": "by day"}, line).modified_count == 1
+    steps = as_the_messages_say(day)
+    if level == 3:
+        assert steps[0] == "parity --repair apply"
+    status, said = called(day, "parity")
+    assert status == 0, (steps, said)
+    fires = agree(day)
+    cut_over(day)
+    assert agree(day) == fires
+    assert bool(fires.get("added 1")) is late
+    assert bool(fires.get("born 1")) is (level == 2)
+    assert fires["to be changed"]
+    with psycopg.connect(day.dsn) as connection:
+        (intervals,) = connection.execute(
+            "SELECT array_agg(s.name ORDER BY s.name) FROM scheduler.triggers AS t"
+            " JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.kind = 'interval'"
+        ).fetchone() or (None,)
+    assert intervals == (["by hand", "interval 1"] if level == 2 else None)
 
 
 def test_the_messages_of_a_day_that_copied_everything_again(day: Scene) -> None:
