@@ -32,7 +32,7 @@ def keys(folder: Path) -> tuple[Path, Path]:
     return private, public
 
 
-@pytest.mark.proves("0-T2.11.6", "0-X3")
+@pytest.mark.proves("0-T2.11.6")
 def test_a_verification_is_signed_proven_and_found_out_when_changed(config: Path, tmp_path: Path) -> None:
     private, public = keys(tmp_path)
     wide = ("--only", "schema", "--only", "parity", "--fail-on", "performance", "--fail-on", "no-locking")

@@ -111,7 +111,6 @@ def test_all_columns_of_a_schedule(store: Store, tenant: str) -> None:
         compare(session.schedules.get(full.id), empty, STAMPS)
 
 
-@pytest.mark.proves("0-T2.3.1")
 @pytest.mark.parametrize("kind", ["cron", "interval", "one_time", "event"])
 def test_all_columns_of_a_trigger(kind: str, store: Store, tenant: str) -> None:
     of = schedule(tenant)

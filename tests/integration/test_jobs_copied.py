@@ -1,5 +1,7 @@
-"""Graph jobs and policy jobs of the source's documented shapes: copied, equal, read by the store, and told apart."""
+"""Graph jobs, policy jobs and impact snapshots of the documented shapes: copied, equal, and read by the store."""
 
+import hashlib
+import json
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -20,7 +22,7 @@ from tests.copying import settings_for
 from tests.stellaops_documents import CANONICAL
 from tests.store_postgres import opened
 
-COLLECTIONS = ("graph_jobs", "graph_job_events", "policy_runs", "policy_jobs")
+COLLECTIONS = ("graph_jobs", "graph_job_events", "policy_runs", "policy_jobs", "impact_snapshots")
 TENANT = "tenant-a"
 
 
@@ -56,7 +58,7 @@ def identifier(text: str) -> UUID:
     return UUID(text.partition("_")[2])
 
 
-@pytest.mark.proves("1-G1", "1-G2", "0-T2.5.1", "0-T2.6.1")
+@pytest.mark.proves("1-G1", "1-G2", "0-T2.5.1", "0-T2.6.1", "0-T2.7.1")
 def test_every_document_equals_its_row(source: Database[Any], copied: str) -> None:
     outcome = compared(source, copied)
     assert differences(outcome) == []
@@ -98,9 +100,32 @@ def test_policy_documents_of_either_shape_are_policy_jobs(collection: str, sourc
             assert len(row[4]) == len(document["inputs"])
 
 
+def digest(value: Any) -> str:  # noqa: ANN401 - any JSON
+    """Return the SHA-256 of a value's JSON, its keys sorted."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+@pytest.mark.proves("0-T2.7.1")
+def test_the_payload_of_a_snapshot_has_the_same_digest_before_and_after(source: Database[Any], copied: str) -> None:
+    documents = list(source["impact_snapshots"].find())
+    assert documents
+    with opened(copied) as store, store.session(TENANT) as session:
+        for document in documents:
+            found = session.impact_snapshots.get(identifier(document["_id"]))
+            assert found is not None
+            assert found.images is not None
+            assert digest(jsonb.decode(found.images)) == digest(document["images"])
+
+
 @pytest.mark.parametrize(
     ("statement", "found"),
     [
+        pytest.param(
+            "UPDATE scheduler.impact_snapshots SET images = jsonb_set(images, '{0,imageDigest}', '\"sha256:ab\"')",
+            ("impact_snapshots", "images", "text"),
+            id="the digest of an image",
+            marks=pytest.mark.proves("0-T2.7.1"),
+        ),
         pytest.param(
             "UPDATE scheduler.graph_jobs SET payload = jsonb_set(payload, '{overlayKey}', '\"other\"') WHERE type = 1",
             ("graph_jobs", "payload", "text"),

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from multiprocessing.connection import Connection as Pipe
 from threading import Event, Thread
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -92,6 +93,26 @@ def hold(store: PostgresStore, pipe: Pipe, _number: int, ttl: timedelta) -> list
     except LostLockError as error:
         outcome.append(str(error))
     return outcome
+
+
+@pytest.mark.proves("0-T2.8.3")
+def test_a_process_waits_for_another_no_longer_than_it_may_and_has_what_is_given_back(any_scheduler_dsn: str) -> None:
+    wait = timedelta(milliseconds=200)
+    with opened(any_scheduler_dsn) as store, children(1, hold, any_scheduler_dsn, HOUR) as (child,):
+        assert child.hears() == 1
+        began = monotonic()
+        assert store.locks.acquire("*", "leader", ttl=HOUR, timeout=wait, holder="next") is None
+        assert monotonic() - began >= wait.total_seconds()  # not before; how much later, the machine decides
+        assert store.locks.holder("*", "leader") == ("child", 1)
+        with ThreadPoolExecutor(1) as threads:
+            waiter = threads.submit(store.locks.acquire, "*", "leader", ttl=HOUR, timeout=PATIENT, holder="next")
+            wait_for_waiters(any_scheduler_dsn)
+            child.go()
+            assert child.hears()[:3] == [True, True, True]
+            handle = waiter.result()
+        assert handle is not None
+        assert (handle.fence, store.locks.holder("*", "leader")) == (2, ("next", 2))
+        assert handle.release()
 
 
 LOST = [False, False, False, "the lock is not held any more under this fence"]

@@ -70,7 +70,7 @@ def free_port() -> int:
         return int(there.getsockname()[1])
 
 
-@pytest.mark.proves("0-T2.8.1", "0-R1")
+@pytest.mark.proves("0-T2.8.1")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_pooler_in_transaction_mode_is_refused_and_one_in_session_mode_is_not(
     mode: str, scheduler_dsn: str, tmp_path: Path

@@ -237,13 +237,18 @@ def test_with_postgres_no_driver_of_mongodb_is_even_imported(scheduler_dsn: str)
 import sys
 sys.modules["pymongo"] = None  # an import would fail
 from migrator.config import PersistenceSettings, PostgresSettings, Settings
+from migrator.scheduler.requests import ScheduleRequest
+from migrator.scheduler.service import SchedulerService
 from migrator.store import open_store
 from migrator.store.ports import ScheduleQuery
 store = open_store(
     Settings(postgres=PostgresSettings(dsn=sys.argv[1]), persistence=PersistenceSettings(scheduler="postgres"))
 )
-with store.session("a") as session:
-    assert session.schedules.list(ScheduleQuery()) == []
+job = SchedulerService(store, "a").schedule(
+    ScheduleRequest(name="nightly", handler_name="scan", created_by="me", cron="0 2 * * *", timezone="UTC")
+)
+assert SchedulerService(store, "a").get(job.schedule.id) == job
+assert [one.id for one in SchedulerService(store, "a").list(ScheduleQuery()).jobs] == [job.id]
 store.close()
 assert not [name for name in sys.modules if name.split(".")[0] in {"pymongo", "sqlalchemy", "alembic"}][1:]
 """

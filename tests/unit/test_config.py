@@ -92,14 +92,21 @@ def test_every_key_of_the_example_has_a_comment() -> None:
 
 @pytest.mark.proves("0-T2.10.3")
 def test_every_key_is_read_somewhere() -> None:
-    """A documented key that nothing reads would be a promise."""
-    read = {
-        node.attr
-        for path in (ROOT / "migrator").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    }
-    assert {f"{section}.{key}" for section, keys in known_keys().items() for key in keys if key not in read} == set()
+    """A documented key that nothing reads would be a promise: it is read from its section, or from settings."""
+    read: dict[str, set[str]] = {}
+    for path in (ROOT / "migrator").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                whose = getattr(node.value, "attr", getattr(node.value, "id", ""))
+                own = path.name == "config.py" and whose == "self"
+                read.setdefault(node.attr, set()).add("own" if own else whose)
+    settings = {"own", "settings", "_settings"}
+    assert not [
+        f"{section}.{key}"
+        for section, keys in known_keys().items()
+        for key in keys
+        if not read.get(key, set()) & {section, *settings}
+    ]
 
 
 # The environment

@@ -1,5 +1,8 @@
 """What the smoke test of a cutover leaves behind: nothing, on either side."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 from migrator import signals
 from migrator.cutover import outbox
+from migrator.cutover.smoke import SmokeError, smoke
 from migrator.embedded.mongo import MongoServer
 from migrator.store.work import SCRATCH
 from tests.conftest import fresh_name
@@ -48,6 +52,26 @@ def test_rows_of_scratch_tenants_are_not_noted_for_the_reverse_sync(
     assert rows[0] == rows[1]
     for name in ready.database.list_collection_names():
         assert ready.database[name].count_documents({"tenantId": {"$regex": f"^{SCRATCH}"}}) == 0, name
+
+
+@pytest.mark.proves("0-T2.12.3")
+def test_the_command_ends_with_0_on_a_store_that_works_and_with_1_on_one_that_does_not(
+    scheduler_dsn: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[persistence]\nscheduler = "postgres"\n[postgres]\ndsn = "{scheduler_dsn}"\n')
+    config.chmod(0o600)
+    command = [sys.executable, "-m", "migrator.cutover.smoke", str(config)]
+    before = contents(scheduler_dsn)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == smoke(config)
+    assert contents(scheduler_dsn) == before
+    with psycopg.connect(scheduler_dsn) as connection:
+        connection.execute("ALTER TABLE scheduler.runs ADD CONSTRAINT nothing CHECK (false) NOT VALID")
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    with pytest.raises(SmokeError, match=r"the store that .* names does not work"):
+        smoke(config)
 
 
 def test_every_table_whose_rows_are_noted_names_the_tenant() -> None:
