@@ -346,3 +346,20 @@ def test_a_missing_policy_would_be_seen(theirs: tuple[PostgresStore, Ids]) -> No
         assert not READS["runs.get"](session, ids)
         session.runs._tenant = "b"
         assert READS["runs.get"](session, ids)
+
+
+@pytest.mark.proves("0-X2")
+def test_tags_of_a_row_with_the_same_id_say_nothing_of_the_tenant_s_own(scheduler_dsn: str) -> None:
+    everybodys, mine = uuid4(), schedule(tags=("red",))
+    with opened(scheduler_dsn) as store:
+        with store.session("a") as session:
+            session.schedules.upsert(mine)
+        with connect(scheduler_dsn) as connection:
+            for identity, tags in ((mine.id, ["blue", "red"]), (everybodys, ["blue"])):
+                insert(connection, "schedules", "*", id=identity, tags=tags)
+        with store.session("a") as session:
+            blue = session.schedules.list(ScheduleQuery(tags_any=("blue",), include_global=True))
+            red = session.schedules.list(ScheduleQuery(tags_all=("red",), include_global=True))
+            assert {(row.id, row.tenant_id) for row in blue} == {(mine.id, "*"), (everybodys, "*")}
+            assert sorted((row.id, row.tenant_id) for row in red) == [(mine.id, "*"), (mine.id, "a")]
+            assert session.schedules.count(ScheduleQuery(tags_any=("blue", "red"), include_global=True)) == 3
