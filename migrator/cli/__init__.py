@@ -29,7 +29,7 @@ COMMANDS = {
 }
 
 
-UNHURRIED = frozenset({"cutover", "rollback", "run"})
+UNHURRIED = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "run"})
 """Commands that, interrupted, undo what writers wait for, or end the runs that they work on."""
 
 
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"no command {args[0]}; {hint}", ctx)
-        if args and args[0] in UNHURRIED:
+        if {" ".join(args[:1]), " ".join(args[:2])} & UNHURRIED:
             ending.take_time()
         return super().resolve_command(ctx, args)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from migrator import ending
+from migrator.cli import cli
+from migrator.errors import ConfigurationError
 from migrator.exit_status import UNVERIFIED
 from tests.gates import gone
 
@@ -72,3 +74,18 @@ def test_the_clock_ends_what_does_not_end_in_order(tmp_path: Path) -> None:
     process.terminate()
     said = end(process, worker)
     assert said.startswith(f"migrator: interrupted, and not ended within {ending.WITHIN_S:.0f} s: ended at once; ")
+
+
+UNHURRIED = [("cutover", "run"), ("cutover", "abort"), ("cutover", "finish"), ("rollback", "run"), ("run",)]
+HURRIED = [("cutover", "compare"), ("cutover", "status"), ("cutover", "plan"), ("rollback", "plan"), ("backfill",)]
+
+
+@pytest.mark.parametrize("command", UNHURRIED + HURRIED, ids=" ".join)
+def test_only_a_command_that_has_something_to_undo_or_to_finish_is_not_ended_by_the_clock(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(ending, "take_time", lambda: asked.append(None))
+    with pytest.raises(ConfigurationError):
+        cli.main([*command, "--config", str(tmp_path / "none.toml")], standalone_mode=False)
+    assert bool(asked) == (command in UNHURRIED)
