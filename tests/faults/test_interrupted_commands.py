@@ -1,15 +1,17 @@
 """Ctrl-C in every long command: once ends in order and in good time, twice at once, and no process is left behind.
 
-A command is interrupted where it would not go on by itself: behind a lock on a table, a read that the source holds up,
-or a named point.
+A command is interrupted where it would not go on by itself: behind a lock, a command that the source holds up, or a
+named point. ``cutover run``, ``rollback run`` and ``run`` have no time limit after the first Ctrl-C: the first two undo
+what writers wait for, the third waits for the runs that it works on.
 """
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,24 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator import signals as points
+from migrator.config import load_settings
+from migrator.cutover import fence, pgfence
+from migrator.cutover.attention import attention
+from migrator.cutover.journal import LOCK, newest, steps
+from migrator.embedded.mongo import MongoServer
 from migrator.ending import WITHIN_S
 from migrator.exit_status import UNVERIFIED
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from tests.copying import kill, run_of, settings_for, start, write_config
+from migrator.pipeline.tail import lock
+from migrator.store.postgres.connection import open_target
+from migrator.store.postgres.migrate import LOCK_KEY
+from tests.conftest import fresh_name
+from tests.copying import kill, run, run_of, settings_for, start, write_config
+from tests.cutting_over import Scene, scene
 from tests.gates import PATIENCE, gone, held
+from tests.scheduled_work import lines
+from tests.scheduler_processes import Site
 
 DOCUMENTS = 12
 AT_ONCE = (
@@ -44,8 +58,19 @@ BEHIND_A_LOCK: dict[str, dict[str, str]] = {
     "verify": {},
     "tail": {},
     "metrics": ON_POSTGRES,
+    "cutover compare": {},
+    "retention --yes": ON_POSTGRES,
+    "schema upgrade": {},
 }
+LOCKS = {"schema upgrade": f"SELECT pg_advisory_xact_lock({LOCK_KEY})"}
+"""What a command waits for, where it is not the table of the runs."""
 HELD_UP_MS = 2_000 * int(WITHIN_S)
+BEHIND_THE_SOURCE = {
+    "inspect": (["find", "aggregate"], HELD_UP_MS),
+    "plan": (["find", "aggregate"], HELD_UP_MS),
+    "demo seed --database NAME": (["insert"], 500),
+}
+"""What the source holds up, and for how many milliseconds each time: ``demo seed`` waits for the batch under way."""
 
 
 @pytest.fixture
@@ -83,12 +108,13 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def interrupt(process: subprocess.Popen[str], times: int) -> tuple[int, str]:
-    """Press Ctrl-C in its terminal so many times, each after the one before was taken; return status and messages."""
+def interrupt(process: subprocess.Popen[str], times: int, taken: Callable[[], bool] | None = None) -> tuple[int, str]:
+    """Press Ctrl-C in its terminal so many times, the second after the first was ``taken``; return status, messages."""
     family = descendants(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     if times == 2:
-        wait_until(lambda: process.poll() is not None or not pending(process.pid, signal.SIGINT))
+        done = taken or (lambda: not pending(process.pid, signal.SIGINT))
+        wait_until(lambda: process.poll() is not None or done())
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE)
@@ -128,13 +154,13 @@ def assert_ended(command: str, times: int, status: int, said: str) -> None:
     assert expected & set(said.splitlines()), said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
-@pytest.mark.parametrize("command", BEHIND_A_LOCK)
-def test_behind_a_lock_of_the_target(command: str, times: int, config: Path, scheduler_dsn: str) -> None:
-    with psycopg.connect(scheduler_dsn) as holder, psycopg.connect(scheduler_dsn, autocommit=True) as watch:
-        holder.execute("LOCK TABLE scheduler.runs IN ACCESS EXCLUSIVE MODE")
-        with started(command, config, BEHIND_A_LOCK[command]) as process:
+def wait_behind(
+    command: str, times: int, config: Path, dsn: str, take: str, environment: dict[str, str] | None = None
+) -> None:
+    """Interrupt a command while it waits for a lock that this statement takes."""
+    with psycopg.connect(dsn) as holder, psycopg.connect(dsn, autocommit=True) as watch:
+        holder.execute(take)
+        with started(command, config, environment) as process:
             wait_until(lambda: process.poll() is not None or watch.execute(WAITING).fetchone() != (0,))
             assert process.poll() is None, process.communicate()
             assert_ended(command, times, *interrupt(process, times))
@@ -142,21 +168,35 @@ def test_behind_a_lock_of_the_target(command: str, times: int, config: Path, sch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
-def test_behind_a_read_of_the_source(times: int, config: Path, mongo_client: MongoClient[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("command", BEHIND_A_LOCK)
+def test_behind_a_lock_of_the_target(command: str, times: int, config: Path, scheduler_dsn: str) -> None:
+    lock_it = LOCKS.get(command, "LOCK TABLE scheduler.runs")
+    wait_behind(command, times, config, scheduler_dsn, lock_it, BEHIND_A_LOCK[command])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("command", BEHIND_THE_SOURCE)
+def test_behind_a_command_of_the_source(
+    command: str, times: int, config: Path, mongo_client: MongoClient[dict[str, Any]]
+) -> None:
+    held_up, milliseconds = BEHIND_THE_SOURCE[command]
+    name = fresh_name()
     data = {
-        "failCommands": ["find", "aggregate"],
+        "failCommands": held_up,
         "appName": "migrator",
         "blockConnection": True,
-        "blockTimeMS": HELD_UP_MS,
+        "blockTimeMS": milliseconds,
     }
     point = mongo_client.admin.command("configureFailPoint", "failCommand", mode="alwaysOn", data=data)
     try:
-        with started("inspect", config) as process:
+        with started(command.replace("NAME", name), config) as process:
             entered = {"timesEntered": point["count"] + 1, "maxTimeMS": int(PATIENCE * 1_000)}
             mongo_client.admin.command("waitForFailPoint", "failCommand", **entered)
-            assert_ended("inspect", times, *interrupt(process, times))
+            assert_ended(command, times, *interrupt(process, times))
     finally:
         mongo_client.admin.command("configureFailPoint", "failCommand", mode="off")
+        mongo_client.drop_database(name)
 
 
 @pytest.mark.slow
@@ -168,6 +208,140 @@ def test_the_demo_takes_its_servers_along(times: int, tmp_path: Path) -> None:
         family = descendants(demo.process.pid)
         assert {"mongod", "postgres"} <= {Path(f"/proc/{pid}/comm").read_text().strip() for pid in family}
         assert_ended("demo", times, *interrupt(demo.process, times))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as begun:
+        yield begun
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
+def interrupted_at(point: str, times: int, ready: Scene, command: str) -> str:
+    """Interrupt a command at a point; twice: while it writes down that it was, so that it undoes nothing."""
+    folder = ready.folder / point
+    folder.mkdir()
+    with (
+        psycopg.connect(ready.dsn) as holder,
+        open_target(ready.settings, autocommit=True) as watch,
+        held(ready.config, f"{points.CUTOVER}{point}", folder, command=command) as run_to,
+    ):
+        if times == 2:
+            holder.execute("LOCK TABLE migration.cutover_steps IN SHARE ROW EXCLUSIVE MODE")
+        status, said = interrupt(run_to.process, times, lambda: watch.execute(WAITING).fetchone() != (0,))
+        holder.rollback()
+        wait_until(lambda: not lock.held(watch, LOCK))  # the server sees the end of its client when the wait is over
+    assert status == UNVERIFIED, said
+    assert (AT_ONCE if times == 2 else "migrator: interrupted") in said.splitlines(), said
+    return said
+
+
+def standing(ready: Scene) -> tuple[str, Mapping[str, str], str, bool]:
+    """Return the state and the steps of the journal, the backend that the file names, and whether MongoDB is fenced."""
+    with open_target(ready.settings, autocommit=True) as target:
+        found = newest(target)
+        assert found is not None
+        told = {one.step: one.state for one in steps(target, found.id)}
+    backend = load_settings(str(ready.config)).persistence.scheduler
+    return found.state, told, backend, fence.is_engaged(ready.database, "write-block", ())
+
+
+def leads_on(ready: Scene, words: str) -> list[str]:
+    """Return the command that the status names first, of a cutover or a rollback that it describes in these words."""
+    status, out, said = run("cutover", "status", "--config", str(ready.config))
+    assert status == UNVERIFIED, said
+    assert f"NOT FINISHED: {words}" in out, out
+    named = next(line for line in out.splitlines() if line.startswith("next: "))
+    program, *arguments = shlex.split(named.removeprefix("next: "))
+    assert program == "migrator"
+    return arguments
+
+
+@pytest.mark.slow
+def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
+    said = interrupted_at("parity.begun", 1, ready, "cutover run")
+    assert "cutover: undone: the fence is lifted, and everything is as it was before" in said.splitlines()
+    state, told, *rest = standing(ready)
+    assert (state, set(told.values()), rest) == ("aborted", {"undone"}, ["mongo", False])
+    assert attention(ready.settings) is None
+
+    interrupted_at("drain.done", 2, ready, "cutover run")
+    state, told, *rest = standing(ready)
+    assert (state, told["fence"], told["drain"], rest) == ("running", "done", "running", ["mongo", True])
+    command = leads_on(ready, "a cutover was interrupted before its point of no return in step drain")
+    assert run(*command)[0] == 0
+    assert (standing(ready)[0], standing(ready)[2:]) == ("aborted", ("mongo", False))
+
+    interrupted_at("switch.begun", 1, ready, "cutover run")
+    state, told, *_ = standing(ready)
+    assert (state, told["switch"]) == ("running", "running")
+    command = leads_on(ready, "a cutover was interrupted after its point of no return in step switch")
+    assert command == ["cutover", "run", "--config", str(ready.config)]
+
+    interrupted_at("smoke.written", 2, ready, "cutover run")  # its process goes along
+    state, told, *_ = standing(ready)
+    assert (state, told["switch"], told["smoke"]) == ("running", "done", "running")
+    command = leads_on(ready, "a cutover was interrupted after its point of no return in step smoke")
+    status, out, said = run(*command)
+    assert (status, "(an interrupted switch was finished)" in out) == (0, True), said
+    state, told, *rest = standing(ready)
+    assert (state, set(told.values()), rest) == ("switched", {"done"}, ["postgres", True])
+
+
+@pytest.mark.slow
+def test_a_rollback_says_where_it_stands_and_goes_on(ready: Scene) -> None:
+    ready.switch()
+    for times in (1, 2):
+        wait_behind("cutover status --wait 600", times, ready.config, ready.dsn, "LOCK TABLE scheduler.workers")
+
+    interrupted_at("back-check.begun", 1, ready, "rollback run")
+    state, told, *rest = standing(ready)
+    undone = {step for step, at in told.items() if at == "undone"}
+    assert (state, undone, rest) == ("switched", {"back-fence", "back-drain", "back-check"}, ["postgres", True])
+    with open_target(ready.settings, autocommit=True) as target:
+        assert not pgfence.is_engaged(target, ready.settings.postgres)
+    assert attention(ready.settings) is None
+
+    interrupted_at("back-switch.done", 2, ready, "rollback run")
+    state, told, *_ = standing(ready)
+    assert (state, told["back-check"], told["back-switch"]) == ("switched", "done", "running")
+    command = leads_on(ready, "a rollback of level 1 was interrupted in step back-switch")
+    status, _, said = run(*command)
+    assert status == 0, said
+    state, told, *rest = standing(ready)
+    assert (state, set(told.values()), rest) == ("rolled-back", {"done"}, ["mongo", False])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("times", "state"), [(1, "completed"), (2, "queued")], ids=["once", "twice"])
+def test_a_scheduler_process_ends_its_run_or_gives_it_back(
+    times: int, state: str, scheduler_dsn: str, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, "postgres", f'[postgres]\ndsn = "{scheduler_dsn}"')
+    try:
+        schedule = site.put("hold")
+        process = site.start(concurrency=1, stop_within_ms=int(PATIENCE * 1_000))
+        wait_until(lambda: process.poll() is not None or bool(lines(tmp_path, "begun")))
+        family = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        if times == 1:
+            (tmp_path / "go").touch()
+        else:
+            process.send_signal(signal.SIGTERM)  # two of the same number may be taken as one
+        assert process.wait(PATIENCE) == 0, site.log(process)
+        assert "Traceback" not in site.log(process)
+        assert all(gone(pid) for pid in family)
+        (run_of_it,) = site.runs(schedule)
+        assert (run_of_it.state, run_of_it.worker_id is None) == (state, state == "queued")
+        assert site.worker_of(process) == "stopped"
+    finally:
+        site.close()
 
 
 THREADS_AT_THE_END = """
