@@ -44,6 +44,8 @@ WORDS: Final[dict[str, str]] = {
     "4-B2": "level 2: schema downgrade",
     **{f"4-V{number}": f"post check: {name}" for number, name in enumerate(_AFTER, 1)},
     "4-V9": "performance: connections",
+    "4-Z1": "success criterion: all jobs in DB",
+    "4-Z3": "success criterion: history in DB",
 }
 """Id to words, those of the list of capabilities."""
 

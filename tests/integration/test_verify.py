@@ -188,6 +188,17 @@ PARITY_FAULTS = {
            WHERE id = (SELECT id FROM scheduler.runs WHERE schedule_id IS NOT NULL LIMIT 1)""",
         {"parity.rows"},
     ),
+    "a schedule is lost": (
+        """DELETE FROM scheduler.schedules WHERE id = (SELECT s.id FROM scheduler.schedules s WHERE NOT EXISTS
+           (SELECT FROM scheduler.runs r WHERE r.schedule_id = s.id) AND NOT EXISTS
+           (SELECT FROM scheduler.triggers t WHERE t.schedule_id = s.id) ORDER BY s.id LIMIT 1)""",
+        {"parity.documents", "parity.aggregates"},
+    ),
+    "a run is lost": (
+        """DELETE FROM scheduler.runs WHERE id = (SELECT r.id FROM scheduler.runs r WHERE NOT EXISTS
+           (SELECT FROM scheduler.runs l WHERE l.retry_of = r.id) ORDER BY r.id LIMIT 1)""",
+        {"parity.documents", "parity.aggregates"},
+    ),
     "a trigger is lost": (
         """DELETE FROM scheduler.triggers
            WHERE id = (SELECT t.id FROM scheduler.triggers t LEFT JOIN scheduler.runs r ON r.trigger_id = t.id
@@ -214,7 +225,7 @@ def test_a_fault_of_the_schema_turns_its_checks_red(fault: str, dsn: str, mongo_
 
 
 @pytest.mark.parametrize("fault", PARITY_FAULTS)
-@pytest.mark.proves("0-T2.11.6", "0-X1")
+@pytest.mark.proves("0-T2.11.6", "0-X1", "4-Z1", "4-Z3")
 def test_a_fault_in_the_data_turns_its_checks_red(fault: str, dsn: str, mongo_server: MongoServer) -> None:
     statement, expected = PARITY_FAULTS[fault]
     plant(dsn, statement)
@@ -224,6 +235,8 @@ def test_a_fault_in_the_data_turns_its_checks_red(fault: str, dsn: str, mongo_se
     assert result.verdict() == "different"
     found = [finding for check in result.evidence.checks for finding in check.findings]
     assert all(finding.key for finding in found), "every difference names its document"
+    criteria = {one.id: result.requirement_status(one) for one in result.evidence.requirements}
+    assert {criteria["4-Z1"], criteria["4-Z3"]} == {"failed" if "parity.documents" in expected else "passed"}
 
 
 def test_a_document_that_appeared_after_the_copy_is_missing(

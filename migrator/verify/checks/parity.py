@@ -195,7 +195,7 @@ CHECKS = (
     CheckSpec(
         id="parity.documents",
         title="Every document is accounted for",
-        requirements=("0-X1", "0-O6"),
+        requirements=("0-X1", "0-O6", "4-Z1", "4-Z3"),
         run=accounted_for,
     ),
     CheckSpec(
