@@ -15,7 +15,7 @@ from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.profile import Profile
 from migrator.sources.stellaops import names
-from migrator.sources.stellaops.schedules import FIRING
+from migrator.sources.stellaops.schedules import FIRING, is_carried
 from migrator.store.postgres.connection import Connection
 from migrator.store.work import SCRATCH
 
@@ -90,8 +90,9 @@ def _of(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
     """Yield why the old application would not fire a schedule as PostgreSQL does."""
     own = names.source(names.TRIGGERS)
     stated = rule_of(triggers)
-    # one that came from a document of its own was never fired by the old application
-    rest = [one for one in triggers if one is not stated and one.source != own]
+    # one that came from a document of its own was never fired by the old application, and as a plain cron line looks as
+    # if it were
+    rest = [one for one in triggers if one is not stated and (one.source != own or is_carried(one))]
     yield from sorted({_reason(one) for one in rest})
     if stated is None or (schedule.source is not None and schedule.handler_name is None):
         return  # the old application's own, as it was
@@ -101,6 +102,8 @@ def _of(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
 
 
 def _reason(trigger: Trigger) -> str:
+    if trigger.source == names.source(names.TRIGGERS):
+        return "would not fire for a cron line whose trigger has a document of its own, which it does not read"
     if trigger.kind != "cron":
         return f"would not fire for a trigger of kind {trigger.kind}: its fields state cron lines only"
     if trigger.max_fires is not None or trigger.start_at is not None or trigger.end_at is not None:

@@ -3,6 +3,7 @@
 Looked up, not remembered: a thing is named where it exists.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from migrator.cutover.journal import Cutover
 from migrator.pipeline import ledger
 from migrator.pipeline.sessions import Sessions
 from migrator.records import ALL
+from migrator.sources.stellaops import names
+from migrator.sources.stellaops.own import COPY_OF
+from migrator.sources.stellaops.schedules import TOOL_ENABLED, TOOL_TRIGGER
 from migrator.store import epoch
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
@@ -37,6 +41,7 @@ def after_finish(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
         f"{Path(cutover.config_path).name}: remove the section [mongo]",
         "MongoDB: take the tool's user, and its right to pass the fence, away; then the scheduler's collections",
         *(f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)),
+        *_in_documents(sessions),
         *_ledger(target),
         f"PostgreSQL: the row {epoch.KEY} of scheduler.locks stays: it keeps processes with an old configuration out",
         *_common(sessions, cutover),
@@ -48,6 +53,7 @@ def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
     target = sessions.target
     indexes = _indexes(target)
     lines = [f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)]
+    lines += _in_documents(sessions)
     if _schema(target, "scheduler"):
         why = f"the next cutover begins with it; {REMOVE_ALL} removes it"
         lines.append(f"PostgreSQL: the copy, in the schemas scheduler and migration: {why}")
@@ -57,8 +63,8 @@ def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
 
 
 def _common(sessions: Sessions, cutover: Cutover) -> Iterator[str]:
-    target, names = sessions.target, sessions.settings.postgres
-    roles = (names.migration_role, names.service_role, names.dispatcher_role)
+    target, own = sessions.target, sessions.settings.postgres
+    roles = (own.migration_role, own.service_role, own.dispatcher_role)
     if _schema(target, "scheduler"):
         yield f"PostgreSQL: roles {', '.join(roles)}: the schema's own, they go with it"
     else:
@@ -111,6 +117,29 @@ def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
         name = sessions.name_of(one.name)
         if name in there and one.name not in copied:
             yield name, "made since the copy, by the application, the reverse sync or the lock of the cutover"
+
+
+def _in_documents(sessions: Sessions) -> Iterator[str]:
+    """Yield what the reverse sync has written into collections of the application, and what removes it."""
+    if sessions.profile.name != names.NAME:
+        return
+    triggers, schedules = sessions.name_of(names.TRIGGERS), sessions.name_of(names.SCHEDULES)
+    marked = {COPY_OF: names.SCHEDULES}
+    count = sessions.source[triggers].count_documents(marked)
+    if count:
+        yield (
+            f"MongoDB: {count:,} documents of {triggers} with {COPY_OF}: copies of schedules' rules, which a copy"
+            f" skips; db.{triggers}.deleteMany({json.dumps(marked)}) removes them"
+        )
+    for field in (TOOL_TRIGGER, TOOL_ENABLED):
+        having = {field: {"$exists": True}}
+        count = sessions.source[schedules].count_documents(having)
+        if count:
+            yield (
+                f"MongoDB: {count:,} documents of {schedules} with {field}: the old application does not read it, and"
+                f" the next cutover needs it; where none follows, db.{schedules}.updateMany({json.dumps(having)},"
+                f" {json.dumps({'$unset': {field: ''}})}) removes it"
+            )
 
 
 def _copied(target: Connection) -> set[str] | None:

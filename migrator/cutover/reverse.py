@@ -268,10 +268,13 @@ def adopt(sessions: Sessions, *, restored: bool = False) -> None:
     ``restored``: the source is as it was before the cutover, so that those documents are not there. Nothing is removed
     here: the rows are rows without a document, which the comparison lists, and its repair removes.
     """
+    collections = sessions.profile.by_name()
     for record in outbox.FOLLOWED:
         place = PLACES[record][0] if record in PLACES else None
         if place is None or not issubclass(record, SourcedRecord):
             continue
+        if collections.get(place.name) is not place.collection:
+            continue  # no document of this profile could stand for them
         if record is Trigger:
             _adopt_stated(sessions)
         sessions.target.execute(

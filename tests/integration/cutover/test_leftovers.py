@@ -1,5 +1,6 @@
 """Everything that is left on both servers and in files after a cutover, and after a rollback: each has its reason."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.cutover import fence, window
+from migrator.cutover.gaps import gaps, lines
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import UnreachableError
 from migrator.exit_status import UNVERIFIED
 from migrator.pipeline.sessions import close_kept
 from migrator.pipeline.tail.lookups import drop_indexes
+from migrator.sources import profile_of
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.connection import open_target
 from migrator.store.postgres.migrate import upgrade
@@ -25,6 +28,8 @@ from migrator.store.work import SCRATCH
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, scene
+from tests.integration.cutover.test_rounds import OLD, work_on_postgres
+from tests.integration.cutover.test_rounds import said as of_document
 from tests.store_postgres import schedule
 
 RELATIONS = (
@@ -186,6 +191,62 @@ def test_what_is_left_after_a_rollback_and_the_tail_makes_its_indexes_again(made
     assert f"; {remove} removes it" in said
     call(made, remove)
     assert not {one for one in everything(made) if one.startswith("PostgreSQL: schema") and "public" not in one}
+
+
+def execute(made: Scene, said: str) -> list[str]:
+    """Execute what the lines name for MongoDB's shell, word for word; return the fields that it was about."""
+    found = re.findall(r"with (\w+): .* db\.(\w+)\.(deleteMany|updateMany)\((.*)\) removes", said)
+    for _, collection, method, arguments in found:
+        place, values = made.database[collection], json.loads(f"[{arguments}]")
+        if method == "deleteMany":
+            place.delete_many(*values)
+        else:
+            place.update_many(*values)
+    return [field for field, *_ in found]
+
+
+WRITTEN = {"copyOf": "triggers", "toolTrigger": "schedules", "toolEnabled": "schedules"}
+"""Fields that the reverse sync writes into collections of the application."""
+
+
+@pytest.mark.parametrize("end", ["rollback run", "cutover finish --now --who op --reason test"])
+def test_what_the_reverse_sync_wrote_into_documents_is_named_with_what_removes_it(made: Scene, end: str) -> None:
+    upgrade(made.dsn)
+    made.database.schedules.insert_many([dict(one) for one in OLD])
+    made.ready()
+    call(made, "migrator cutover run --quarantined 9")
+    work_on_postgres(made, 1)
+    call(made, "migrator tail --until-caught-up")
+    counts = {field: made.database[name].count_documents({field: {"$exists": True}}) for field, name in WRITTEN.items()}
+    assert all(counts.values()), counts
+    said = call(made, f"migrator {end}")
+    for field, name in WRITTEN.items():
+        assert f"MongoDB: {counts[field]} documents of {name} with {field}: " in said
+    fires = {one["_id"]: of_document(one) for one in made.database.schedules.find()}
+    assert execute(made, said) == list(WRITTEN)
+    for field, name in WRITTEN.items():
+        assert made.database[name].count_documents({field: {"$exists": True}}) == 0
+    assert {one["_id"]: of_document(one) for one in made.database.schedules.find()} == fires
+
+
+def test_a_trigger_with_a_document_of_its_own_that_became_a_cron_line_is_listed(made: Scene) -> None:
+    upgrade(made.dsn)
+    made.database.schedules.insert_many([dict(one) for one in OLD])
+    made.ready()
+    call(made, "migrator cutover run --quarantined 9")
+    work_on_postgres(made, 1)
+    call(made, "migrator rollback run")  # now the trigger with an interval has a document of its own
+    words = "would not fire for a cron line whose trigger has a document of its own"
+    with open_target(made.settings, autocommit=True) as target:
+        profile = profile_of(made.settings.source)
+        assert not any(words in line for line in lines(gaps(target, profile)))
+        changed = target.execute(
+            "UPDATE scheduler.triggers SET kind = 'cron', interval_ms = NULL, anchor = NULL, cron_dialect = 'cronos',"
+            " cron_expression = '5 5 * * *', timezone = 'UTC', next_fire_at = NULL WHERE source = 'stellaops/triggers'"
+            " AND schedule_id IN (SELECT id FROM scheduler.schedules WHERE name = 'interval 1')"
+        )
+        assert changed.rowcount == 1
+        assert any(words in line for line in lines(gaps(target, profile)))
 
 
 def test_a_table_that_a_transaction_uses_is_not_waited_for_without_end(
