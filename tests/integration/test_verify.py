@@ -173,7 +173,11 @@ PARITY_FAULTS = {
     "a millisecond": (f"{UPDATE_RUN} created_at = created_at + interval '1 ms' {ONE_RUN}", {"parity.rows"}),
     "a microsecond": (f"{UPDATE_RUN} created_at = created_at + interval '1 us' {ONE_RUN}", {"parity.rows"}),
     "another state": (f"{UPDATE_RUN} state = 'skipped' {ONE_RUN}", {"parity.rows", "parity.aggregates"}),
-    "the wrong tenant": (f"{UPDATE_RUN} tenant_id = 'somebody' {ONE_RUN}", {"parity.rows", "parity.aggregates"}),
+    "the wrong tenant": (
+        # No foreign key would let it happen.
+        f"SET LOCAL session_replication_role = replica; {UPDATE_RUN} tenant_id = 'somebody' {ONE_RUN}",
+        {"parity.rows", "parity.aggregates"},
+    ),
     "an int became a double": (
         f"{UPDATE_RUN} stats = jsonb_set(stats, '{{queued}}', (stats->>'queued' || '.0')::jsonb) {ONE_RUN}",
         {"parity.rows"},
