@@ -25,7 +25,7 @@ from tests.copying import run, settings_for, write_config
 from tests.integration.test_postgres_pooler import pooled
 
 SOURCE = ("source", "read", "replica set", "history", "writers of the source", "reverse sync")
-TARGET = ("way to the target", "target", "schema", "roles", "writes", "writers of the target", "time zones")
+TARGET = ("way to the target", "target", "schema", "cutover", "roles", "writes", "writers of the target", "time zones")
 NOWHERE = "postgresql://nobody:x@127.0.0.1:1/nothing"
 
 
