@@ -721,6 +721,8 @@ def _(asked: Asked) -> Row:
     standing = asked.facade.status(now=asked.now)
     instances = []
     for worker in asked.yard.store.workers.list():
+        if None in (worker.hostname, worker.pid, worker.version):  # no process, which states all three
+            continue
         leads = standing.leader is not None and standing.leader.holder == str(worker.id)
         row = _row(SUPPORT_CENTER, support_names.INSTANCES, (worker,), is_leader=leads)
         instances.append(_camel(row))
