@@ -172,7 +172,7 @@ def test_a_source_or_a_target_whose_clock_is_wrong(ready: Scene, monkeypatch: py
     words = red(ready.settings, late)["clocks"]
     both = "the source is 3,600.0 s ahead of this machine, the target is 3,600.0 s ahead of this machine"
     assert words == f"{both} (at most 5 s apart)"
-    real = clocks.database_time
+    real = journal.database_time
     with monkeypatch.context() as patched:
         patched.setattr(clocks, "database_time", lambda target: real(target) - timedelta(seconds=HOUR))
         words = red(ready.settings, ready.conditions)["clocks"]
