@@ -35,7 +35,7 @@ _TARGETS = (
     ("complete parity ÷ backfill", "parity", "backfill", 0.8, 1.5),
 )
 """Ratios of documents a second: title, tool, the tool it is compared with, what must be reached, what is aimed at."""
-_PACKAGES = ("migrator", "pymongo", "psycopg", "msgspec")
+_PACKAGES = ("scheduler-migrator", "pymongo", "psycopg", "msgspec")
 
 
 class Line(msgspec.Struct, kw_only=True):

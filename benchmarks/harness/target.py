@@ -72,7 +72,8 @@ def prepare_floor(server: PostgresServer, uri: str, source: Database[Any], colle
 
 _COLUMNS = """
 SELECT attname FROM pg_attribute
-WHERE attrelid = ('scheduler.' || %s)::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'retry_of'
+WHERE attrelid = ('scheduler.' || %s)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+    AND attname <> 'retry_of'
 ORDER BY attnum
 """
 

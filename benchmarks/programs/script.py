@@ -67,8 +67,10 @@ def json(value: object) -> Jsonb | None:
 
 
 def run_rows(documents: Iterator[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of ``runs``."""
+    """Yield the rows of ``runs``; a retry comes after the run that it repeats, which must be of its tenant."""
+    tenants: dict[str | None, str] = {}
     for document in documents:
+        tenants[document["_id"]] = document["tenantId"]
         if document["state"] not in STATES:
             raise ValueError(document["_id"])
         started, finished = instant(document.get("startedAt")), instant(document.get("finishedAt"))
@@ -78,7 +80,7 @@ def run_rows(documents: Iterator[dict[str, Any]]) -> Iterator[tuple[object, ...]
             "stellaops/runs",
             document["_id"],
             identifier(document.get("scheduleId")),
-            identifier(document.get("retryOf")),
+            identifier(document["retryOf"]) if tenants.get(document.get("retryOf")) == document["tenantId"] else None,
             document["trigger"],
             document["state"],
             instant(document["createdAt"]),

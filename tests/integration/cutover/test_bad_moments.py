@@ -68,7 +68,9 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
             ready.database.client["elsewhere"].command("ping")
         ready.database.client["elsewhere"]["filler"].insert_one({})
         with psycopg.connect(ready.dsn) as connection:
-            connection.execute("UPDATE migration.comparisons SET result = result || '{\"seconds\": 0.5}'")
+            # As if nothing had been compared since: the tail has compared everything when its position was lost.
+            past = '{"seconds": 0.5, "position": {"t": 1, "i": 1}}'
+            connection.execute("UPDATE migration.comparisons SET result = result || %s::jsonb", (past,))
         passed, words = gate(patient, ready.conditions, "history")
         assert (passed, "everything is compared behind the fence" in words) == (True, True), words
         with psycopg.connect(ready.dsn) as connection:

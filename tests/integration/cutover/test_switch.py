@@ -180,6 +180,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
             stays, restarted, lost = (scheduler(old, host) for host in ("one", "two", "three"))
             worked(old, 3, "completed")
             worked(old, 1, "error")
+        staging.database["run_summaries"].delete_many({})  # its one summary counts runs that are not there
         staging.ready()
         assert "there was no switch" in called("cutover", "status", *where)[1]
         assert called("cutover", "status", "--wait", "0", *where)[0] == 4
