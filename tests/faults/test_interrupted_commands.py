@@ -143,6 +143,14 @@ def started(command: str, config: Path, environment: dict[str, str] | None = Non
         process.communicate()
 
 
+def name_of(pid: int) -> str:
+    """Return the name of a process; nothing of one that has ended since, as backends do."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def assert_ended(command: str, times: int, status: int, said: str) -> None:
     """Once: in order; but the tail ends at a commit, and only the clock ends its wait for a lock.
 
@@ -206,7 +214,7 @@ def test_the_demo_takes_its_servers_along(times: int, tmp_path: Path) -> None:
     config.write_text("")
     with held(config, points.AFTER_PLAN_STORED, tmp_path, command="demo") as demo:
         family = descendants(demo.process.pid)
-        assert {"mongod", "postgres"} <= {Path(f"/proc/{pid}/comm").read_text().strip() for pid in family}
+        assert {"mongod", "postgres"} <= {name_of(pid) for pid in family}
         assert_ended("demo", times, *interrupt(demo.process, times))
 
 
