@@ -55,8 +55,7 @@ def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
         print_json({"signature": signed.signature, "written": [str(path) for path in written]})
     else:
         click.echo(f"signed with the key {signed.signature.key if signed.signature else ''}")
-        for path in written:
-            print_lines([str(path)])
+        print_lines(map(str, written))
 
 
 @command.command("check", short_help="Prove that a report belongs to its result, and that the evidence is whole.")

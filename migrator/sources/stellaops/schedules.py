@@ -265,7 +265,7 @@ def _of_tool(fields: Document, schedule: Schedule) -> dict[str, Any]:
     text_of_id = fields.get("id")
     if text_of_id is not None:
         if type(text_of_id) is not str:
-            raise Rejected("wrong-type", f"{TOOL_TRIGGER}.id", "str")
+            raise Rejected("wrong-type", f"{TOOL_TRIGGER}.id", "string")
         columns |= {"id": ids.trigger_id(schedule.tenant_id, text_of_id), "source_spec": None}
     return columns
 
