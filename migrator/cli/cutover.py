@@ -73,11 +73,11 @@ def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json:
     idempotent, and record the runs of the others without doing anything. The switch ends it too.
     """
     from migrator.cutover.parallel import begin, end, require_comparable  # noqa: PLC0415 - imported when called, as above
-    from migrator.sources import load_profile  # noqa: PLC0415 - as above
+    from migrator.sources import profile_of  # noqa: PLC0415 - as above
     from migrator.store.postgres.connection import open_target, speaking_of  # noqa: PLC0415 - as above
 
     settings = settings_of(config)
-    profile = load_profile(settings.source.profile)
+    profile = profile_of(settings.source)
     if not ended:
         require_comparable(profile)
     with open_target(settings, autocommit=True) as target, speaking_of("the target"):

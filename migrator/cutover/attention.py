@@ -10,7 +10,7 @@ from migrator.cutover import journal, outbox, rollback
 from migrator.cutover.forward import RETURN, STOPPED
 from migrator.cutover.journal import Journal
 from migrator.pipeline.tail import lock
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.postgres.connection import Connection, open_target, speaking_of
 
 RUN = "migrator cutover run"
@@ -89,7 +89,7 @@ def _stopped(target: Connection, settings: Settings, last: journal.Cutover) -> A
     if not count or (not why and oldest_s <= settings.cutover.max_lag_s):
         return None
     words = f"the reverse sync does not carry what is written: {count:,} notes, the oldest {oldest_s:,.0f} s old"
-    leads_on = (TAIL,) if load_profile(settings.source.profile).reverse_sync else ()
+    leads_on = (TAIL,) if profile_of(settings.source).reverse_sync else ()
     return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
 
 

@@ -20,7 +20,7 @@ from migrator.cutover.gate import Gate
 from migrator.cutover.servers import Answer
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.history import history
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.mongo import client as mongo
 from migrator.store.mongo.client import Source
 from migrator.store.postgres import connection as postgres
@@ -81,7 +81,7 @@ def _of_source(settings: Settings, source: Source) -> Iterator[Gate]:
     yield _looked("replica set", lambda: servers.replica_set(source))
     yield _looked("history", lambda: servers.kept(history(source)))
     yield _looked("writers of the source", lambda: servers.writers(source, settings))
-    yield _looked("reverse sync", lambda: servers.reverse_sync(load_profile(settings.source.profile)))
+    yield _looked("reverse sync", lambda: servers.reverse_sync(profile_of(settings.source)))
 
 
 def _of_target(settings: Settings, target: Connection) -> Iterator[Gate]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from psycopg import sql
 from pymongo.errors import PyMongoError
 
-from migrator.cutover import reverse
+from migrator.cutover import gaps, reverse
 from migrator.cutover.backup import BESIDE
 from migrator.cutover.journal import Cutover
 from migrator.pipeline import ledger
@@ -121,7 +121,7 @@ def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
 
 def _in_documents(sessions: Sessions) -> Iterator[str]:
     """Yield what the reverse sync has written into collections of the application, and what removes it."""
-    if sessions.profile.name != names.NAME:
+    if not gaps.applies(sessions.profile):
         return
     triggers, schedules = sessions.name_of(names.TRIGGERS), sessions.name_of(names.SCHEDULES)
     marked = {COPY_OF: names.SCHEDULES}

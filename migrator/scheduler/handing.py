@@ -9,7 +9,7 @@ import msgspec
 
 from migrator.scheduler import handlers
 from migrator.scheduler.handlers import Context, Function, Outcome, Registry, Request
-from migrator.store.work import Claim
+from migrator.store.work import Claim, handler_of
 from migrator.values import jsonb
 
 _LONGEST_ERROR = 2_000
@@ -141,7 +141,7 @@ def _request(claim: Claim) -> Request:
     return Request(
         run_id=run.id,
         tenant_id=run.tenant_id,
-        handler_name=handlers.name_of(schedule) or "",
+        handler_name=handler_of(schedule) or "",
         handler_type=schedule.handler_type or "",
         queue=schedule.queue,
         arguments=handlers.arguments_of(schedule),

@@ -138,7 +138,7 @@ class Registry:
 
     def function(self, schedule: Schedule | None) -> Function | str:
         """Return what a run of the schedule calls, or why there is nothing."""
-        name = name_of(schedule)
+        name = handler_of(schedule)
         if name is None:
             return "no handler: the run's schedule names none"
         found = self._functions.get(name)
@@ -158,11 +158,6 @@ class Registry:
     def filter(self) -> HandlerFilter:
         """What a process with these handlers fires and claims: their schedules, and no others."""
         return HandlerFilter(names=self.names, types=tuple(sorted(self._senders)))
-
-
-def name_of(schedule: Schedule | None) -> str | None:
-    """Return the name of a schedule's handler: the one it states, else its mode (StellaOps schedules have one)."""
-    return handler_of(schedule)
 
 
 def check(name: str, function: Function) -> None:

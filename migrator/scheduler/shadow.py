@@ -9,9 +9,9 @@ from typing import Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from migrator.scheduler.handing import Dispatcher, Reports
-from migrator.scheduler.handlers import Outcome, name_of
+from migrator.scheduler.handlers import Outcome
 from migrator.store.ports import SchedulerStore
-from migrator.store.work import Claim
+from migrator.store.work import Claim, handler_of
 from migrator.telemetry import logger
 
 SHADOWED: Final = b'{"shadowed":true}'
@@ -64,7 +64,7 @@ class ShadowDispatcher:
 
 def _may_run_twice(store: SchedulerStore, claim: Claim) -> bool:
     """Tell whether the run's handler is marked idempotent; one that nobody has put on record is not."""
-    name = name_of(claim.schedule)
+    name = handler_of(claim.schedule)
     if name is None:
         return False
     with store.session(claim.run.tenant_id) as session:

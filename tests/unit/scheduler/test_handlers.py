@@ -11,8 +11,8 @@ import pytest
 from migrator.errors import UsageError
 from migrator.records.run import Run
 from migrator.scheduler.handing import InProcessDispatcher, failure, text
-from migrator.scheduler.handlers import Context, Outcome, Registry, load, name_of
-from migrator.store.work import Claim
+from migrator.scheduler.handlers import Context, Outcome, Registry, load
+from migrator.store.work import Claim, handler_of
 from migrator.values import jsonb
 from tests.unit.scheduler.lifetime import START, schedule
 
@@ -76,8 +76,8 @@ def test_a_run_whose_handler_is_unknown_or_not_named_fails_for_good_and_says_why
 
 
 def test_a_stellaops_schedule_is_run_by_the_handler_of_its_mode() -> None:
-    assert name_of(schedule(mode="analysis-only")) == "analysis-only"
-    assert name_of(schedule(mode="analysis-only", handler_name="own")) == "own"
+    assert handler_of(schedule(mode="analysis-only")) == "analysis-only"
+    assert handler_of(schedule(mode="analysis-only", handler_name="own")) == "own"
 
 
 @pytest.mark.proves("4-C2")
