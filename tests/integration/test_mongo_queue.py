@@ -12,12 +12,13 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.errors import UnreachableError
+from migrator.errors import ConflictError, UnreachableError
 from migrator.records.worker import Worker
 from migrator.sources.stellaops.ids import schedule_id
 from migrator.store.mongo import many, ranking
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore
+from migrator.store.queries import RunQuery, ScheduleQuery
 from migrator.store.work import Claim, Finish
 from tests.contract.working import each_slot, end_of
 from tests.stellaops_documents import fresh
@@ -196,6 +197,35 @@ def test_nothing_is_lost_and_nothing_done_twice_where_the_server_fails_once(
             assert store.queue.finish(ended(claims), NOW + SECOND) == [made.id]
         (document,) = mongo_database["runs"].find()
         assert (document["state"], document["fence"], document["runNumber"]) == ("completed", 1, 1)
+
+
+SNAPSHOT: dict[str, Any] = {"errorCode": 246, **TRANSIENT}
+"""SnapshotUnavailable: a collection was created after the transaction took its snapshot."""
+
+
+def test_a_session_whose_first_read_is_refused_for_the_moment_begins_again(
+    mongo_client: MongoClient[Any], mongo_database: Base
+) -> None:
+    of, new = schedule(), run(available_at=NOW)
+    with opened(mongo_database) as store:
+        mongo_database["schedules"].insert_one(document_of(of))
+        with failing(mongo_client, "find", times=3, **SNAPSHOT), store.session(of.tenant_id) as session:
+            assert [one.id for one in session.schedules.list(ScheduleQuery())] == [of.id]
+            session.runs.create(new)
+        with store.session(of.tenant_id) as session:
+            assert [one.id for one in session.runs.list(RunQuery()).runs] == [new.id]
+
+
+def test_a_session_that_has_read_something_is_not_begun_again_unseen(
+    mongo_client: MongoClient[Any], mongo_database: Base
+) -> None:
+    of = schedule()
+    with opened(mongo_database) as store:
+        mongo_database["schedules"].insert_one(document_of(of))
+        with pytest.raises(ConflictError), store.session(of.tenant_id) as session:  # noqa: PT012 - it is the session that fails
+            assert session.schedules.get(of.id) is not None
+            with failing(mongo_client, "find", **SNAPSHOT):
+                session.runs.list(RunQuery())
 
 
 def test_a_server_that_does_not_mend_is_named_and_nothing_is_kept(

@@ -1,8 +1,6 @@
 """Transactions that are begun again: what belongs to no session, and may be done anew as a whole."""
 
 from collections.abc import Callable
-from random import uniform
-from time import sleep
 from typing import TypeVar
 
 from pymongo import ReadPreference
@@ -13,7 +11,7 @@ from pymongo.write_concern import WriteConcern
 from migrator.errors import ConflictError, MigratorError
 from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.mongo.epoch import require_here
-from migrator.store.mongo.transaction import WHAT, Transaction
+from migrator.store.mongo.transaction import WHAT, Transaction, pause
 
 Result = TypeVar("Result")
 
@@ -55,11 +53,6 @@ def insistently(database: Source, act: Callable[[Transaction], Result]) -> Resul
         except Overtaken:
             pause(attempt)
     raise ConflictError("other sessions write the same all the time")
-
-
-def pause(attempt: int, *, longest: float = 0.05) -> None:
-    """Wait for a moment that differs from process to process, longer with every attempt; in seconds."""
-    sleep(uniform(0, min(longest, 0.001 * 2 ** min(attempt, 20))))  # noqa: S311 - no secret
 
 
 def _once(database: Source, act: Callable[[Transaction], Result]) -> Result:

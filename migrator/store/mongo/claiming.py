@@ -15,12 +15,12 @@ from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.store import lives
-from migrator.store.mongo.atomic import Overtaken, atomically, pause
+from migrator.store.mongo.atomic import Overtaken, atomically
 from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.mongo.many import Many, counted
 from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting
 from migrator.store.mongo.repository import Stored, Strangers
-from migrator.store.mongo.transaction import WHAT, Change, Transaction
+from migrator.store.mongo.transaction import WHAT, Change, Transaction, pause
 from migrator.store.work import Claim, HandlerFilter, is_served
 from migrator.values.times import format_iso, to_bson
 

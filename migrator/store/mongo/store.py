@@ -108,11 +108,15 @@ class MongoStore:
             raise UsageError("the time of a session names no time zone")
         clock = self.now() if now is None else milliseconds(now)
         with speaking_of(WHAT), self.database.client.start_session() as session:
-            session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
-            transaction = Transaction(self.database, session)
-            try:
+
+            def start() -> None:
+                session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
                 if self._chosen:
                     require_here(self.database, session)
+
+            transaction = Transaction(self.database, session, start)
+            try:
+                transaction.begin()
                 yield MongoSession(transaction, self._strangers, tenant, clock)
                 transaction.commit()
             except BaseException:

@@ -1,8 +1,10 @@
 """One MongoDB transaction, and its errors in the store's words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeAlias
+from random import uniform
+from time import sleep
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import bson
@@ -10,6 +12,8 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
+from pymongo.command_cursor import CommandCursor
+from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
@@ -25,15 +29,34 @@ _INDEXES: WeakKeyDictionary[MongoClient[Document], set[tuple[str, str, str]]] = 
 """Indexes that are known to be there: database, collection, name."""
 _OVERTAKEN = frozenset({24, 112, 246, 251})
 """LockTimeout, WriteConflict, SnapshotUnavailable, NoSuchTransaction."""
+_ATTEMPTS = 8
+Result = TypeVar("Result")
+Found = TypeVar("Found", bound=Mapping[str, Any])
+
+
+def pause(attempt: int, *, longest: float = 0.05) -> None:
+    """Wait for a moment that differs from process to process, longer with every attempt; in seconds."""
+    sleep(uniform(0, min(longest, 0.001 * 2 ** min(attempt, 20))))  # noqa: S311 - no secret
 
 
 class Transaction:
-    """What the repositories ask of the driver. MongoDB ends a transaction at the first error, so it stays ended."""
+    """What the repositories ask of the driver. MongoDB ends a transaction at the first error, so it stays ended.
 
-    def __init__(self, database: Source, session: ClientSession) -> None:
-        self.database, self._session = database, session
+    ``start`` starts the transaction of ``session``; ``begin`` calls it. A transaction whose first statement is a read
+    that the server refuses for the moment (a collection was created after the snapshot was taken) is begun again:
+    nobody has seen anything of it yet. If ``start`` is omitted, the caller has started the transaction, and repeats it.
+    """
+
+    def __init__(self, database: Source, session: ClientSession, start: Callable[[], None] | None = None) -> None:
+        self.database, self._session, self._start = database, session, start
+        self._used = start is None
         self._ended: MigratorError | None = None
         self._mine: set[tuple[str, bytes]] = set()
+
+    def begin(self) -> None:
+        """Start the transaction."""
+        if self._start is not None:
+            self._insist(self._start)
 
     def find(
         self,
@@ -46,8 +69,8 @@ class Transaction:
     ) -> Iterator[bytes]:
         """Yield the documents of a collection as BSON; ``hint`` names the index to be used."""
         options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
-        with self._speaking(), self._raw(name).find(where, **options) as cursor:
-            for document in cursor.sort(list(sort)) if sort else cursor:
+        with self._speaking():
+            for document in self._first(lambda: self._raw(name).find(where, sort=list(sort) or None, **options)):
                 yield document.raw
 
     def project(
@@ -62,8 +85,9 @@ class Transaction:
     ) -> Iterator[Document]:
         """Yield some fields of the documents."""
         options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
-        with self._speaking(), self.database[name].find(where, dict.fromkeys(fields, 1), **options) as cursor:
-            yield from cursor.sort(list(sort)) if sort else cursor
+        shown = dict.fromkeys(fields, 1)
+        with self._speaking():
+            yield from self._first(lambda: self.database[name].find(where, shown, sort=list(sort) or None, **options))
 
     def distinct(self, name: str, field: str, where: Mapping[str, Any]) -> list[Any]:
         """Return the values that a field has in the documents that match."""
@@ -74,8 +98,8 @@ class Transaction:
         """Return what a pipeline yields; ``hint`` names the index to be used."""
         hint = self._hint(name, hint)
         options: dict[str, Any] = {} if hint is None else {"hint": hint}
-        with self._speaking(), self.database[name].aggregate(pipeline, session=self._session, **options) as cursor:
-            return list(cursor)
+        with self._speaking():
+            return list(self._first(lambda: self.database[name].aggregate(pipeline, session=self._session, **options)))
 
     def insert(self, name: str, documents: Sequence[Document]) -> None:
         """Insert; who found the keys free and was overtaken is told ``ConflictError``, and the transaction is over."""
@@ -179,6 +203,38 @@ class Transaction:
             there |= {(self.database.name, name, index) for index in found}
         return hint if (self.database.name, name, hint) in there else None
 
+    def _first(self, read: Callable[[], Cursor[Found] | CommandCursor[Found]]) -> Iterator[Found]:
+        """Yield what a read finds. A read that is the first statement is tried again with its transaction."""
+
+        def opened() -> tuple[Cursor[Found] | CommandCursor[Found], Found | None]:
+            if not self._used and not self._session.in_transaction:
+                self.begin()
+            cursor = read()
+            try:
+                return cursor, next(cursor, None)
+            except BaseException:
+                cursor.close()
+                raise
+
+        cursor, first = opened() if self._used else self._insist(opened)
+        self._used = True
+        with cursor:
+            if first is not None:
+                yield first
+                yield from cursor
+
+    def _insist(self, act: Callable[[], Result]) -> Result:
+        """Return what ``act`` returns; after a transient error, abort the transaction and call ``act`` again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return act()
+            except OperationFailure as error:
+                if attempt == _ATTEMPTS - 1 or not error.has_error_label("TransientTransactionError"):
+                    raise
+            self.abort()
+            pause(attempt)
+        raise AssertionError  # the last attempt returns or raises
+
     @contextmanager
     def _speaking(self) -> Iterator[None]:
         if self._ended is not None:
@@ -186,6 +242,7 @@ class Transaction:
         try:
             with speaking_of(WHAT):
                 yield
+                self._used = True
         except UnreachableError as error:
             self._ended = _overtaken(error.__cause__) or error
             raise self._ended from error.__cause__
