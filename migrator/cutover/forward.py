@@ -325,7 +325,7 @@ def _compare(sessions: Sessions, position: Timestamp, pause: "_Pause") -> int:
         raise RefusedError("the last complete comparison is not clean")
     changed = since.changed_since(sessions, last.position, position)
     if changed is not None:
-        found = since.compare_changed(sessions, changed)
+        found = recorded.compare_changed(sessions, changed)
         if found.wrong:
             places = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in found.wrong.items())
             raise RefusedError(f"the last comparison found differences behind the fence: {places}")

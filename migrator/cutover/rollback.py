@@ -27,9 +27,9 @@ from migrator.cutover.gaps import lines as gap_lines
 from migrator.cutover.gate import Gate
 from migrator.cutover.journal import Cutover, Journal, alone, newest
 from migrator.errors import MigratorError, RefusedError, UnreachableError
-from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.pipeline.tail import positions
+from migrator.pipeline.tail.lock import ROWS_KEY
 from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, open_target, speaking_of

@@ -25,19 +25,18 @@ from migrator.parity.model import (
     QuarantineCount,
 )
 from migrator.pipeline import ledger, orphans
-from migrator.pipeline.copy import collector_paused
-from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
+from migrator.pipeline.decoding import Outcome, outcomes
+from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
-from migrator.pipeline.load import Loadable
-from migrator.pipeline.model import ChunkJob
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.pipeline.tail import lock
-from migrator.pipeline.transform import Row, rebuild
+from migrator.pipeline.transform import Loadable, Row, rebuild
 from migrator.records.base import EMPTY
 from migrator.sources.profile import Collection, Rejected
 from migrator.store.postgres.rows import origin, row_key
 from migrator.values import jsonb, residue
 from migrator.values.canonical import same
+from migrator.values.rawid import source_id_of
 from migrator.values.rowbytes import codec
 
 WORDED = 20

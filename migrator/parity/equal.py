@@ -5,10 +5,11 @@ from hashlib import sha256
 
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Outcome, source_id_of
+from migrator.pipeline.decoding import Outcome
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import fetch, row_key
+from migrator.values.rawid import source_id_of
 from migrator.values.rowbytes import codec
 
 CONTESTED = (DUPLICATE_ID, DUPLICATE_KEY)
@@ -50,8 +51,9 @@ def is_equal(outcome: Outcome, stored: Mapping[type, Mapping[bytes, bytes]], asi
         return entry_apart(outcome, entry) is None
     if outcome.loadable is None:
         return False
-    return all(
-        (found := stored[type(row.record)].get(row_key(codec(type(row.record)), row.head))) is not None
-        and codec(type(row.record)).equal((row.head, row.tail), found)
-        for row in outcome.loadable.rows
-    )
+    for row in outcome.loadable.rows:
+        kind = codec(type(row.record))
+        found = stored[type(row.record)].get(row_key(kind, row.head))
+        if found is None or not kind.equal((row.head, row.tail), found):
+            return False
+    return True

@@ -18,8 +18,8 @@ from migrator.parity.model import AggregateResult, CauseCount, CollectionCompari
 from migrator.parity.silent import silent
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.executors import executor, submit
-from migrator.pipeline.model import ChunkJob, Plan
+from migrator.pipeline.executors import ChunkJob, executor, submit
+from migrator.pipeline.model import Plan
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail import lock, positions

@@ -18,7 +18,7 @@ from migrator.parity.extra import Extra
 from migrator.parity.model import AggregateResult, CollectionComparison, Difference
 from migrator.parity.since import changed_since
 from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Outcome, outcomes, source_id_of
+from migrator.pipeline.decoding import Outcome, outcomes
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import lock, touched
 from migrator.pipeline.tail.lookups import documents_of, says_its_source
@@ -31,6 +31,7 @@ from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import row_key
 from migrator.telemetry import waiting
 from migrator.values import document as documents
+from migrator.values.rawid import source_id_of
 from migrator.values.rowbytes import codec
 
 POLL_S = 0.02

@@ -1,6 +1,7 @@
 """Comparisons on record: what the switch asks for is the last complete one, clean, and young enough."""
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -11,15 +12,25 @@ from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
 from migrator.errors import MigratorError
+from migrator.parity.derived import compare_derived
+from migrator.parity.equal import is_equal, stored_rows
 from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import checksums, ledger
+from migrator.pipeline import plan as plans
+from migrator.pipeline.decoding import outcomes
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, naming_holders
+from migrator.pipeline.tail.lookups import Lookups
+from migrator.pipeline.tail.reading import Reader
+from migrator.sources.profile import Collection, Context
 from migrator.store.mongo.client import committed_time
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
 from migrator.telemetry import logger
+from migrator.values.rawid import source_id_of
+
+ASKED = 1_000
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +45,14 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     documents: int
     seconds: float
     quarantined: int
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was compared, and what is wrong."""
+
+    documents: int
+    wrong: dict[str, tuple[str, ...]]
+    """Collection → the first few source ids."""
 
 
 def compared(settings: Settings, *, must: bool = True) -> ParityOutcome:
@@ -117,3 +136,48 @@ def last(target: Connection) -> Recorded | None:
         seconds=result["seconds"],
         quarantined=result["quarantined"],
     )
+
+
+def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Changed:
+    """Compare these documents with their rows, and what many documents make together; nothing may write meanwhile."""
+    plan = ledger.latest_plan(sessions.target)
+    assert plan is not None  # noqa: S101 - something was copied, else nothing was compared
+    context = plans.plan_context(plan)
+    sessions.forget()
+    reader, lookups = Reader(sessions), Lookups(sessions)
+    wrong: dict[str, tuple[str, ...]] = {}
+    try:
+        for collection in sessions.profile.collections:
+            ids = changed.get(collection.name, [])
+            found: list[str] = []
+            for first in range(0, len(ids), ASKED):
+                found += _wrong(sessions, collection, context, reader, lookups, ids[first : first + ASKED])
+            if found:
+                wrong[collection.name] = tuple(sorted(found)[:5])
+        for closing in sessions.profile.closing:
+            derived = compare_derived(sessions, closing, listed=5)
+            if derived.differing or derived.missing or derived.extra:
+                wrong[derived.collection] = tuple(one.source_id for one in derived.differences)
+    finally:
+        reader.close()
+    return Changed(documents=sum(map(len, changed.values())), wrong=wrong)
+
+
+def _wrong(
+    sessions: Sessions,
+    collection: Collection,
+    context: Context,
+    reader: Reader,
+    lookups: Lookups,
+    ids: Sequence[str],
+) -> list[str]:
+    raw = b"".join(reader.documents(collection.name, ids))
+    found = [one for piece in outcomes(collection, context, sessions.resolver, raw) for one in piece]
+    aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
+    stored: Any = stored_rows(sessions.target, found)
+    wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, aside)]
+    gone = sorted(set(ids) - {source_id_of(one.raw) for one in found})
+    if gone:
+        for record in collection.tables:
+            wrong += lookups.rows_of(collection, record, gone).values()
+    return wrong

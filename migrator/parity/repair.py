@@ -14,13 +14,13 @@ from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.backfill import ROWS_KEY
 from migrator.pipeline.derived import write_derived
 from migrator.pipeline.model import Plan
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail import positions, touched
 from migrator.pipeline.tail.apply import Applier
+from migrator.pipeline.tail.lock import ROWS_KEY
 from migrator.pipeline.tail.lookups import ensure_indexes, says_its_source
 from migrator.pipeline.tail.session import OWED_AT_A_TIME
 from migrator.pipeline.tail.turn import UNFINISHED, guard

@@ -1,37 +1,32 @@
 """The copy as a whole: plan or resume, chunks in the order of the foreign keys, closing passes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 import msgspec
-import psycopg
 
 from migrator import signals
 from migrator.config import Settings
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.closing import close_links, refresh_statistics
+from migrator.pipeline.closing import refresh_statistics
 from migrator.pipeline.copy import copy_chunk
 from migrator.pipeline.derived import write_derived
-from migrator.pipeline.executors import executor, require_executor, submit, workers
-from migrator.pipeline.model import ChunkDone, ChunkJob, Plan, PlannedChunk
+from migrator.pipeline.executors import ChunkJob, executor, require_executor, submit, workers
+from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk
+from migrator.pipeline.orphans import close_links
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.references import ORPHAN
 from migrator.pipeline.sessions import Sessions, naming_holders, waited_out
 from migrator.pipeline.tail import contested
+from migrator.pipeline.tail.lock import alone, stay_alone
 from migrator.sources.profile import Profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import Connection, speaking_of
 from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import Progress
-from migrator.values.identity import stable_hash64
-
-LOCK_KEY = stable_hash64("*/migrator/backfill")
-ROWS_KEY = stable_hash64("*/migrator/rows")
-"""Of the lock under which rows are written: a backfill holds it throughout, the tail for each of its transactions."""
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +109,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Begun:
     """Take up the unfinished copy, or plan a new one; called again after a failure of a server."""
-    _stay_alone(sessions)
+    stay_alone(sessions)
     signals.passed(signals.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
     plans.check_scope(profile, scope)
@@ -146,7 +141,7 @@ def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
 
 def _settle(sessions: Sessions, plan: Plan) -> None:
     """Run the closing passes that need all rows; each of them may have been done before."""
-    _stay_alone(sessions)
+    stay_alone(sessions)
     target = sessions.target
     close_links(target, plan)
     contested.settle(sessions, plan)
@@ -157,7 +152,7 @@ def _settle(sessions: Sessions, plan: Plan) -> None:
 
 def _build(sessions: Sessions, plan: Plan) -> None:
     """Build what the load went without; the copy is complete then."""
-    _stay_alone(sessions)
+    stay_alone(sessions)
     refresh_statistics(sessions, plan)  # first: checking the foreign keys is planned with them
     signals.passed(signals.AFTER_STATISTICS_TAKEN)
     deferred.restore(sessions.settings, workers(sessions.settings.copy))
@@ -174,7 +169,7 @@ def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:
 
 
 def _store(sessions: Sessions, plan: Plan, chosen: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:
-    _stay_alone(sessions)
+    stay_alone(sessions)
     with sessions.target.transaction():
         ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
         _defer(sessions, plan, chosen, chunks)
@@ -259,7 +254,7 @@ def _require_parents(target: Connection, profile: Profile, scope: Scope, present
 
 
 def _result(sessions: Sessions, begun: _Begun, done: Sequence[ChunkDone], *, complete: bool, dry_run: bool) -> Backfill:
-    _stay_alone(sessions)
+    stay_alone(sessions)
     target, plan = sessions.target, begun.plan
     by_collection: dict[str, ChunkDone] = {}
     for one in done:
@@ -302,37 +297,3 @@ def _add(one: ChunkDone, other: ChunkDone) -> ChunkDone:
         written=both("written"),
         clean=one.clean + other.clean,
     )
-
-
-@contextmanager
-def alone(sessions: Sessions) -> Iterator[None]:
-    """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
-    waited_out(sessions.settings, lambda: _lock_anew(sessions))
-    try:
-        yield
-    finally:
-        with suppress(psycopg.OperationalError):  # the connection is gone, and the locks with it
-            sessions.target.execute("SELECT pg_advisory_unlock(%s), pg_advisory_unlock(%s)", (ROWS_KEY, LOCK_KEY))
-
-
-def _lock(target: Connection) -> None:
-    row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
-    if row != (True,):
-        raise RefusedError("another backfill is writing to this target; wait for it, or end it")
-    target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))  # the tail's transaction ends in a moment
-
-
-def _lock_anew(sessions: Sessions) -> None:
-    if sessions.target.closed:
-        sessions.open_target()
-    _lock(sessions.target)
-
-
-def _stay_alone(sessions: Sessions) -> None:
-    """Connect anew and take the lock again if the target went away meanwhile, as it may while the workers wait."""
-    try:
-        sessions.target.execute("SELECT")
-    except psycopg.OperationalError:
-        sessions.target.close()
-        sessions.open_target()
-        _lock(sessions.target)

@@ -14,11 +14,9 @@ import msgspec
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
-from migrator.pipeline.copy import collector_paused
 from migrator.pipeline.decoding import outcomes
-from migrator.pipeline.executors import executor, submit
+from migrator.pipeline.executors import ChunkJob, collector_paused, executor, submit
 from migrator.pipeline.extract import batch_documents, raw_batches
-from migrator.pipeline.model import ChunkJob
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.references import Unlooked
 from migrator.pipeline.sessions import SourceSessions, retrying_source

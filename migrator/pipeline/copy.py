@@ -1,28 +1,28 @@
 """The copy of one chunk: the function that every executor runs, in one transaction."""
 
-import gc
 import hashlib
 import os
 import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
 
 import msgspec
 import psycopg
 
 from migrator import signals
 from migrator.pipeline import ledger, orphans
-from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
+from migrator.pipeline.decoding import aside, outcomes
+from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
-from migrator.pipeline.load import Appended, Link, Loadable, merge_rows
-from migrator.pipeline.model import ChunkDone, ChunkJob, Mode, SetAside
-from migrator.pipeline.references import FirstLoad, Lookup, Unlooked
+from migrator.pipeline.load import Appended, lost, merge_rows
+from migrator.pipeline.model import ChunkDone, Mode
+from migrator.pipeline.references import FirstLoad, Unlooked
 from migrator.pipeline.sessions import Sessions, retrying
+from migrator.pipeline.transform import Link, Loadable, Lookup, SetAside
 from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.connection import Connection
+from migrator.values.rawid import source_id_of
 
 
 class _Tally(msgspec.Struct):
@@ -186,23 +186,3 @@ def _record(job: ChunkJob, target: Connection, tally: _Tally, done: ChunkDone, d
     tally.notes.update({("skip", reason, ""): count for reason, count in tally.skipped.items()})
     ledger.store_notes(target, plan.id, name, job.chunk.ordinal, tally.notes)
     ledger.finish_chunk(target, plan.id, done, digest, began, f"{socket.gethostname()}:{os.getpid()}")
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    _freeze()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-        gc.collect()
-
-
-@cache
-def _freeze() -> None:
-    """Keep the collector from what there is at the first chunk: modules and the like live as long as the process."""
-    gc.freeze()

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from migrator.pipeline.extract import PIECE_DOCUMENTS, pieces
-from migrator.pipeline.load import Link, Loadable, Loser, expected_of
-from migrator.pipeline.model import SetAside
-from migrator.pipeline.references import Lookup, Resolved
-from migrator.pipeline.transform import Prepared, prepare, render
+from migrator.pipeline.transform import Link, Loadable, Lookup, Prepared, Resolved, SetAside, prepare, render
 from migrator.records.base import EMPTY
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.values import document as documents
-from migrator.values import identity, residue
-from migrator.values.rawid import raw_id
+from migrator.values import residue
+from migrator.values.rawid import source_id_of
+
+PIECE_DOCUMENTS = 50
+"""Documents decoded together: few enough to stay in the processor's cache (facts/performance, decode and JSON)."""
 
 
 class Outcome(msgspec.Struct):
@@ -110,19 +109,8 @@ def aside(raw: bytes, why: Rejected) -> SetAside:
     return SetAside(source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw)
 
 
-def lost(loser: Loser) -> SetAside:
-    """Return a document that lost a key to another one as it goes into quarantine."""
-    document = loser.document
-    return SetAside(
-        source_id=source_id_of(document.raw),
-        reason=loser.reason,
-        path="",
-        expected=expected_of(loser),
-        raw=document.raw,
-        tenant=document.rows[0].record.tenant_id,  # type: ignore[attr-defined] # as above
-    )
-
-
-def source_id_of(raw: bytes) -> str:
-    """Return the source id of a raw document, also of one that cannot be decoded as a whole."""
-    return identity.source_id(raw_id(raw))
+def pieces(batch: bytes, at_a_time: int = PIECE_DOCUMENTS) -> Iterator[list[bytes]]:
+    """Cut a batch into lists of raw documents, so many at a time."""
+    raws = list(documents.split(batch))
+    for begin in range(0, len(raws), at_a_time):
+        yield raws[begin : begin + at_a_time]

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from psycopg import sql
 
-from migrator.pipeline.load import Loadable, merge_rows
+from migrator.pipeline.load import merge_rows
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import Row, rendered
+from migrator.pipeline.transform import Loadable, Row, rendered
 from migrator.sources.profile import Closing
 from migrator.store.postgres.rows import table_name
 from migrator.values import document as documents

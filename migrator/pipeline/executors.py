@@ -1,6 +1,7 @@
 """Where chunks run: worker processes of this machine, or a Dask cluster. Both are ``concurrent.futures`` executors."""
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -9,11 +10,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any, TypeVar
 
+import msgspec
+
 from migrator import ending, signals
-from migrator.config import CopySettings
+from migrator.config import CopySettings, Settings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
+from migrator.pipeline.model import Plan, PlannedChunk
+from migrator.sources.profile import Context
 from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
@@ -24,6 +30,17 @@ ANY_PORT = "127.0.0.1:0"
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
+
+
+class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk as it is sent to a worker."""
+
+    settings: Settings
+    plan: Plan
+    context: Context
+    chunk: PlannedChunk
+    tenants: tuple[str, ...] = ()
+    dry_run: bool = False
 
 
 def workers(settings: CopySettings) -> int:
@@ -140,3 +157,23 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
             yield client.get_executor(retries=0, pure=False)  # two equal jobs are two jobs
         except distributed.KilledWorker as error:
             raise UnreachableError(LOST_WORKER) from error
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    _freeze()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+        gc.collect()
+
+
+@cache
+def _freeze() -> None:
+    """Keep the collector from what there is at the first chunk: modules and the like live as long as the process."""
+    gc.freeze()

@@ -14,9 +14,6 @@ from migrator.sources.profile import Collection
 from migrator.store.mongo.client import Source
 from migrator.values import document as documents
 
-PIECE_DOCUMENTS = 50
-"""Documents decoded together: few enough to stay in the processor's cache (facts/performance, decode and JSON)."""
-
 BATCH_BYTES = 2_097_152
 """Bytes asked of the server at a time, about; bounds the memory of a worker."""
 
@@ -74,10 +71,3 @@ def raw_batches(
         # The server ends a range that names no end before MaxKey, which is a legal _id, and the last one.
         with source[name].find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
             yield from cursor
-
-
-def pieces(batch: bytes, at_a_time: int = PIECE_DOCUMENTS) -> Iterator[list[bytes]]:
-    """Cut a batch into lists of raw documents, so many at a time."""
-    raws = list(documents.split(batch))
-    for begin in range(0, len(raws), at_a_time):
-        yield raws[begin : begin + at_a_time]

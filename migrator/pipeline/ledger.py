@@ -14,8 +14,8 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from migrator.pipeline import checksums
-from migrator.pipeline.load import Link
-from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk, SetAside
+from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk
+from migrator.pipeline.transform import Link, SetAside
 from migrator.store.postgres.connection import Connection
 
 State = Literal["open", "complete", "abandoned"]
@@ -340,8 +340,3 @@ def totals(connection: Connection, plan: UUID) -> dict[str, Any]:
     )
     names = ("chunks", "done", "estimated", "documents", "skipped", "quarantined", "bytes", "began", "ended")
     return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
-
-
-def digest_of(settings: msgspec.Struct, *more: object) -> str:
-    """Return the SHA-256 of what must not change between the parts of one copy, in hexadecimal."""
-    return hashlib.sha256(msgspec.json.encode([settings, *more], order="sorted")).hexdigest()

@@ -2,56 +2,21 @@
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 import msgspec
 import psycopg
 
-from migrator.pipeline.transform import Row
-from migrator.records.base import EMPTY, Record
-from migrator.sources.profile import ReferenceKey
+from migrator.pipeline.transform import Loadable, Row, SetAside
+from migrator.records.base import Record
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_key, table_name, upsert
+from migrator.values.rawid import source_id_of
 from migrator.values.rowbytes import codec
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
 ID_OF_ITS_OWN = "an id of its own"
-
-
-class Link(NamedTuple):
-    """A reference that the closing pass fills."""
-
-    table: str
-    row_id: UUID
-    tenant: str
-    """Of the row, and of the one referred to."""
-    column: str
-    target_table: str
-    target_id: UUID
-    target_source: str | None
-    target_source_id: str | None
-    """The document that is named, as ``source`` and ``source_id`` of its row; none: the id alone decides."""
-    extra: bytes
-    """The residue that the row has once the column is filled."""
-
-
-class Loadable(msgspec.Struct):
-    """The rendered rows of one document, and what is to be said about it when they are stored."""
-
-    raw: bytes
-    rows: list[Row]
-    residue: bytes = EMPTY
-    clean: bool = True
-    """The columns carry all of it; the kept text of a reference does not count against it."""
-    notes: tuple[tuple[str, str, str], ...] = ()
-    """(class, kind, path) of everything to count."""
-    links: tuple[Link, ...] = ()
-    orphans: tuple[ReferenceKey, ...] = ()
-    """References into other tables that lead nowhere."""
-    refers_to_global: bool = False
-    """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
 
 
 class Loser(msgspec.Struct):
@@ -123,17 +88,20 @@ def merge_rows(
     new: set[tuple[type[Any], bytes]] = set()
     for document in batch:
         different: list[Row] = []
+        keys: list[tuple[type[Any], bytes]] = []
         for row in document.rows:
-            record, key = type(row.record), row_key(codec(type(row.record)), row.head)
+            record, kind = type(row.record), codec(type(row.record))
+            key = row_key(kind, row.head)
             found = stored[record].get(key)
-            if found is not None and codec(record).equal((row.head, row.tail), found):
+            if found is not None and kind.equal((row.head, row.tail), found):
                 continue
             if (record, key) in new or (found is not None and _of_another(row, found)):
                 losers.append(Loser(document, DUPLICATE_ID, "primary key"))
                 break
             different.append(row)
+            keys.append((record, key))
         else:
-            new.update((type(row.record), row_key(codec(type(row.record)), row.head)) for row in different)
+            new.update(keys)
             if different:
                 changed.append((document, different))
     counts: Counter[str] = Counter()
@@ -203,3 +171,16 @@ def _of_another(row: Row, stored: bytes) -> bool:
     """Tell whether the stored row with a row's id came from another document."""
     kind = codec(type(row.record))
     return origin(kind, stored) != origin(kind, row.head + row.tail)
+
+
+def lost(loser: Loser) -> SetAside:
+    """Return a document that lost a key to another one as it goes into quarantine."""
+    document = loser.document
+    return SetAside(
+        source_id=source_id_of(document.raw),
+        reason=loser.reason,
+        path="",
+        expected=expected_of(loser),
+        raw=document.raw,
+        tenant=document.rows[0].record.tenant_id,  # type: ignore[attr-defined] # as above
+    )

@@ -6,9 +6,6 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.config import Settings
-from migrator.sources.profile import Context
-
 Mode = Literal["direct", "merge"]
 """``direct``: the range was empty when the plan was made, rows are appended; ``merge``: rows are compared first."""
 
@@ -43,17 +40,6 @@ class PlannedChunk(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
 
 
-class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk as it is sent to a worker."""
-
-    settings: Settings
-    plan: Plan
-    context: Context
-    chunk: PlannedChunk
-    tenants: tuple[str, ...] = ()
-    dry_run: bool = False
-
-
 class ChunkDone(msgspec.Struct, frozen=True, kw_only=True):
     """What a chunk did; the figures stand in the ledger too."""
 
@@ -72,14 +58,3 @@ class ChunkDone(msgspec.Struct, frozen=True, kw_only=True):
     """Documents without residue."""
     already: bool = False
     """Another worker had done it."""
-
-
-class SetAside(msgspec.Struct, frozen=True, kw_only=True):
-    """A document on its way into quarantine."""
-
-    source_id: str
-    reason: str
-    path: str
-    expected: str
-    raw: bytes
-    tenant: str | None = None

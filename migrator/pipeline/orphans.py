@@ -3,21 +3,31 @@
 An entry that is out of date costs a document read in vain, and nothing else; only the tail takes entries away.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 from uuid import UUID
 
 from psycopg import sql
 
+from migrator import signals
 from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Outcome, source_id_of
-from migrator.pipeline.references import Orphaned
+from migrator.pipeline.decoding import Outcome
+from migrator.pipeline.model import Plan
+from migrator.pipeline.references import ORPHAN, Orphaned
 from migrator.sources.profile import ReferenceKey
 from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import table_name
+from migrator.values.rawid import source_id_of
 
 Orphan: TypeAlias = tuple[str, str, UUID]
 """Source id of the document that refers, table and row referred to."""
+
+_LEADS = sql.SQL(
+    "other.id = link.target_id AND other.tenant_id = link.tenant_id AND (link.target_source_id IS NULL"
+    " OR other.source IS DISTINCT FROM link.target_source OR other.source_id = link.target_source_id)"
+)
+"""A pending link leads to the row of the document that it names, in its tenant (``references``)."""
 
 
 def of(raw: bytes, references: Iterable[ReferenceKey]) -> Iterator[Orphan]:
@@ -96,3 +106,49 @@ def waiting_for(target: Connection, table: str, ids: Iterable[UUID | int]) -> di
     ):
         found.setdefault(collection, set()).add(source_id)
     return found
+
+
+def close_links(target: Connection, plan: Plan) -> Counter[str]:
+    """Fill the references into their own table whose row is stored now; count what stays empty, by collection."""
+    with target.transaction():
+        places = target.execute(
+            "SELECT DISTINCT record_table, column_name, target_table FROM migration.pending_links ORDER BY 1, 2, 3"
+        ).fetchall()
+        for table, column, referred in places:
+            target.execute(
+                sql.SQL(
+                    "UPDATE {table} AS stored SET {column} = link.target_id, extra = link.resolved_extra"
+                    " FROM migration.pending_links AS link"
+                    " WHERE link.record_table = {name} AND link.column_name = {column_name}"
+                    " AND stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
+                ).format(
+                    table=table_name(table),
+                    column=sql.Identifier(column),
+                    name=sql.Literal(table),
+                    column_name=sql.Literal(column),
+                    referred=table_name(referred),
+                    leads=_LEADS,
+                )
+            )
+            signals.passed(signals.AFTER_LINKS_FILLED)
+            target.execute(
+                sql.SQL(
+                    "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
+                    " AND link.column_name = {column}"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
+                ).format(
+                    name=sql.Literal(table), column=sql.Literal(column), referred=table_name(referred), leads=_LEADS
+                )
+            )
+        left: Counter[str] = Counter()
+        for name, column, count in target.execute(
+            "SELECT collection, column_name, count(*) FROM migration.pending_links GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall():
+            left[name] += count
+            notes = Counter({("finding", ORPHAN, column): count})
+            ledger.store_notes(target, plan.id, name, ledger.CLOSING_PASS, notes)
+        keep_links(target)
+        target.execute("DELETE FROM migration.pending_links")
+    signals.passed(signals.AFTER_LINKS_CLOSED)
+    return left

@@ -1,5 +1,6 @@
 """Cutting the source into chunks, and deciding how each is loaded."""
 
+import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,7 +13,6 @@ from migrator import __version__
 from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.extract import bounded, tenant_filter
-from migrator.pipeline.ledger import digest_of
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
 from migrator.records.lock import Lock
 from migrator.sources.profile import Collection, Context, Profile
@@ -257,3 +257,8 @@ def guard_foreign(target: Connection, profile: Profile) -> None:
                 f"table scheduler.{record.table} holds rows that did not come from profile {profile.name} ({count}); "
                 "copy into an empty schema, or remove them"
             )
+
+
+def digest_of(settings: msgspec.Struct, *more: object) -> str:
+    """Return the SHA-256 of what must not change between the parts of one copy, in hexadecimal."""
+    return hashlib.sha256(msgspec.json.encode([settings, *more], order="sorted")).hexdigest()

@@ -13,21 +13,21 @@ from migrator.config import Settings
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, orphans
 from migrator.pipeline import plan as plans
-from migrator.pipeline.backfill import alone
-from migrator.pipeline.closing import close_links
-from migrator.pipeline.decoding import aside, lost, outcomes, source_id_of
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
-from migrator.pipeline.model import Plan, SetAside
+from migrator.pipeline.decoding import aside, outcomes
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, lost, merge_rows
+from migrator.pipeline.model import Plan
+from migrator.pipeline.orphans import close_links
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN
 from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail import contested
-from migrator.pipeline.transform import NOT_ROUND_TRIP, UNDECODABLE
+from migrator.pipeline.tail.lock import alone
+from migrator.pipeline.transform import NOT_ROUND_TRIP, UNDECODABLE, Loadable, SetAside
 from migrator.sources import profile_of
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.values import document as documents
-from migrator.values.rawid import among
+from migrator.values.rawid import among, source_id_of
 
 BATCH = 500
 

@@ -9,13 +9,13 @@ as null with a pending link, and filled in a closing pass.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
 from psycopg import sql
 
-from migrator.pipeline.transform import Prepared
+from migrator.pipeline.transform import PendingLink, Prepared, Resolved
 from migrator.records.base import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.connection import Connection
@@ -40,45 +40,12 @@ class StoredRow(NamedTuple):
     source_id: str
 
 
-class PendingLink(msgspec.Struct):
-    """A reference into its own table that the closing pass fills when the row it names is stored."""
-
-    row: int
-    """Position of the row among the document's rows."""
-    reference: Reference
-    target: UUID
-    named: str | None
-    """Source id of the document that is referred to."""
-
-
-class Resolved(msgspec.Struct):
-    """A document's rows with their references as they can be stored now."""
-
-    rows: Rows
-    notes: tuple[Note, ...]
-    links: tuple[PendingLink, ...]
-    orphans: tuple[ReferenceKey, ...] = ()
-    """References into other tables that lead nowhere."""
-    refers_to_global: bool = False
-    """A row refers to one of the tenant ``*``, not being of it."""
-
-
 class Orphaned(Rejected):
     """A row cannot be without a reference that leads nowhere: the document is set aside until the row is stored."""
 
     def __init__(self, reference: Reference, target: UUID) -> None:
         super().__init__(ORPHAN, reference.column, f"a stored row of {reference.target.table}")
         self.orphan: ReferenceKey = (reference.target.table, target)
-
-
-class Lookup(Protocol):
-    """What resolves the references of documents."""
-
-    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
-        """Prepare for these documents."""
-
-    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
-        """Return a document's rows with their references as they can be stored now."""
 
 
 class Unlooked:

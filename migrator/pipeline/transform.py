@@ -5,13 +5,24 @@ back, together with the residue, must be the document. The quick way proves both
 bytes that were read, there is no residue.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 import msgspec
 
 from migrator.records.base import EMPTY, Record
-from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
+from migrator.sources.profile import (
+    Collection,
+    Context,
+    Decoded,
+    Document,
+    Note,
+    Reference,
+    ReferenceKey,
+    Rejected,
+    Rows,
+)
 from migrator.values import document as documents
 from migrator.values import residue
 from migrator.values.rowbytes import NulInTextError, codec
@@ -35,6 +46,84 @@ class Row(msgspec.Struct):
     record: Record
     head: bytes
     tail: bytes
+
+
+class PendingLink(msgspec.Struct):
+    """A reference into its own table that the closing pass fills when the row it names is stored."""
+
+    row: int
+    """Position of the row among the document's rows."""
+    reference: Reference
+    target: UUID
+    named: str | None
+    """Source id of the document that is referred to."""
+
+
+class Resolved(msgspec.Struct):
+    """A document's rows with their references as they can be stored now."""
+
+    rows: Rows
+    notes: tuple[Note, ...]
+    links: tuple[PendingLink, ...]
+    orphans: tuple[ReferenceKey, ...] = ()
+    """References into other tables that lead nowhere."""
+    refers_to_global: bool = False
+    """A row refers to one of the tenant ``*``, not being of it."""
+
+
+class Lookup(Protocol):
+    """What resolves the references of documents."""
+
+    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+        """Prepare for these documents."""
+
+    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+        """Return a document's rows with their references as they can be stored now."""
+
+
+class Link(NamedTuple):
+    """A reference that the closing pass fills."""
+
+    table: str
+    row_id: UUID
+    tenant: str
+    """Of the row, and of the one referred to."""
+    column: str
+    target_table: str
+    target_id: UUID
+    target_source: str | None
+    target_source_id: str | None
+    """The document that is named, as ``source`` and ``source_id`` of its row; none: the id alone decides."""
+    extra: bytes
+    """The residue that the row has once the column is filled."""
+
+
+class Loadable(msgspec.Struct):
+    """The rendered rows of one document, and what is to be said about it when they are stored."""
+
+    raw: bytes
+    rows: list[Row]
+    residue: bytes = EMPTY
+    clean: bool = True
+    """The columns carry all of it; the kept text of a reference does not count against it."""
+    notes: tuple[tuple[str, str, str], ...] = ()
+    """(class, kind, path) of everything to count."""
+    links: tuple[Link, ...] = ()
+    orphans: tuple[ReferenceKey, ...] = ()
+    """References into other tables that lead nowhere."""
+    refers_to_global: bool = False
+    """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
+
+
+class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+    """A document on its way into quarantine."""
+
+    source_id: str
+    reason: str
+    path: str
+    expected: str
+    raw: bytes
+    tenant: str | None = None
 
 
 def prepare(

@@ -109,3 +109,8 @@ def _first_element(raw: bytes) -> bytes:
         else:
             size = 4 + length + _DB_POINTER_TAIL
     return raw[4 : start + size]
+
+
+def source_id_of(raw: bytes) -> str:
+    """Return the source id of a raw document, also of one that cannot be decoded as a whole."""
+    return identity.source_id(raw_id(raw))

@@ -18,7 +18,8 @@ from migrator.embedded.postgres import PostgresServer
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import ledger
 from migrator.pipeline.copy import copy_chunk
-from migrator.pipeline.model import ChunkDone, ChunkJob
+from migrator.pipeline.executors import ChunkJob
+from migrator.pipeline.model import ChunkDone
 from migrator.pipeline.plan import Scope, plan_context
 from migrator.store.postgres.migrate import upgrade
 from tests.copying import number, run, run_of, settings_for, write_config

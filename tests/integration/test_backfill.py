@@ -21,6 +21,7 @@ from migrator.pipeline import references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
+from migrator.pipeline.tail import lock
 from migrator.store.postgres.catalogue import differences
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
 from tests.stellaops_documents import fresh
@@ -272,7 +273,7 @@ def test_restart_forgets_the_ledger_and_keeps_the_rows(mongo_database: Database[
 def test_one_backfill_at_a_time(mongo_database: Database[Any], scheduler_dsn: str) -> None:
     mongo_database["runs"].insert_one(run_of())
     with psycopg.connect(scheduler_dsn, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(%s)", (flow.LOCK_KEY,))
+        other.execute("SELECT pg_advisory_lock(%s)", (lock.LOCK_KEY,))
         with pytest.raises(RefusedError, match="another backfill"):
             backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
     assert backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING).written == 1

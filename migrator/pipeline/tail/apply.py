@@ -15,8 +15,8 @@ from psycopg import sql
 from migrator.pipeline import ledger, orphans
 from migrator.pipeline import plan as plans
 from migrator.pipeline.closing import settle_duplicates
-from migrator.pipeline.decoding import Outcome, aside, lost, outcomes, source_id_of
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, Loadable, merge_rows
+from migrator.pipeline.decoding import Outcome, aside, outcomes
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, lost, merge_rows
 from migrator.pipeline.model import Plan
 from migrator.pipeline.references import Key
 from migrator.pipeline.sessions import Sessions
@@ -24,12 +24,13 @@ from migrator.pipeline.tail import touched
 from migrator.pipeline.tail.ahead import ahead
 from migrator.pipeline.tail.lookups import Lookups, given_keys, key_columns, references
 from migrator.pipeline.tail.reading import Reader
-from migrator.pipeline.transform import Row
+from migrator.pipeline.transform import Loadable, Row
 from migrator.records.base import Record
 from migrator.records.schedule import Schedule
 from migrator.records.trigger import Trigger
 from migrator.sources.profile import Collection
 from migrator.store.postgres.rows import table_name
+from migrator.values.rawid import source_id_of
 
 MERGED = 500
 """Documents of which the rows are merged at a time."""

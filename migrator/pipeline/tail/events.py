@@ -15,10 +15,10 @@ from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
-from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.tail.alarms import PositionLostError
 from migrator.pipeline.tail.positions import Position, after
 from migrator.store.mongo.client import Source, first_line
+from migrator.values.rawid import source_id_of
 
 LOST = (136, 234, 260, 280, 286, 40576, 40615)
 """Capped position lost, stream ended by force, token not found, fatal, history lost, and two older forms of these."""

@@ -1,14 +1,59 @@
-"""The lock that lets one tail at a time follow into a target; it belongs to a session, and goes with it."""
+"""The advisory locks of the target under which one backfill, one tail, one writer of rows works at a time.
+
+An advisory lock belongs to a session, and goes with it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import psycopg
 
 from migrator.errors import RefusedError
+from migrator.pipeline.sessions import Sessions, waited_out
 from migrator.store.postgres.connection import Connection
 from migrator.values.identity import stable_hash64
 
 TAIL_KEY = stable_hash64("*/migrator/tail")
 HALF = 0xFFFF_FFFF
 PATIENCE_MS = 3_000
+
+LOCK_KEY = stable_hash64("*/migrator/backfill")
+ROWS_KEY = stable_hash64("*/migrator/rows")
+"""Of the lock under which rows are written: a backfill holds it throughout, the tail for each of its transactions."""
+
+
+@contextmanager
+def alone(sessions: Sessions) -> Iterator[None]:
+    """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
+    waited_out(sessions.settings, lambda: _lock_anew(sessions))
+    try:
+        yield
+    finally:
+        with suppress(psycopg.OperationalError):  # the connection is gone, and the locks with it
+            sessions.target.execute("SELECT pg_advisory_unlock(%s), pg_advisory_unlock(%s)", (ROWS_KEY, LOCK_KEY))
+
+
+def stay_alone(sessions: Sessions) -> None:
+    """Connect anew and take the lock again if the target went away meanwhile, as it may while the workers wait."""
+    try:
+        sessions.target.execute("SELECT")
+    except psycopg.OperationalError:
+        sessions.target.close()
+        sessions.open_target()
+        _lock(sessions.target)
+
+
+def _lock(target: Connection) -> None:
+    row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
+    if row != (True,):
+        raise RefusedError("another backfill is writing to this target; wait for it, or end it")
+    target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))  # the tail's transaction ends in a moment
+
+
+def _lock_anew(sessions: Sessions) -> None:
+    if sessions.target.closed:
+        sessions.open_target()
+    _lock(sessions.target)
 
 
 def take(target: Connection, patience_ms: int = PATIENCE_MS) -> None:

@@ -5,10 +5,9 @@ from typing import cast
 
 from bson.timestamp import Timestamp
 
-from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.sessions import SourceSessions
 from migrator.values import document as documents
-from migrator.values.rawid import among
+from migrator.values.rawid import among, source_id_of
 
 ASKED = 1_000
 ASKED_CHARACTERS = 1_000_000

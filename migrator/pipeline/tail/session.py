@@ -7,8 +7,8 @@ from bson.timestamp import Timestamp
 from migrator import signals
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.copy import collector_paused
 from migrator.pipeline.derived import write_derived
+from migrator.pipeline.executors import collector_paused
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import lock, positions, touched

@@ -22,7 +22,6 @@ from migrator.cutover import outbox, reverse
 from migrator.embedded.demo import Size, seed
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.backfill import backfill
-from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_kept, retrying
 from migrator.records import ALL
@@ -30,6 +29,7 @@ from migrator.records.lock import Lock
 from migrator.records.worker import Worker
 from migrator.store.postgres.connection import open_target
 from migrator.store.queries import RunQuery
+from migrator.values.rawid import source_id_of
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
 from tests.stellaops_documents import CANONICAL, fresh

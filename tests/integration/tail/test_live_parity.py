@@ -19,10 +19,10 @@ from migrator.parity.flow import compare
 from migrator.parity.live import MOVING, TWO_MOMENTS, Recheck, outlived_extra, wait_for_tail
 from migrator.parity.model import Difference
 from migrator.parity.repair import apply_repair
-from migrator.pipeline.decoding import source_id_of
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.pipeline.tail.follow import Tail
+from migrator.values.rawid import source_id_of
 from tests.copying import number, quarantine, run, run_of, write_config
 from tests.stellaops_documents import fresh
 from tests.tailing import caught_up, compared, copied, differences
