@@ -10,7 +10,8 @@ import msgspec
 from psycopg.conninfo import make_conninfo
 
 from migrator.config import Settings, postgres_dsn
-from migrator.store.postgres.connection import Connection, speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.connection import speaking_of as speaking_of_target
 from migrator.store.postgres.shared import connect
 from migrator.values.identity import stable_hash64
 from migrator.verify.sensitivity.scratch import create, drop
@@ -27,7 +28,7 @@ def scratch_database(settings: Settings) -> Iterator[Settings]:
     Raises ``RefusedError`` where the user may not make databases.
     """
     name = PREFIX + secrets.token_hex(6)
-    with speaking_of("the target"), connect(postgres_dsn(settings)) as control:
+    with speaking_of_target("the target"), connect(postgres_dsn(settings)) as control:
         control.autocommit = True
         _remove_leftovers(control)
         control.execute("SELECT pg_advisory_lock(%s)", (_key(name),))
