@@ -179,14 +179,13 @@ def _one(
 ) -> None:
     """Fill one backend, and measure each number of instances on it."""
     from benchmarks.harness import scheduling  # noqa: PLC0415 - needs the path
-    from migrator.verify.timing.percentiles import percentile  # noqa: PLC0415 - as above
-    from migrator.verify.timing.rows import Amount  # noqa: PLC0415 - as above
+    from migrator.verify.timing import RowCounts, percentile  # noqa: PLC0415 - needs the path
 
     backend = settings.persistence.scheduler
     each = [max(calls // one, 1) for one in instances]
     total = sum((own + 1) * one for own, one in zip(each, instances, strict=True))
     cleanups = [max(own // 10, 1) for own in each]
-    amount = Amount(
+    amount = RowCounts(
         schedules=size,
         due=min(size, 0 if claims_only else total * scheduling.POLLED * scheduling.POLLS),
         waiting=total * (sum(scheduling.CLAIMS) + 1 + scheduling.SINGLE_CLAIMS),
@@ -214,10 +213,10 @@ def _one(
 
 def _throughput(settings: Any, size: int, batch: int, drain: int, workers: int) -> dict[str, Any]:  # noqa: ANN401 - Settings
     from benchmarks.harness import scheduling  # noqa: PLC0415 - needs the path
-    from migrator.verify.timing.rows import Amount  # noqa: PLC0415 - as above
+    from migrator.verify.timing import RowCounts  # noqa: PLC0415 - as above
 
     each = drain // workers
-    amount = Amount(schedules=max(drain // 20, 1), waiting=each * workers + workers)
+    amount = RowCounts(schedules=max(drain // 20, 1), waiting=each * workers + workers)
     scheduling.fill_postgres(settings, f"drain {batch}", amount)
     task = scheduling.Task(settings=settings, instances=workers, calls=0, cleanups=0, drain=each, batch=batch)
     seconds = max(scheduling.work(task)["drain"])

@@ -18,7 +18,7 @@ from migrator.scheduler.service import SchedulerService
 from migrator.store import open_scheduler_store
 from migrator.store.ports import ScheduleQuery, SchedulerStore
 from migrator.store.work import Claim, Finish
-from migrator.verify.timing.rows import Amount
+from migrator.verify.timing import RowCounts
 
 TENANT: Final = "bench"
 LEASE: Final = timedelta(minutes=5)
@@ -56,17 +56,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 # -- filling
 
 
-def fill_postgres(settings: Settings, tenant: str, amount: Amount) -> None:
+def fill_postgres(settings: Settings, tenant: str, amount: RowCounts) -> None:
     """Insert rows, and let the server look at them."""
-    from migrator.verify.timing import rows  # noqa: PLC0415 - see ``work``
+    from migrator.verify import timing  # noqa: PLC0415 - see ``work``
 
     with psycopg.connect(postgres_dsn(settings), autocommit=True) as connection:
-        rows.fill(connection, tenant, amount)
+        timing.insert_rows(connection, tenant, amount)
         connection.execute("VACUUM (ANALYZE) scheduler.schedules, scheduler.triggers, scheduler.runs")
         connection.execute("CHECKPOINT")
 
 
-def fill_mongo(settings: Settings, tenant: str, amount: Amount) -> None:
+def fill_mongo(settings: Settings, tenant: str, amount: RowCounts) -> None:
     """Insert the same as documents of the profile, the indexes being there."""
     from migrator.store.mongo.places import PLACES, document_of  # noqa: PLC0415 - the driver, only where it is measured
     from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - as above
@@ -88,7 +88,7 @@ def fill_mongo(settings: Settings, tenant: str, amount: Amount) -> None:
         store.close()
 
 
-def _records(tenant: str, amount: Amount) -> Iterator[Any]:
+def _records(tenant: str, amount: RowCounts) -> Iterator[Any]:
     from migrator.records.run import Run  # noqa: PLC0415 - as above
     from migrator.records.schedule import Schedule  # noqa: PLC0415 - as above
     from migrator.records.trigger import Trigger  # noqa: PLC0415 - as above

@@ -27,7 +27,7 @@ from migrator.pipeline.backfill import Backfill, backfill
 from migrator.pipeline.census import census
 from migrator.pipeline.outlook import outlook
 from migrator.pipeline.plan import Scope
-from migrator.report import words
+from migrator.report import wording
 from migrator.store.postgres.migrate import upgrade
 from migrator.telemetry import visible
 from migrator.values import identity
@@ -136,7 +136,7 @@ def last_screen(
     yield f"left out    {left or 'nothing'}"
     yield f"planted     {len(items)} documents with trouble, listed in {folder / MANIFEST}"
     yield ""
-    yield from words.screen(result, str(folder))
+    yield from wording.terminal_lines(result, str(folder))
 
 
 def _keep(settings: Settings) -> None:

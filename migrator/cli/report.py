@@ -25,11 +25,11 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
 
     Exit status: 1 the evidence does not match its digest, or the signature does not fit; nothing is written then.
     """
-    from migrator.report import check, render  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.report import integrity, renderer  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    result = check.read(result_json)
-    changed = check.changed(result)
-    written = [] if changed else render.write_renderings(result, report_dir or result_json.parent)
+    result = integrity.read_result(result_json)
+    changed = integrity.tampering(result)
+    written = [] if changed else renderer.write_renderings(result, report_dir or result_json.parent)
     if as_json:
         print_json({"changed": changed, "written": [str(path) for path in written]})
     elif changed:
@@ -45,12 +45,12 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
     """Write a signature into a result, and its renderings anew beside it. Needs the extra sign."""
-    from migrator.report import check, render, signing  # noqa: PLC0415 - imported when called, --help stays quick
+    from migrator.report import integrity, renderer  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    private = signing.private_key(key)
-    signed = signing.sign(check.read(result_json), private)
-    render.write_result(signed, result_json)
-    written = [result_json, *render.write_renderings(signed, result_json.parent)]
+    private = integrity.read_private_key(key)
+    signed = integrity.sign(integrity.read_result(result_json), private)
+    renderer.write_result(signed, result_json)
+    written = [result_json, *renderer.write_renderings(signed, result_json.parent)]
     if as_json:
         print_json({"signature": signed.signature, "written": [str(path) for path in written]})
     else:
@@ -69,9 +69,9 @@ def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path
     REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, or the signature
     does not fit, 4 there was no report to compare, or it was rendered by another version of the tool.
     """
-    from migrator.report import check  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.report import integrity  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    answer = check.belongs(result_json, reports, public_key)
+    answer = integrity.check_report(result_json, reports, public_key)
     if as_json:
         print_json(answer)
     else:

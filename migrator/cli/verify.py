@@ -92,8 +92,8 @@ def command(
     from migrator import result as results  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.config import DEFAULT_PATH  # noqa: PLC0415 - as above
     from migrator.errors import UsageError  # noqa: PLC0415 - as above
-    from migrator.report import words  # noqa: PLC0415 - as above
-    from migrator.verify.fresh import FreshStart  # noqa: PLC0415 - as above
+    from migrator.report import wording  # noqa: PLC0415 - as above
+    from migrator.verify.fresh_start import FreshStart  # noqa: PLC0415 - as above
     from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
 
     request = Request(
@@ -124,5 +124,5 @@ def command(
     if as_json:
         click.echo(results.encode(result).decode(), nl=False)
     else:
-        print_lines(words.screen(result, str(folder)))
+        print_lines(wording.terminal_lines(result, str(folder)))
     finish(result.exit_status())

@@ -1,6 +1,6 @@
-"""Exhibits and measurements as geometry: whole numbers that the templates write down as SVG.
+"""Exhibits, measurements and state machines as geometry: whole numbers that the templates write down as SVG.
 
-Pure and deterministic. Every chart has its figures in words or in a table beside it: nothing is told by colour alone.
+Pure and deterministic. Every chart has its numbers in words or in a table beside it: colour alone says nothing.
 """
 
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from migrator.report import words
-from migrator.result import Exhibit, Measurement
+from migrator.report import wording
+from migrator.result import Edge, Exhibit, Machine, Measurement
 
 LISTED_ROWS: Final = 200
 """Of one table."""
-WIDE: Final = 1_000
-HIGH: Final = 240
-LEAST: Final = 6
+CHART_WIDTH: Final = 1_000
+CHART_HEIGHT: Final = 240
+MIN_WIDTH: Final = 6
 """What is there is never too thin to be seen."""
 _KINDS: Final = {
     "caught": "clean",
@@ -108,84 +108,89 @@ def kinds_of(labels: Sequence[str]) -> list[str]:
 def _bars(plain: Chart, numeric: list[int]) -> Chart:
     labels = [plain.columns[index] for index in numeric]
     kinds = kinds_of(labels)
-    longest = max(sum(_number(row[index]) for index in numeric) for row in plain.rows)
+    longest = max(sum(_cell_number(row[index]) for index in numeric) for row in plain.rows)
     drawn = []
     for row in plain.rows:
-        parts = [(kind, label, _number(row[index])) for kind, label, index in zip(kinds, labels, numeric, strict=True)]
+        parts = [
+            (kind, label, _cell_number(row[index])) for kind, label, index in zip(kinds, labels, numeric, strict=True)
+        ]
         # what is neither the name nor a figure is said after the figures
         said = [str(row[index]) for index in range(1, len(row)) if index not in numeric and row[index]]
-        figures = [words.number(parts[0][2])] if len(parts) == 1 else [_said(parts)]
-        text = "; ".join(words.visible_text(one) for one in [*figures, *said])
-        drawn.append(BarRow(words.visible(str(row[0])), stacked(parts, longest), text))
+        figures = [wording.number(parts[0][2])] if len(parts) == 1 else [_said(parts)]
+        text = "; ".join(wording.visible_text(one) for one in [*figures, *said])
+        drawn.append(BarRow(wording.visible(str(row[0])), stacked(parts, longest), text))
     legend = tuple(zip(kinds, labels, strict=True)) if len(labels) > 1 else ()
     return msgspec.structs.replace(plain, kind="bars", bars=tuple(drawn), legend=legend)
 
 
 def _said(parts: list[tuple[str, str, int]]) -> str:
-    return ", ".join(f"{words.number(count)} {label}" for _, label, count in parts if count) or "0"
+    return ", ".join(f"{wording.number(count)} {label}" for _, label, count in parts if count) or "0"
 
 
 def stacked(parts: Sequence[tuple[str, str, int]], longest: int) -> tuple[Bar, ...]:
     """Cut a bar on a scale on which ``longest`` is the whole length."""
     cut, start = [], 0
-    room = WIDE - LEAST * len(parts)
+    room = CHART_WIDTH - MIN_WIDTH * len(parts)
     for kind, label, count in parts:
         if count > 0:
-            width = max(LEAST, count * room // max(longest, 1))
+            width = max(MIN_WIDTH, count * room // max(longest, 1))
             cut.append(Bar(kind, label, count, start, width))
             start += width
     return tuple(cut)
 
 
 def _series(plain: Chart, numeric: list[int]) -> Chart:
-    top = max(max(_number(row[index]) for row in plain.rows) for index in numeric)
-    step = WIDE / (len(plain.rows) - 1)
+    top = max(max(_cell_number(row[index]) for row in plain.rows) for index in numeric)
+    step = CHART_WIDTH / (len(plain.rows) - 1)
     kinds = kinds_of([plain.columns[index] for index in numeric])
     lines = []
     for kind, index in zip(kinds, numeric, strict=True):
         points = [
-            f"{round(number * step)},{HIGH - _number(row[index]) * HIGH // max(top, 1)}"
+            f"{round(number * step)},{CHART_HEIGHT - _cell_number(row[index]) * CHART_HEIGHT // max(top, 1)}"
             for number, row in enumerate(plain.rows)
             if row[index] is not None
         ]
-        lines.append(Line(kind, plain.columns[index], " ".join(points), _number(plain.rows[-1][index])))
+        lines.append(Line(kind, plain.columns[index], " ".join(points), _cell_number(plain.rows[-1][index])))
     return msgspec.structs.replace(
         plain,
         kind="series",
         lines=tuple(lines),
         legend=tuple((line.kind, line.label) for line in lines),
-        first=words.visible(str(plain.rows[0][0])),
-        last=words.visible(str(plain.rows[-1][0])),
-        top=words.number(top),
+        first=wording.visible(str(plain.rows[0][0])),
+        last=wording.visible(str(plain.rows[-1][0])),
+        top=wording.number(top),
     )
 
 
 def _spans(plain: Chart) -> Chart:
     """Draw lanes on one axis: each row is a lane, the first and last instant, and what it was."""
-    first = min(_number(row[1]) for row in plain.rows)
-    last = max(_number(row[2]) for row in plain.rows)
+    first = min(_cell_number(row[1]) for row in plain.rows)
+    last = max(_cell_number(row[2]) for row in plain.rows)
     lanes = list(dict.fromkeys(str(row[0]) for row in plain.rows))
     drawn = []
     for lane in lanes:
         some = [row for row in plain.rows if str(row[0]) == lane]
         bars = []
         for row in some:
-            start = (_number(row[1]) - first) * (WIDE - LEAST) // max(last - first, 1)
-            width = max(LEAST, (_number(row[2]) - _number(row[1])) * (WIDE - LEAST) // max(last - first, 1))
+            start = (_cell_number(row[1]) - first) * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1)
+            width = max(
+                MIN_WIDTH,
+                (_cell_number(row[2]) - _cell_number(row[1])) * (CHART_WIDTH - MIN_WIDTH) // max(last - first, 1),
+            )
             label = " ".join(str(cell) for cell in row[3:] if cell is not None)
-            held = f"{words.number(_number(row[1]))} to {words.number(_number(row[2]))} {label}".strip()
-            bars.append(Bar("plain", words.visible_text(held), 0, start, width))
-        drawn.append(BarRow(words.visible(lane), tuple(bars), words.counted(len(some), "span")))
+            held = f"{wording.number(_cell_number(row[1]))} to {wording.number(_cell_number(row[2]))} {label}".strip()
+            bars.append(Bar("plain", wording.visible_text(held), 0, start, width))
+        drawn.append(BarRow(wording.visible(lane), tuple(bars), wording.counted(len(some), "span")))
     return msgspec.structs.replace(
         plain,
         kind="spans",
         bars=tuple(drawn),
-        first=words.number(first),
-        last=words.number(last),
+        first=wording.number(first),
+        last=wording.number(last),
     )
 
 
-def _number(cell: str | int | None) -> int:
+def _cell_number(cell: str | int | None) -> int:
     return cell if isinstance(cell, int) else 0
 
 
@@ -208,17 +213,77 @@ def gauge(one: Measurement) -> Gauge:
     most = max(one.value, one.ceiling or 0, *(value for _, value in one.points), 1e-9) * 1.1
     readings = [value for _, value in one.points][:LISTED_ROWS]
     line = [
-        f"{number * WIDE // (len(readings) - 1)},{HIGH - round(value / most * HIGH)}"
+        f"{number * CHART_WIDTH // (len(readings) - 1)},{CHART_HEIGHT - round(value / most * CHART_HEIGHT)}"
         for number, value in enumerate(readings)
         if len(readings) > 1
     ]
     return Gauge(
         check=one.check,
         name=one.name,
-        value=f"{words.decimal(one.value)} {one.unit}",
-        ceiling="" if one.ceiling is None else f"{words.decimal(one.ceiling)} {one.unit}",
+        value=f"{wording.decimal(one.value)} {one.unit}",
+        ceiling="" if one.ceiling is None else f"{wording.decimal(one.ceiling)} {one.unit}",
         over=one.is_over,
-        width=max(LEAST, round(one.value / most * WIDE)),
-        mark=None if one.ceiling is None else round(one.ceiling / most * WIDE),
+        width=max(MIN_WIDTH, round(one.value / most * CHART_WIDTH)),
+        mark=None if one.ceiling is None else round(one.ceiling / most * CHART_WIDTH),
         points=" ".join(line),
     )
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A square of a state machine: what was tried there and how it ended."""
+
+    status: str
+    text: str
+    tried: int
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """A state machine as a square of states."""
+
+    name: str
+    states: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Step, ...]], ...]
+    allowed: int
+    forbidden: int
+    untried: int
+    failed: tuple[Edge, ...]
+    in_order: bool
+    """Every pair was tried and none failed."""
+
+
+def grid(machine: Machine) -> Grid:
+    """Lay out a state machine; a pair that no edge speaks of was not tried."""
+    edges = {(edge.before, edge.after): edge for edge in machine.edges}
+    names = dict.fromkeys([*machine.states, *(name for pair in edges for name in pair)])
+    rows = tuple(
+        (before, tuple(_step(edges.get((before, after)), before, after) for after in names)) for before in names
+    )
+    failed = tuple(edge for edge in machine.edges if edge.outcome.status == "failed")
+    untried = sum(step.status == "absent" for _, steps in rows for step in steps)
+    return Grid(
+        machine.name,
+        tuple(names),
+        rows,
+        sum(edge.allowed and edge.exercised > 0 for edge in machine.edges),
+        sum(not edge.allowed and edge.exercised > 0 for edge in machine.edges),
+        untried,
+        failed,
+        not untried and not failed,
+    )
+
+
+def _step(edge: Edge | None, before: str, after: str) -> Step:
+    pair = f"{before} to {after}"
+    if edge is None and before == after:
+        return Step("itself", f"{pair}: no step", 0)
+    if edge is None:
+        return Step("absent", f"{pair}: not tried", 0)
+    rule = "allowed" if edge.allowed else "forbidden"
+    times = f"tried {wording.counted(edge.exercised, 'time')}"
+    if edge.outcome.status == "failed":
+        went = "was refused" if edge.allowed else "was not refused"
+        return Step("failed", f"{pair}: {rule}, and {edge.outcome.reason or went}; {times}", edge.exercised)
+    if edge.outcome.status != "passed" or not edge.exercised:
+        return Step("absent", f"{pair}: {rule}, not tried; {edge.outcome.reason}".rstrip("; "), edge.exercised)
+    done = "done" if edge.allowed else "refused, as it must be"
+    return Step("passed" if edge.allowed else "refused", f"{pair}: {done}; {times}", edge.exercised)

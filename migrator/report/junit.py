@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from migrator.report import words
-from migrator.result import BESIDE, Area, Check, Result, Tally, is_unverified
+from migrator.report import wording
+from migrator.result import NOT_DUE, Area, Check, Result, Tally, is_unverified
 
 LISTED_TALLIES: Final = 30
 """In the text of one failure."""
@@ -49,7 +49,7 @@ def junit(result: Result) -> bytes:
         suite = ET.SubElement(root, "testsuite", {"name": name, **_counts(some), **_circumstances(result)})
         properties = ET.SubElement(suite, "properties")
         for key, value in (("title", title), ("evidence", result.digest)):
-            ET.SubElement(properties, "property", {"name": key, "value": words.visible_text(value)})
+            ET.SubElement(properties, "property", {"name": key, "value": wording.visible_text(value)})
         for case in some:
             _write(suite, name, case)
     ET.indent(root)
@@ -60,20 +60,24 @@ def _suites(result: Result) -> Iterator[tuple[str, str, list[Case]]]:
     evidence = result.evidence
     for area in evidence.areas:
         checks = [check for check in evidence.checks if check.area == area.name]
-        yield area.name, area.title, [_case(result, check) for check in checks] or [_whole(area)]
+        yield area.name, area.title, [_case(result, check) for check in checks] or [_area_case(area)]
     known = {area.name for area in evidence.areas}
     for name in dict.fromkeys(check.area for check in evidence.checks if check.area not in known):
         yield name, name, [_case(result, check) for check in evidence.checks if check.area == name]
-    yield "quarantine", "Documents set aside", [Case("quarantine.empty: No document is set aside", _aside(result))]
+    yield (
+        "quarantine",
+        "Documents set aside",
+        [Case("quarantine.empty: No document is set aside", _quarantined(result))],
+    )
     if not evidence.checks:
-        yield "verify", "The verification", [Case("verify.checks: Checks were made", _nothing())]
+        yield "verify", "The verification", [Case("verify.checks: Checks were made", _no_check())]
 
 
-def _nothing() -> Ending:
+def _no_check() -> Ending:
     return Ending("error", "unverified", "no check was made")
 
 
-def _aside(result: Result) -> Ending:
+def _quarantined(result: Result) -> Ending:
     count = result.evidence.quarantined
     if not count:
         return Ending()
@@ -81,7 +85,7 @@ def _aside(result: Result) -> Ending:
     return Ending("failure", "quarantine", f"{count} documents are in quarantine", "\n".join(lines))
 
 
-def _whole(area: Area) -> Case:
+def _area_case(area: Area) -> Case:
     """Return the one case of an area of which no check was made."""
     name = f"{area.name}: the whole area"
     if area.standing == "skipped":
@@ -108,16 +112,16 @@ def _ending(result: Result, check: Check) -> Ending:
         failed = check.outcome.status == "failed"
         kind = "difference" if failed else "warning"
         found = [one for one in check.tallies if one.severity == kind]
-        said = words.counted(sum(one.count for one in found) or check.findings_total, kind)
+        said = wording.counted(sum(one.count for one in found) or check.findings_total, kind)
         return Ending("failure", kind, said, _listed(found))
     if check.broke:
         return Ending("error", "broke", reason or "it ended in an error")
     if is_unverified(check):
         tables = [cell.table for cell in check.cells if cell.outcome.status == "unverified"]
-        return Ending("error", "unverified", reason or f"not verified for {words.listed(tables)}")
+        return Ending("error", "unverified", reason or f"not verified for {wording.listed(tables)}")
     if check.outcome.status == "failed":
         return Ending("skipped", "accepted", f"failed, and declared acceptable: --fail-on no-{check.area}")
-    if check.outcome.status in BESIDE:
+    if check.outcome.status in NOT_DUE:
         return Ending("skipped", check.outcome.status, reason)
     return Ending()
 
@@ -130,7 +134,7 @@ def _listed(tallies: list[Tally]) -> str:
         if one.fix:
             lines.append(f"  likely fix: {one.fix}")
         if one.keys:
-            lines.append(f"  for example: {', '.join(words.visible(key) for key in one.keys)}")
+            lines.append(f"  for example: {', '.join(wording.visible(key) for key in one.keys)}")
     rest = len(tallies) - LISTED_TALLIES
     return "\n".join([*lines, *([f"and {rest} more places"] if rest > 0 else [])])
 
@@ -158,14 +162,14 @@ def _write(suite: ET.Element, area: str, case: Case) -> None:
         "testcase",
         {
             "classname": f"migrator.{area}",
-            "name": words.visible_text(case.name),
+            "name": wording.visible_text(case.name),
             "time": _SECONDS.format(case.took_ms / 1000),
         },
     )
     ending = case.ending
     if ending.kind is not None:
         inner = ET.SubElement(
-            element, ending.kind, {"type": ending.type, "message": words.visible_text(ending.message)}
+            element, ending.kind, {"type": ending.type, "message": wording.visible_text(ending.message)}
         )
         inner.text = _lines(ending.text) or None
     if case.out:
@@ -174,4 +178,4 @@ def _write(suite: ET.Element, area: str, case: Case) -> None:
 
 def _lines(text: str) -> str:
     """Return a text of several lines in which nothing stands that XML cannot hold."""
-    return "\n".join(words.visible_text(line) for line in text.split("\n"))
+    return "\n".join(wording.visible_text(line) for line in text.split("\n"))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from migrator.report import words
+from migrator.report import wording
 from migrator.result import Check, Finding, Result, Severity, Tally, is_unverified
 
 LISTED_RESULTS: Final = 500
@@ -64,17 +64,17 @@ def _rule(result: Result, check: Check) -> dict[str, Any]:
     rule: dict[str, Any] = {
         "id": check.id,
         "name": _camel(check.id),
-        "shortDescription": {"text": words.visible_text(check.title)},
+        "shortDescription": {"text": wording.visible_text(check.title)},
         "defaultConfiguration": {"level": level},
         "properties": {
             "counts": check.counts,
-            "reason": words.visible_text(check.outcome.reason),
+            "reason": wording.visible_text(check.outcome.reason),
             "status": check.outcome.status,
             "tags": [check.area, *check.requirements],
         },
     }
     if check.limits:
-        rule["fullDescription"] = {"text": words.visible_text(" ".join(check.limits))}
+        rule["fullDescription"] = {"text": wording.visible_text(" ".join(check.limits))}
     return rule
 
 
@@ -98,7 +98,7 @@ def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]
         yield {**base, **_result(check, Finding(severity="difference", cause="failed"), accepted=accepted)}
     rest = check.findings_total - len(shown)
     if shown and rest > 0:
-        text = f"and {words.counted(rest, 'finding')} more, counted in the report and not listed"
+        text = f"and {wording.counted(rest, 'finding')} more, counted in the report and not listed"
         yield {**base, **_open("informational", text), **_place(check, Finding(severity="difference", cause="cut"))}
     if is_unverified(check) or check.broke:
         text = check.outcome.reason or "not verified for every table"
@@ -118,16 +118,16 @@ def _of_tally(tally: Tally) -> Finding:
 
 
 def _open(kind: str, text: str) -> dict[str, Any]:
-    return {"kind": kind, "level": "none", "message": {"text": words.visible_text(text)}}
+    return {"kind": kind, "level": "none", "message": {"text": wording.visible_text(text)}}
 
 
 def _result(check: Check, one: Finding, *, accepted: bool) -> dict[str, Any]:
     said = "; ".join(one.words) or check.title
-    key = f"{words.visible(one.key)}: " if one.key else ""
+    key = f"{wording.visible(one.key)}: " if one.key else ""
     judged = {"kind": "review", "level": "none"} if accepted else {"kind": "fail", "level": _LEVELS[one.severity]}
     return {
         **judged,
-        "message": {"text": words.visible_text(f"{key}{said} ({one.cause})")},
+        "message": {"text": wording.visible_text(f"{key}{said} ({one.cause})")},
         **_place(check, one),
         "properties": {"cause": one.cause, "side": one.side},
     }
@@ -137,11 +137,11 @@ def _place(check: Check, one: Finding) -> dict[str, Any]:
     """Return where a finding is, and the fingerprint by which it is known again in the next run."""
     parts = (check.id, one.cause, one.collection, one.table, one.key, one.path, one.side)
     print_ = hashlib.sha256(msgspec.json.encode([part.encode("utf-8", "surrogatepass") for part in parts])).hexdigest()
-    inner = words.visible(one.path or one.key or check.id)
-    outer = [words.visible(part) for part in (one.collection, one.table) if part]
+    inner = wording.visible(one.path or one.key or check.id)
+    outer = [wording.visible(part) for part in (one.collection, one.table) if part]
     logical = {
         "name": inner,
-        "fullyQualifiedName": "/".join([*outer, *(words.visible(part) for part in (one.key, one.path) if part)])
+        "fullyQualifiedName": "/".join([*outer, *(wording.visible(part) for part in (one.key, one.path) if part)])
         or inner,
         "kind": "member" if one.path else "object",
     }
@@ -173,7 +173,7 @@ def _invocation(result: Result) -> dict[str, Any]:
     if not evidence.checks:
         notes.append(_note("warning", "no check was made"))
     if evidence.quarantined:
-        notes.append(_note("warning", f"{words.counted(evidence.quarantined, 'document')} in quarantine"))
+        notes.append(_note("warning", f"{wording.counted(evidence.quarantined, 'document')} in quarantine"))
     times = {"startTimeUtc": run.started_at, "endTimeUtc": run.finished_at}
     return {
         "executionSuccessful": not any(check.broke for check in evidence.checks),
@@ -184,7 +184,7 @@ def _invocation(result: Result) -> dict[str, Any]:
 
 
 def _note(level: str, text: str) -> dict[str, Any]:
-    return {"level": level, "message": {"text": words.visible_text(text)}}
+    return {"level": level, "message": {"text": wording.visible_text(text)}}
 
 
 def _utc(time: str) -> str:

@@ -1,4 +1,4 @@
-"""A result arranged for reading: what both renderings show, in their order, cut to a readable length.
+"""A result arranged for reading: what HTML and Markdown show, in their order, cut to a readable length.
 
 Pure and deterministic; the templates only write down what stands here.
 """
@@ -10,11 +10,81 @@ from typing import Final
 import msgspec
 
 from migrator.exit_status import meaning
-from migrator.report import words
-from migrator.report.charts import LISTED_ROWS, Bar, Chart, Gauge, chart, gauge
-from migrator.report.machines import Grid, grid
-from migrator.report.sections import Section, sections_of
+from migrator.report import wording
+from migrator.report.charts import LISTED_ROWS, Bar, Chart, Gauge, Grid, chart, gauge, grid
 from migrator.result import Area, Cell, Check, Finding, Requirement, Result, Severity, Status, Tally
+
+
+class SectionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A section of the report that one or more areas fill."""
+
+    anchor: str
+    short: str
+    title: str
+    lead: str = ""
+    areas: tuple[str, ...]
+
+
+AREA_SECTIONS: Final = (
+    SectionPlan(
+        anchor="meaning",
+        short="Meaning",
+        title="What it means: next fires and histories",
+        lead="Rows may be equal and still mean something else: when does each trigger fire next, do histories add up.",
+        areas=("meaning",),
+    ),
+    SectionPlan(
+        anchor="transitions",
+        short="State machines",
+        title="State machines as exercised",
+        areas=("transitions",),
+    ),
+    SectionPlan(
+        anchor="behaviour",
+        short="Behaviour",
+        title="The scheduler at work",
+        lead="The scheduler is driven through its facade in a scratch tenant of its own, which is removed afterwards.",
+        areas=("crud", "triggers", "workers", "execution", "isolation"),
+    ),
+    SectionPlan(anchor="locking", short="Locking", title="Locking under contention", areas=("locking",)),
+    SectionPlan(anchor="timings", short="Timings", title="Timings", areas=("performance",)),
+    SectionPlan(anchor="cutover", short="Cutover", title="Cutover readiness and the way back", areas=("cutover",)),
+    SectionPlan(
+        anchor="sensitivity",
+        short="Strength",
+        title="How strong this verification is",
+        lead="Faults of every class are planted in a copy; one that no check sees, this report could not show.",
+        areas=("sensitivity",),
+    ),
+)
+"""Areas of the data (schema, parity) fill the sections before these."""
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A section with its areas: name, the area (none: the result does not know it), its checks."""
+
+    anchor: str
+    short: str
+    title: str
+    lead: str
+    areas: list[tuple[str, Area | None, list[Check]]]
+
+
+def sections_of(result: Result) -> list[Section]:
+    """Return every section with its areas and their checks."""
+    areas = {area.name: area for area in result.evidence.areas}
+    checks = result.evidence.checks
+    return [
+        Section(
+            plan.anchor,
+            plan.short,
+            plan.title,
+            plan.lead,
+            [(name, areas.get(name), [check for check in checks if check.area == name]) for name in plan.areas],
+        )
+        for plan in AREA_SECTIONS
+    ]
+
 
 LISTED_FINDINGS: Final = 25
 """Per check, one by one."""
@@ -141,9 +211,9 @@ def arrange(result: Result) -> View:
     measured = result.run.measurements
     return View(
         verdict=result.verdict(),
-        word=words.word(result),
-        sentence=words.sentence(result),
-        rests_on=words.rests_on(result),
+        word=wording.verdict_words(result),
+        sentence=wording.verdict_sentence(result),
+        rests_on=wording.basis(result),
         places=_places(result),
         columns=columns,
         groups=[(name, len(list(some))) for name, some in groupby(columns, key=lambda check: check.area)],
@@ -179,16 +249,16 @@ def arrange(result: Result) -> View:
         },
         shown_above={check.id for section in sections for _, _, some in section.areas for check in some},
         requirements=_requirements(result),
-        sides=words.sides(result),
+        sides=wording.sides(result),
         judged=result.judged(),
         recorded=result.recorded(),
-        beside=words.not_asked_for(result),
-        unmet=words.gates_unmet(result),
+        beside=wording.not_asked_for(result),
+        unmet=wording.gates_unmet(result),
         machines=[grid(machine) for machine in result.evidence.machines],
         statuses=[status for status, count in result.statuses().items() if count],
-        strength=words.caught(result),
+        strength=wording.mutations_caught(result),
         complete=not any(check.outcome.status == "unverified" for check in checks),
-        asked=words.asked(result.evidence.policy),
+        asked=wording.request(result.evidence.policy),
         meaning=meaning(result.exit_status()),
     )
 
@@ -205,13 +275,13 @@ def _places(result: Result) -> list[Place]:
             ("skipped", f"left behind by rule{rules}", skipped),
             ("apart", "missing or not equal", one.missing + one.differing),
         ]
-        note = [f"{words.number(count)} {label}" for kind, label, count in parts if count and kind != "clean"]
-        note += [f"{words.counted(one.extra, 'row')} without a document"] if one.extra else []
-        places.append(Place(one.collection, ", ".join(one.tables), one.documents, bars(parts), "; ".join(note)))
+        note = [f"{wording.number(count)} {label}" for kind, label, count in parts if count and kind != "clean"]
+        note += [f"{wording.counted(one.extra, 'row')} without a document"] if one.extra else []
+        places.append(Place(one.collection, ", ".join(one.tables), one.documents, share_bars(parts), "; ".join(note)))
     return places
 
 
-def bars(parts: list[tuple[str, str, int]]) -> tuple[Bar, ...]:
+def share_bars(parts: list[tuple[str, str, int]]) -> tuple[Bar, ...]:
     """Cut a bar of 1 000 units by the counts; a part that is there is never too thin to be seen."""
     total = sum(count for _, _, count in parts)
     if not total:
@@ -240,9 +310,9 @@ def _map(result: Result, columns: list[Check]) -> list[MapRow]:
 def _square(table: str, check: Check, cell: Cell | None) -> Square:
     if cell is None:
         return Square("uncovered", f"{table}: not covered by {check.title}")
-    parts = [f"{table}: {words.STATUS_WORDS[cell.outcome.status]}"]
+    parts = [f"{table}: {wording.STATUS_WORDS[cell.outcome.status]}"]
     if cell.count is not None:
-        parts.append(f"{words.number(cell.count)} {cell.unit}".strip())
+        parts.append(f"{wording.number(cell.count)} {cell.unit}".strip())
     if cell.outcome.reason:
         parts.append(cell.outcome.reason)
     return Square(cell.outcome.status, "; ".join(parts))
@@ -278,7 +348,7 @@ def _gaps(result: Result) -> list[Gap]:
 def _grouped_gaps(result: Result, status: Status) -> list[Gap]:
     """Return the checks that ended so, each reason once."""
     gaps = []
-    for ended, why, some in words.grouped(result):
+    for ended, why, some in wording.grouped(result):
         if ended == status:
             grant = some[0].outcome.grant
             reason = f"{why}: {grant}" if grant else why
@@ -286,7 +356,7 @@ def _grouped_gaps(result: Result, status: Status) -> list[Gap]:
                 gaps.append(Gap(some[0].title, reason, status, some[0].id))
             else:
                 gaps.append(
-                    Gap(f"{words.counted(len(some), 'check')}: {', '.join(one.id for one in some)}", reason, status)
+                    Gap(f"{wording.counted(len(some), 'check')}: {', '.join(one.id for one in some)}", reason, status)
                 )
     return gaps
 
@@ -322,7 +392,7 @@ def _timings(result: Result) -> list[Timing]:
     durations = result.run.durations_ms
     longest = max(durations.values(), default=0)
     return [
-        Timing(name, words.milliseconds(took), max(4, took * 1_000 // longest) if longest else 0)
+        Timing(name, wording.milliseconds(took), max(4, took * 1_000 // longest) if longest else 0)
         for name, took in sorted(durations.items(), key=lambda one: (-one[1], one[0]))[:LISTED_STEPS]
     ]
 
@@ -330,9 +400,9 @@ def _timings(result: Result) -> list[Timing]:
 def _timings_more(result: Result) -> str:
     durations = result.run.durations_ms
     shorter = sorted(durations.values(), reverse=True)[LISTED_STEPS:]
-    together = words.milliseconds(sum(shorter))
-    said = [f"{words.counted(len(shorter), 'shorter step')} took {together} together"] if shorter else []
-    return "; ".join([*said, f"{words.milliseconds(sum(durations.values()))} in all"]) if durations else ""
+    together = wording.milliseconds(sum(shorter))
+    said = [f"{wording.counted(len(shorter), 'shorter step')} took {together} together"] if shorter else []
+    return "; ".join([*said, f"{wording.milliseconds(sum(durations.values()))} in all"]) if durations else ""
 
 
 def _requirements(result: Result) -> list[tuple[Requirement, Status, list[tuple[str, bool]]]]:

@@ -24,56 +24,39 @@ AREAS: Final[dict[str, str]] = {
 }
 """Name → title. An area without checks is reported as not checked by this version."""
 
-BEHAVIOUR: Final = ("crud", "transitions", "triggers", "locking", "workers", "execution", "isolation")
+BEHAVIOUR_AREAS: Final = ("crud", "transitions", "triggers", "locking", "workers", "execution", "isolation")
 """Those that drive the scheduler in scratch tenants; they write, and remove what they wrote."""
 
-WRITING: Final = (*BEHAVIOUR, "cutover", "performance")
+WRITING_AREAS: Final = (*BEHAVIOUR_AREAS, "cutover", "performance")
 """Those that write at all, if only into scratch tenants and databases."""
 
-OF_DATA: Final = ("schema", "parity", "meaning", "isolation")
+DATA_AREAS: Final = ("schema", "parity", "meaning", "isolation")
 """What these find is a difference in the data or a leak; no option declares it acceptable."""
 
-ACCEPT: Final = "no-"
+ACCEPT_PREFIX: Final = "no-"
 """``--fail-on no-AREA`` narrows, ``--fail-on AREA`` widens."""
 
 
 def every_check() -> tuple[CheckSpec, ...]:
     """Return all checks of this version, area by area."""
     from migrator.verify.checks import (  # noqa: PLC0415 - they import database drivers
-        aside,
-        columns,
-        crud,
+        behaviour,
         cutover,
-        execution,
-        isolation,
         ledger,
-        locking,
-        lockstep,
-        meaning,
         parity,
         performance,
         schema,
+        semantics,
         sensitivity,
-        transitions,
-        triggers,
-        workers,
     )
 
     return (
         *schema.CHECKS,
         *parity.CHECKS,
-        *aside.CHECKS,
         *ledger.CHECKS,
-        *columns.CHECKS,
-        *meaning.CHECKS,
-        *crud.CHECKS,
-        *lockstep.CHECKS,
-        *transitions.CHECKS,
-        *triggers.CHECKS,
-        *locking.CHECKS,
-        *workers.CHECKS,
-        *execution.CHECKS,
-        *isolation.CHECKS,
+        *parity.COLUMN_CHECKS,
+        *semantics.CHECKS,
+        *behaviour.CHECKS,
         *cutover.CHECKS,
         *performance.CHECKS,
         *sensitivity.CHECKS,
@@ -86,26 +69,26 @@ def require_known(names: Iterable[str], option: str) -> None:
         if name not in AREAS:
             near = difflib.get_close_matches(name, AREAS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(AREAS)}"
-            gap = "" if option.endswith(ACCEPT) else " "
+            gap = "" if option.endswith(ACCEPT_PREFIX) else " "
             raise UsageError(f"{option}{gap}{name}: no such area; {hint}")
 
 
-def widened_and_narrowed(fail_on: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_fail_on(fail_on: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split the values of ``--fail-on``: areas whose warnings fail too, and areas whose failures are accepted.
 
     Raises ``UsageError`` for an unknown area, for one that stands in both, and for one of the data.
     """
     given = list(dict.fromkeys(fail_on))
-    narrowed = tuple(name.removeprefix(ACCEPT) for name in given if name.startswith(ACCEPT))
-    widened = tuple(name for name in given if not name.startswith(ACCEPT))
+    narrowed = tuple(name.removeprefix(ACCEPT_PREFIX) for name in given if name.startswith(ACCEPT_PREFIX))
+    widened = tuple(name for name in given if not name.startswith(ACCEPT_PREFIX))
     require_known(widened, "--fail-on")
-    require_known(narrowed, f"--fail-on {ACCEPT}")
+    require_known(narrowed, f"--fail-on {ACCEPT_PREFIX}")
     for name in narrowed:
-        if name in OF_DATA:
+        if name in DATA_AREAS:
             raise UsageError(
-                f"--fail-on {ACCEPT}{name}: a difference found there is never acceptable; --skip {name} leaves the area"
-                " unverified"
+                f"--fail-on {ACCEPT_PREFIX}{name}: a difference found there is never acceptable; --skip {name} leaves"
+                " the area unverified"
             )
         if name in widened:
-            raise UsageError(f"--fail-on {name} and {ACCEPT}{name} contradict each other")
+            raise UsageError(f"--fail-on {name} and {ACCEPT_PREFIX}{name} contradict each other")
     return widened, narrowed

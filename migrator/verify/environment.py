@@ -9,7 +9,7 @@ from migrator import __version__
 from migrator.errors import ConfigurationError, MigratorError
 from migrator.result import Side
 from migrator.sources import profile_of
-from migrator.verify.context import Context
+from migrator.verify.check import Context
 
 LIBRARIES = ("psycopg", "pymongo", "cronsim")
 NOT_CONFIGURED = "not configured"

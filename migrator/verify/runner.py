@@ -1,29 +1,68 @@
-"""Runs the checks one after the other and collects what they found into one result."""
+"""Runs the checks one after the other, collects their results into one, and records the verification."""
 
 import itertools
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 
 import msgspec
+from psycopg.types.json import Jsonb
 
-from migrator import files, telemetry
+from migrator import __version__, files, telemetry
 from migrator.config import Settings
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
-from migrator.report import words
+from migrator.report import wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
 from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import not_migrated, speaking_of
-from migrator.verify import environment, fresh, recorded
-from migrator.verify.areas import AREAS, WRITING, every_check, require_known, widened_and_narrowed
-from migrator.verify.check import CheckSpec, Found
-from migrator.verify.context import Context
+from migrator.store.postgres.connection import not_migrated, open_target, speaking_of
+from migrator.telemetry import logger
+from migrator.verify import environment, fresh_start
+from migrator.verify.areas import AREAS, WRITING_AREAS, every_check, require_known, split_fail_on
+from migrator.verify.check import CheckResult, CheckSpec, Context
 from migrator.verify.requirements import OUTSIDE, requirements
+
+COMMAND = "verify"
+
+
+def record_run(settings: Settings, result: Result, folder: Path) -> bool:
+    """Put a result on record in ``migration.tool_runs``; tell whether that went well.
+
+    A target that cannot be written is no reason to lose the result: the files hold all of it.
+    """
+    detail = {
+        "policy": msgspec.to_builtins(result.evidence.policy),
+        "decisions": msgspec.to_builtins(result.evidence.decisions),
+        "verdict": result.verdict(),
+        "digest": result.digest,
+        "report": str(folder.absolute()),
+    }
+    try:
+        with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+            target.execute(
+                "INSERT INTO migration.tool_runs (id, command, started_at, finished_at, exit_status, tool_version,"
+                " host, settings) VALUES (%s, %s, %s, clock_timestamp(), %s, %s, %s, %s)",
+                (
+                    uuid4(),
+                    COMMAND,
+                    datetime.fromisoformat(result.run.started_at),
+                    result.exit_status(),
+                    __version__,
+                    socket.gethostname(),
+                    Jsonb(detail),
+                ),
+            )
+    except MigratorError as error:
+        logger().warning("verify.not_recorded", why=str(error))
+        return False
+    return True
+
 
 ON_REQUEST = "sensitivity"
 """The area that is looked at only when asked for; leaving it out says nothing about the data."""
@@ -78,17 +117,17 @@ def verify(
     context.config, context.on_record = request.config, request.on_record
     context.scratch_on_source = request.scratch_on_source
     _require_known(request)
-    request = _settled(request)
-    _drive(context, request)
+    request = _resolved(request)
+    _set_backends(context, request)
     specs = every_check() if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
-    done: list[tuple[CheckSpec, Found, bool]] = []
+    done: list[tuple[CheckSpec, CheckResult, bool]] = []
     durations: dict[str, int] = {}
     for number, spec in enumerate(wanted, 1):
-        found, broke, took = _run(spec, context)
+        found, broke, took = _run_check(spec, context)
         done.append((spec, found, broke))
         durations[spec.id] = took
-        say(f"verify: {number}/{len(wanted)} {spec.id}: {_ended(found, took, began)}")
+        say(f"verify: {number}/{len(wanted)} {spec.id}: {_progress(found, took, began)}")
     evidence = Evidence(
         basis=environment.basis(context),
         policy=_policy(request),
@@ -116,14 +155,14 @@ def verify(
     return build(evidence, run)
 
 
-def _ended(found: Found, took: int, began: datetime) -> str:
+def _progress(found: CheckResult, took: int, began: datetime) -> str:
     """Return how a check ended, its own time, and the time since the first one began."""
     so_far = round((datetime.now(UTC) - began).total_seconds() * 1000)
-    status = words.STATUS_WORDS[found.outcome.status]
-    return f"{status} ({words.milliseconds(took)}; {words.milliseconds(so_far)} in all)"
+    status = wording.STATUS_WORDS[found.outcome.status]
+    return f"{status} ({wording.milliseconds(took)}; {wording.milliseconds(so_far)} in all)"
 
 
-def _settled(request: Request) -> Request:
+def _resolved(request: Request) -> Request:
     """Return a request whose areas of behaviour are left out where it says so.
 
     Raises ``UsageError`` for a request that contradicts itself, or writes to the source's server without asking to.
@@ -133,14 +172,14 @@ def _settled(request: Request) -> Request:
     _require_scratch(request)
     if not request.no_behaviour:
         return request
-    return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *WRITING))))
+    return msgspec.structs.replace(request, skip=tuple(dict.fromkeys((*request.skip, *WRITING_AREAS))))
 
 
 def _require_scratch(request: Request) -> None:
     if request.scratch_on_source or request.fresh is not None:
         return
     options = {
-        "--sensitivity": _measured(request),
+        "--sensitivity": _with_sensitivity(request),
         f"--backend {request.backend}": request.backend != "postgres",
         "--behaviour N": request.behaviour,
     }
@@ -149,7 +188,7 @@ def _require_scratch(request: Request) -> None:
             raise UsageError(f"{option} writes to the source's server; allow that with --scratch-on-source")
 
 
-def _drive(context: Context, request: Request) -> None:
+def _set_backends(context: Context, request: Request) -> None:
     """Tell the context where the scheduler is driven, and how often at random; a fresh start has PostgreSQL only."""
     context.seed = secrets.randbelow(1_000_000) if request.seed is None else request.seed
     if request.fresh is None:
@@ -160,12 +199,12 @@ def _drive(context: Context, request: Request) -> None:
 def _require_known(request: Request) -> None:
     require_known(request.only, "--only")
     require_known(request.skip, "--skip")
-    widened_and_narrowed(request.fail_on)
+    split_fail_on(request.fail_on)
 
 
 def _policy(request: Request) -> Policy:
     """Return the request as it is recorded: the same however often, and in whichever order, an area was named."""
-    widened, narrowed = widened_and_narrowed(request.fail_on)
+    widened, narrowed = split_fail_on(request.fail_on)
     only, skip, fail_on, accepted = (
         tuple(name for name in AREAS if name in names) for names in (request.only, request.skip, widened, narrowed)
     )
@@ -186,41 +225,41 @@ def _require_schema(context: Context) -> None:
 
 
 def _is_wanted(area: str, request: Request) -> bool:
-    if area == ON_REQUEST and not _measured(request):
+    if area == ON_REQUEST and not _with_sensitivity(request):
         return False
     return (not request.only or area in request.only) and area not in request.skip
 
 
-def _measured(request: Request) -> bool:
+def _with_sensitivity(request: Request) -> bool:
     return request.sensitivity or ON_REQUEST in request.only
 
 
-def _run(spec: CheckSpec, context: Context) -> tuple[Found, bool, int]:
+def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, int]:
     """Run one check; return what it found, whether it broke, and its own milliseconds, without the shared steps."""
     began = time.monotonic_ns()
     shared = sum(context.steps.values())
     broke = False
     try:
-        if context.fresh is not None and fresh.is_of_the_source(spec.id):
-            found = Found(outcome=not_applicable(fresh.reason(context.fresh)))
+        if context.fresh is not None and fresh_start.needs_source(spec.id):
+            found = CheckResult(outcome=not_applicable(fresh_start.reason(context.fresh)))
         else:
             with speaking_of("the target"), speaking_of_source("the source"):
                 found = spec.run(context)
     except (RefusedError, DeniedError) as error:
-        found = Found(outcome=unverified(error.sentence, error.grant))
+        found = CheckResult(outcome=unverified(error.sentence, error.grant))
     except UsageError:
         raise
     except MigratorError as error:
-        found, broke = Found(outcome=unverified(str(error))), True
+        found, broke = CheckResult(outcome=unverified(str(error))), True
     except Exception as error:  # noqa: BLE001 - one faulty check must not hide what the others find
         telemetry.logger().exception("verify.check_broke", check=spec.id)
         reason = f"the check itself is faulty: {type(error).__name__}"
-        found, broke = Found(outcome=unverified(reason)), True
+        found, broke = CheckResult(outcome=unverified(reason)), True
     took = (time.monotonic_ns() - began) // 1_000_000 - (sum(context.steps.values()) - shared)
     return found, broke, max(took, 0)
 
 
-def _check(spec: CheckSpec, found: Found, *, broke: bool) -> Check:
+def _check(spec: CheckSpec, found: CheckResult, *, broke: bool) -> Check:
     return Check(
         id=spec.id,
         area=spec.area,
@@ -245,15 +284,15 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
     for name, title in AREAS.items():
         if name not in existing:
             area = Area(name=name, title=title, standing="absent", reason=NOT_IN_THIS_VERSION)
-        elif request.fresh is not None and fresh.is_area_of_the_source(name):
-            area = Area(name=name, title=title, standing="not-applicable", reason=fresh.reason(request.fresh))
+        elif request.fresh is not None and fresh_start.area_needs_source(name):
+            area = Area(name=name, title=title, standing="not-applicable", reason=fresh_start.reason(request.fresh))
         elif _is_wanted(name, request):
             area = Area(name=name, title=title, standing="checked")
-        elif name == ON_REQUEST and name not in request.skip and not _measured(request):
+        elif name == ON_REQUEST and name not in request.skip and not _with_sensitivity(request):
             area = Area(name=name, title=title, standing="not-asked-for", reason=NOT_ASKED_FOR)
         else:
             option = "--skip" if name in request.skip else "--only"
-            option = "--no-behaviour" if request.no_behaviour and name in WRITING else option
+            option = "--no-behaviour" if request.no_behaviour and name in WRITING_AREAS else option
             area = Area(name=name, title=title, standing="skipped", reason=f"left out by {option}")
         areas.append(area)
     return tuple(areas)
@@ -266,7 +305,7 @@ def verify_into(
     directory: str | None = None,
     say: Callable[[str], None] = lambda _line: None,
     sign_key: Path | None = None,
-    start: fresh.FreshStart | None = None,
+    start: fresh_start.FreshStart | None = None,
 ) -> tuple[Result, Path]:
     """Verify, and write the result and its renderings; return the result and the folder.
 
@@ -275,24 +314,24 @@ def verify_into(
     fresh start, put on record first. Raises ``RefusedError`` for a target that was never migrated, and as
     ``fresh.decide`` does.
     """
-    from migrator.report import render, signing  # noqa: PLC0415 - Jinja, only where a report is written
+    from migrator.report import integrity, renderer  # noqa: PLC0415 - Jinja, only where a report is written
 
     _require_known(request)
-    key = None if sign_key is None else signing.private_key(sign_key)
+    key = None if sign_key is None else integrity.read_private_key(sign_key)
     if start is None:
         _require_scratch(request)
     else:
-        if _measured(request):
+        if _with_sensitivity(request):
             raise UsageError("--fresh-start has no source to take a sample from: leave --sensitivity out")
-        request = msgspec.structs.replace(request, fresh=fresh.decide(settings, start))
+        request = msgspec.structs.replace(request, fresh=fresh_start.decide(settings, start))
     _require_schema(Context(settings))
     name = request.run_name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     folder = make_folder(Path(directory or settings.report.directory), name)
     result = verify(settings, msgspec.structs.replace(request, run_name=folder.name, on_record=True), say=say)
     if key is not None:
-        result = signing.sign(result, key)
-    render.write(result, folder)
-    recorded.record(settings, result, folder)
+        result = integrity.sign(result, key)
+    renderer.write(result, folder)
+    record_run(settings, result, folder)
     return result, folder
 
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization as forms
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pymongo.database import Database
 
-from migrator.report import render
+from migrator.report import renderer
 from tests.copying import run, run_of, settings_for, write_config
 
 
@@ -41,7 +41,7 @@ def test_a_verification_is_signed_proven_and_found_out_when_changed(config: Path
     assert "verify: 1/" in said
     assert " in all)" in said
     (folder,) = (tmp_path / "reports").iterdir()
-    assert {path.name for path in folder.iterdir()} == {"result.json", *render.RENDERINGS}
+    assert {path.name for path in folder.iterdir()} == {"result.json", *renderer.RENDERINGS}
     evidence = json.loads((folder / "result.json").read_bytes())["evidence"]
     assert evidence["policy"]["fail_on"] == ["performance"]
     assert evidence["policy"]["accepted"] == ["locking"]
@@ -50,7 +50,7 @@ def test_a_verification_is_signed_proven_and_found_out_when_changed(config: Path
     checked = ("report", "check", str(folder / "result.json"), "--public-key", str(public))
     status, out, _ = run(*checked)
     assert status == 0, out
-    assert out.count("belongs to it") == len(render.RENDERINGS)
+    assert out.count("belongs to it") == len(renderer.RENDERINGS)
     page = folder / "report.html"
     page.write_bytes(page.read_bytes().replace(b"2 documents", b"3 documents", 1))
     status, out, _ = run(*checked)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pypdf
 import pytest
 
-from migrator.report import render
-from migrator.report.sections import AREA_SECTIONS
+from migrator.report import renderer
+from migrator.report.view import AREA_SECTIONS
 from migrator.result import Result
 from tests.browser.driver import Browser, found
 from tests.fabricated_behaviour import behaviour
@@ -40,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Addresses of the rendered results."""
     folder = tmp_path_factory.mktemp("pages")
     for name, make in MAKERS.items():
-        (folder / f"{name}.html").write_bytes(render.html(make()))
+        (folder / f"{name}.html").write_bytes(renderer.html(make()))
     return {name: (folder / f"{name}.html").as_uri() for name in MAKERS}
 
 
@@ -73,7 +73,7 @@ def test_the_test_would_hear_a_page_that_is_not_quiet(browser: Browser, tmp_path
 
 def test_the_policy_of_the_page_stops_what_somebody_puts_in(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "altered.html"
-    text = render.html(clean()).decode()
+    text = renderer.html(clean()).decode()
     page.write_text(text.replace("</main>", "<script>document.title = 'taken'</script></main>"))
     browser.open(page.as_uri())
     assert browser.ask("document.title") != "taken"

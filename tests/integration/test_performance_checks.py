@@ -9,12 +9,11 @@ from migrator.config import PostgresSettings, Settings
 from migrator.records import ALL
 from migrator.result import Measurement, Result
 from migrator.store.postgres.pool import Pool
+from migrator.verify import timing
+from migrator.verify.check import Context
 from migrator.verify.checks import performance
-from migrator.verify.context import Context
 from migrator.verify.runner import Request, verify
-from migrator.verify.timing import operations
-from migrator.verify.timing.percentiles import percentile, repeated
-from migrator.verify.timing.rows import Amount
+from migrator.verify.timing import RowCounts, durations_ms, percentile
 from tests.conftest import NEWEST, Clusters
 
 CEILINGS = {
@@ -39,7 +38,7 @@ def context(clusters: Clusters) -> Iterator[Context]:
 
 
 def ran(context: Context, monkeypatch: pytest.MonkeyPatch) -> Result:
-    monkeypatch.setattr(performance, "AMOUNT", Amount(schedules=60, due=60, waiting=80, stale=28))
+    monkeypatch.setattr(performance, "ROW_COUNTS", RowCounts(schedules=60, due=60, waiting=80, stale=28))
     request = Request(run_name="r", only=("performance",))
     return verify(context.settings, request, checks=performance.CHECKS)
 
@@ -80,11 +79,11 @@ def test_nothing_is_left_behind_and_the_evidence_holds_no_times(
 def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_for(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(performance, "repeated", lambda times, work: [float(work() is None) + 5000.0] * times)
+    monkeypatch.setattr(performance, "durations_ms", lambda times, work: [float(work() is None) + 5000.0] * times)
     lenient = ran(context, monkeypatch)
     assert lenient.exit_status() & 1 == 0
     assert any(one.is_over for one in lenient.run.measurements)
-    monkeypatch.setattr(performance, "AMOUNT", Amount(schedules=60, due=60, waiting=80, stale=28))
+    monkeypatch.setattr(performance, "ROW_COUNTS", RowCounts(schedules=60, due=60, waiting=80, stale=28))
     strict = verify(
         context.settings,
         Request(run_name="r", only=("performance",), fail_on=("performance",)),
@@ -107,13 +106,13 @@ def test_a_pool_that_keeps_to_no_bound_is_seen(context: Context, monkeypatch: py
 
 
 def test_each_operation_does_what_it_is_timed_for(context: Context) -> None:
-    amount = Amount(schedules=40, due=40, waiting=40, stale=28, history=7)
-    with performance._filled(context, amount) as place:
+    amount = RowCounts(schedules=40, due=40, waiting=40, stale=28, history=7)
+    with performance._tenant_with_rows(context, amount) as place:
         tenant = place.tenants[0]
-        timed = {one.name.partition(",")[0]: one for one in operations.of_the_queue(place.store, tenant, stale=28)}
+        timed = {one.name.partition(",")[0]: one for one in timing.queue_operations(place.store, tenant, stale=28)}
         answers: dict[str, Callable[[], object]] = {name: one.work for name, one in timed.items()}
-        assert len(answers["poll"]()) == operations.BATCH  # type: ignore[arg-type] # runs
-        assert len(answers["claim"]()) == operations.BATCH  # type: ignore[arg-type] # claims
+        assert len(answers["poll"]()) == timing.BATCH  # type: ignore[arg-type] # runs
+        assert len(answers["claim"]()) == timing.BATCH  # type: ignore[arg-type] # claims
         assert answers["lock"]() is True
         assert len(answers["stale cleanup"]()) == 2  # type: ignore[arg-type] # ids
         assert len(answers["overhead: claim and finish one"]()) == 1  # type: ignore[arg-type] # ids
@@ -124,6 +123,6 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert percentile([*map(float, range(1, 101))], 0.95) == 95.0
     assert percentile([2.0, 1.0], 0.5) == 1.0
     calls: list[int] = []
-    assert len(repeated(3, lambda: calls.append(1), warm=1)) == 3
+    assert len(durations_ms(3, lambda: calls.append(1), warm=1)) == 3
     assert len(calls) == 4
     assert not Measurement(check="a.b", name="x", unit="ms", value=5.0, ceiling=5.0).is_over

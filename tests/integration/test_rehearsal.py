@@ -19,11 +19,11 @@ from migrator.pipeline.sessions import close_kept
 from migrator.records import ALL
 from migrator.result import Result
 from migrator.store.postgres import migrate
+from migrator.verify import rehearsal, scratch_databases
+from migrator.verify.check import Context
 from migrator.verify.checks import cutover
-from migrator.verify.context import Context
-from migrator.verify.rehearsal import back, database, down, files
 from migrator.verify.runner import Request, verify
-from migrator.verify.sensitivity.scratch import PREFIX, create, drop
+from migrator.verify.scratch_databases import PREFIX, create_database, drop_database
 from tests.conftest import NEWEST, Clusters
 from tests.copying import settings_for, write_config
 from tests.stellaops_documents import CANONICAL, fresh
@@ -68,7 +68,7 @@ def held(settings: Settings) -> dict[str, Any]:
         }
         found["databases"] = connection.execute(
             "SELECT datname FROM pg_database WHERE starts_with(datname, %s) OR starts_with(datname, %s)",
-            (database.PREFIX, PREFIX),
+            (scratch_databases.REHEARSAL_PREFIX, PREFIX),
         ).fetchall()
     return found
 
@@ -94,7 +94,7 @@ def test_everything_is_rehearsed_and_nothing_is_touched(
     with MongoClient[dict[str, Any]](settings.mongo.uri) as client:
         assert not [name for name in client.list_database_names() if name.startswith(PREFIX)]
     counts = {one.id: one.counts for one in result.evidence.checks}
-    assert counts["cutover.down-and-up"]["rows inside, exported before"] == down.AMOUNT.rows
+    assert counts["cutover.down-and-up"]["rows inside, exported before"] == rehearsal.AMOUNT.rows
     assert counts["cutover.way-back"]["documents carried"] == counts["cutover.way-back"]["rows written"] > 1
     readiness = table_of(result, "cutover.gates")
     assert readiness["tail"] == "not met"
@@ -120,7 +120,7 @@ def test_a_copy_that_cannot_be_flipped_back_is_seen(
     monkeypatch.setattr(configfile, "switched", careless)
     context = Context(settings)
     context.config = config
-    found = cutover.switch_rehearsed(context)
+    found = cutover.cutover_rehearsed(context)
     assert found.outcome.status == "failed"
     assert "not what it was" in found.findings[0].words[0]
 
@@ -131,7 +131,7 @@ def test_a_store_that_does_not_work_is_seen(settings: Settings, new_scheduler_ds
     with psycopg.connect(dsn) as connection:
         connection.execute("ALTER TABLE scheduler.runs ADD CONSTRAINT nothing CHECK (false) NOT VALID")
     broken = type(settings)(postgres=type(settings.postgres)(dsn=dsn))
-    found = cutover.switch_rehearsed(Context(broken))
+    found = cutover.cutover_rehearsed(Context(broken))
     assert found.outcome.status == "failed"
     assert "does not work" in found.tallies[0].title
     assert {count for table, count in held(broken).items() if table != "databases"} == {(0,)}
@@ -145,7 +145,7 @@ def test_a_configuration_without_the_value_is_made_of_the_settings(settings: Set
         assert load_settings(str(copy)).postgres.dsn == settings.postgres.dsn
         return {}
 
-    assert files.flipped(settings, None, look).identical
+    assert rehearsal.rehearse_cutover(settings, None, look).identical
     assert seen == ["postgres"]
 
 
@@ -158,7 +158,7 @@ def test_either_value_is_flipped_and_comes_back(settings: Settings, config: Path
         seen.append(configfile.backend_in(copy))
         return {}
 
-    done = files.flipped(settings, config, look)
+    done = rehearsal.rehearse_cutover(settings, config, look)
     assert seen == ["postgres"]
     assert done.identical
 
@@ -180,7 +180,7 @@ def test_a_reverse_stream_that_is_wrong_is_seen(settings: Settings, fault: str, 
             with MongoClient[dict[str, Any]](place.mongo.uri) as client:
                 client[str(place.mongo.database)]["audit"].update_one({}, {"$set": {"touched": True}})
 
-    done = back.there_and_back(settings, carry)
+    done = rehearsal.rehearse_reverse_sync(settings, carry)
     assert any(words in one for one in done.wrong), done.wrong
 
 
@@ -196,7 +196,7 @@ def test_a_schema_that_does_not_come_up_again_is_seen(settings: Settings, monkey
 
     sound, calls = migrate.upgrade, list[str]()
     monkeypatch.setattr(migrate, "upgrade", lossy)
-    found = cutover.down_and_up(Context(settings))
+    found = cutover.downgrade_rehearsed(Context(settings))
     assert found.outcome.status == "failed"
     assert any("ix_runs_page" in one.words[0] for one in found.findings)
 
@@ -221,12 +221,12 @@ def test_a_user_who_may_make_no_database_leaves_it_unverified(settings: Settings
 
 
 def test_what_a_killed_rehearsal_left_is_removed(settings: Settings) -> None:
-    left = f"{database.PREFIX}0123456789ab"
+    left = f"{scratch_databases.REHEARSAL_PREFIX}0123456789ab"
     with psycopg.connect(str(settings.postgres.dsn), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {left}".encode())
-    with database.scratch_database(settings) as place:
+    with scratch_databases.scratch_database(settings) as place:
         assert left not in str(held(settings)["databases"])
-        assert str(place.postgres.dsn).count(database.PREFIX) == 1
+        assert str(place.postgres.dsn).count(scratch_databases.REHEARSAL_PREFIX) == 1
     assert held(settings)["databases"] == []
 
 
@@ -235,15 +235,15 @@ def test_a_scratch_database_goes_although_somebody_is_in_it_whom_the_user_may_no
 ) -> None:
     """A superuser's session stands for an autovacuum worker, which the server itself ends, and for a monitor."""
     dsn, server = str(settings.postgres.dsn), clusters.get(NEWEST).server
-    name = f"{database.PREFIX}fedcba987654"
+    name = f"{scratch_databases.REHEARSAL_PREFIX}fedcba987654"
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("CREATE ROLE maker LOGIN PASSWORD 'secret' CREATEDB")
         try:
             maker = server.dsn("postgres", user="maker", password="secret")
             with psycopg.connect(maker, autocommit=True) as control, ThreadPoolExecutor(1) as beside:
-                create(control, name)
+                create_database(control, name)
                 with psycopg.connect(server.dsn(name)):
-                    dropping = beside.submit(drop, control, name)
+                    dropping = beside.submit(drop_database, control, name)
                     waits = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'maker' AND state = 'active'"
                     waits += f" AND query = 'DROP DATABASE IF EXISTS \"{name}\"'"
                     while admin.execute(waits.encode()).fetchone() == (0,) and not dropping.done():

@@ -26,23 +26,21 @@ from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.result import FAILED
 from migrator.store.postgres.migrate import upgrade
 from migrator.verify.areas import every_check
-from migrator.verify.check import Found
+from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import sensitivity
-from migrator.verify.context import Context
 from migrator.verify.runner import NOT_ASKED_FOR, Request, verify
-from migrator.verify.sensitivity.corruptions import CORRUPTIONS
-from migrator.verify.sensitivity.model import Corruption, Place
-from migrator.verify.sensitivity.sample import copy_sample
-from migrator.verify.sensitivity.scratch import PREFIX, Scratch, remove_leftovers, scratch
-from migrator.verify.sensitivity.specimens import write_specimens
-from migrator.verify.sensitivity.trial import Trial, prepare, run
+from migrator.verify.scratch_databases import PREFIX, ScratchDatabases, remove_leftovers, scratch_databases
+from migrator.verify.sensitivity.matrix import MUTATIONS
+from migrator.verify.sensitivity.mutation import Mutation, Target
+from migrator.verify.sensitivity.sample import copy_sample, write_made_documents
+from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
 
 SEED = 7
 DATABASE = "sensed"
 COUNTS = Counts(40, 400, 20, 60, 30, 30, 30, 40, 12, 4, 30, 0)
 MADE_ONLY = {"an interval doubled"}
 """Classes that the demo's documents hold nothing for: it has no collection of triggers."""
-CLASSES = {one.name: one for one in CORRUPTIONS if one.how != "behaviour"}
+CLASSES = {one.name: one for one in MUTATIONS if one.how != "behaviour"}
 
 
 def proven(name: str) -> list[pytest.MarkDecorator]:
@@ -78,20 +76,20 @@ def settings(mongo_server: MongoServer, postgres_server: PostgresServer) -> Iter
 
 
 @pytest.fixture(scope="module")
-def sampled(settings: Settings) -> Iterator[Scratch]:
+def sampled(settings: Settings) -> Iterator[ScratchDatabases]:
     """The scratch place with its sample."""
     sessions = Sessions(settings)
-    with scratch(settings) as place:
+    with scratch_databases(settings) as place:
         assert prepare(place, lambda there: copy_sample(sessions, there.source)) > 200
         sessions.close()
         yield place
 
 
 @pytest.fixture(scope="module")
-def specimens(settings: Settings) -> Iterator[Scratch]:
+def specimens(settings: Settings) -> Iterator[ScratchDatabases]:
     """The scratch place with documents made for the purpose."""
-    with scratch(settings) as place:
-        prepare(place, write_specimens)
+    with scratch_databases(settings) as place:
+        prepare(place, write_made_documents)
         yield place
 
 
@@ -99,10 +97,10 @@ SPECS = tuple(spec for spec in every_check() if spec.area != "sensitivity")
 
 
 @pytest.fixture(scope="module")
-def trials(sampled: Scratch) -> dict[str, Trial]:
+def trials(sampled: ScratchDatabases) -> dict[str, Trial]:
     """What became of each class in the sample."""
     classes = [one for one in CLASSES.values() if one.name not in MADE_ONLY]
-    return {one.name: one for one in run(sampled, classes, SPECS)}
+    return {one.name: one for one in run_trials(sampled, classes, SPECS)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=proven(name)) for name in CLASSES if name not in MADE_ONLY])
@@ -110,34 +108,34 @@ def test_a_corruption_turns_red_what_the_page_says(name: str, trials: dict[str, 
     assert_as_declared(CLASSES[name], trials[name])
 
 
-def assert_as_declared(declared: Corruption, trial: Trial) -> None:
+def assert_as_declared(declared: Mutation, trial: Trial) -> None:
     assert trial.ending == ("caught" if declared.yes else "missed"), trial
     assert {*declared.yes} <= {*trial.red}
     assert {check for check in trial.red if check not in declared.yes and not declared.may(check)} == set()
 
 
-def test_what_the_sample_lacks_is_shown_on_documents_made_for_it(specimens: Scratch) -> None:
-    (trial,) = run(specimens, [CLASSES[name] for name in MADE_ONLY], SPECS, made=True)
+def test_what_the_sample_lacks_is_shown_on_documents_made_for_it(specimens: ScratchDatabases) -> None:
+    (trial,) = run_trials(specimens, [CLASSES[name] for name in MADE_ONLY], SPECS, made=True)
     assert_as_declared(CLASSES[trial.name], trial)
     assert trial.made
 
 
 @pytest.mark.proves("0-T2.11.6")
-def test_faults_of_behaviour_are_caught_in_the_same_way(sampled: Scratch) -> None:
-    """Two of them: faulty parts, and a changed database. ``verify_behaviour/test_conduct.py`` has them all."""
+def test_faults_of_behaviour_are_caught_in_the_same_way(sampled: ScratchDatabases) -> None:
+    """Two of them: faulty parts, and a changed database. ``verify_behaviour/test_mutations.py`` has them all."""
     names = {"a lock is released by who lost it", "numbers of runs begin anew after retention"}
-    classes = [one for one in CORRUPTIONS if one.name in names]
-    for declared, trial in zip(classes, run(sampled, classes, SPECS), strict=True):
+    classes = [one for one in MUTATIONS if one.name in names]
+    for declared, trial in zip(classes, run_trials(sampled, classes, SPECS), strict=True):
         assert_as_declared(declared, trial)
         assert trial.how == "behaviour"
 
 
-def test_a_red_check_names_what_is_wrong(sampled: Scratch) -> None:
+def test_a_red_check_names_what_is_wrong(sampled: ScratchDatabases) -> None:
     """Not only red: one of its findings, or a tally of it, says where."""
     wanted = CLASSES["a weekday shifted by one"]
     with sampled.clone() as clone:
         with psycopg.connect(str(clone.postgres.dsn), autocommit=True) as target:
-            wanted.plant(Place(clone, target, sampled.source))
+            wanted.plant(Target(clone, target, sampled.source))
             row = target.execute(
                 "SELECT source_id FROM scheduler.triggers WHERE cron_expression LIKE '%* * 2%'"
             ).fetchone()
@@ -150,8 +148,8 @@ def test_a_red_check_names_what_is_wrong(sampled: Scratch) -> None:
 
 def test_the_command_reports_the_score_and_the_misses(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     few = [CLASSES["a microsecond"], CLASSES["an interval doubled"], CLASSES["the order of keys changed"]]
-    few.append(Corruption(name="nothing at all", how="data", plant=lambda _place: None, yes=("parity.rows",)))
-    monkeypatch.setattr(sensitivity, "CORRUPTIONS", tuple(few))
+    few.append(Mutation(name="nothing at all", how="data", plant=lambda _place: None, yes=("parity.rows",)))
+    monkeypatch.setattr(sensitivity, "MUTATIONS", tuple(few))
     monkeypatch.setattr(sensitivity, "measure", partial(sensitivity.measure, classes=few))
     result = verify(settings, Request(run_name="r", only=("sensitivity",), scratch_on_source=True))
     (check,) = result.evidence.checks
@@ -191,7 +189,7 @@ def test_what_a_killed_run_left_is_found_and_removed(settings: Settings) -> None
         for name in (dead, f"{dead}_3", f"{PREFIX}of_somebody_else"):
             control.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
-            with scratch(settings) as living:
+            with scratch_databases(settings) as living:
                 databases = {row[0] for row in control.execute("SELECT datname FROM pg_database")}
                 assert not {dead, f"{dead}_3"} & databases
                 assert dead not in sessions.source.client.list_database_names()
@@ -206,7 +204,7 @@ def test_the_scratch_place_goes_also_when_the_work_fails(settings: Settings) -> 
     names = []
 
     def fail() -> None:
-        with scratch(settings) as place:
+        with scratch_databases(settings) as place:
             names.append(place.name)
             place.source["runs"].insert_one({"_id": 1})
             raise ZeroDivisionError
@@ -226,7 +224,7 @@ def test_without_the_right_to_make_databases_it_is_unverified(
     try:
         poor = postgres_server.dsn("sensed", user="poor", password="poor")
         meagre = msgspec.structs.replace(settings, postgres=PostgresSettings(dsn=poor))
-        with pytest.raises(RefusedError, match="CREATEDB"), scratch(meagre):
+        with pytest.raises(RefusedError, match="CREATEDB"), scratch_databases(meagre):
             pass
         result = verify(meagre, Request(run_name="r", only=("sensitivity",), scratch_on_source=True))
         assert result.evidence.checks[0].outcome.status == "unverified"
@@ -238,11 +236,11 @@ def test_without_the_right_to_make_databases_it_is_unverified(
 
 def test_without_the_source_it_is_unverified(settings: Settings) -> None:
     nowhere = MongoSettings(uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout_ms=200)
-    found = sensitivity.planted(Context(msgspec.structs.replace(settings, mongo=nowhere)))
+    found = sensitivity.mutations_caught(Context(msgspec.structs.replace(settings, mongo=nowhere)))
     assert found.outcome.status == "unverified"
 
 
-def test_a_sound_copy_that_is_red_already_shows_nothing(sampled: Scratch) -> None:
-    never = msgspec.structs.replace(SPECS[0], run=lambda _context: Found(outcome=FAILED))
+def test_a_sound_copy_that_is_red_already_shows_nothing(sampled: ScratchDatabases) -> None:
+    never = msgspec.structs.replace(SPECS[0], run=lambda _context: CheckResult(outcome=FAILED))
     with pytest.raises(RefusedError, match="red already"):
-        run(sampled, [CLASSES["an index is gone"]], [never])
+        run_trials(sampled, [CLASSES["an index is gone"]], [never])

@@ -9,7 +9,7 @@ from pathlib import Path
 from migrator.sources import NAMES
 from migrator.verify.areas import AREAS, every_check
 from migrator.verify.sensitivity import matrix
-from migrator.verify.sensitivity.corruptions import CORRUPTIONS, LATER
+from migrator.verify.sensitivity.matrix import LATER, MUTATIONS
 from tests.integration.test_verify import PARITY_FAULTS, SCHEMA_FAULTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,10 +76,10 @@ def test_what_the_checks_see_is_the_list_of_corruptions() -> None:
 
 
 def test_every_class_is_well_formed() -> None:
-    names = [one.name for one in CORRUPTIONS]
+    names = [one.name for one in MUTATIONS]
     assert len(names) == len(set(names)) >= 40
     checks = {spec.id for spec in every_check()}
-    for one in CORRUPTIONS:
+    for one in MUTATIONS:
         assert {*one.yes, *one.sometimes} <= checks, one.name
         assert one.yes or one.note, f"{one.name}: nothing sees it, and no note says why"
         assert not {*one.yes} & {*one.sometimes}, one.name
@@ -87,11 +87,11 @@ def test_every_class_is_well_formed() -> None:
 
 
 def test_every_failure_that_the_tests_of_the_checks_plant_is_a_class() -> None:
-    assert {*PARITY_FAULTS, *SCHEMA_FAULTS} <= {one.name for one in CORRUPTIONS}
+    assert {*PARITY_FAULTS, *SCHEMA_FAULTS} <= {one.name for one in MUTATIONS}
 
 
 def test_every_planted_fault_of_the_list_is_a_class_or_waits_for_behaviour() -> None:
-    ours = [fault for one in CORRUPTIONS for fault in one.faults]
+    ours = [fault for one in MUTATIONS for fault in one.faults]
     assert {*ours, *LATER} == FAULTS
     assert not {*ours} & {*LATER}
 

@@ -12,7 +12,7 @@ from migrator import exit_status
 from migrator.cli import cli
 from migrator.errors import MigratorError, UnreachableError, UsageError
 from migrator.exit_status import mask, meaning
-from migrator.report import words
+from migrator.report import wording
 from migrator.result import (
     FAILED,
     PASSED,
@@ -31,7 +31,7 @@ from migrator.result import (
     not_applicable,
     unverified,
 )
-from migrator.verify.areas import OF_DATA, widened_and_narrowed
+from migrator.verify.areas import DATA_AREAS, split_fail_on
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = (False, True)
@@ -88,7 +88,7 @@ def test_every_combination_of_circumstances_has_the_sum_of_their_bits() -> None:
         assert (word == "different") == bool(bits & 1), chosen
         assert (word == "tool-failed") == (bits & 17 == 16), chosen
         assert (word == "unverified") == (bits & 21 == 4), chosen
-        assert ("declared acceptable" in words.sentence(result)) == accepted
+        assert ("declared acceptable" in wording.verdict_sentence(result)) == accepted
 
 
 def test_the_bits_are_apart_and_each_has_its_words() -> None:
@@ -148,14 +148,14 @@ def test_a_measurement_above_its_ceiling_fails_only_where_that_was_asked_for() -
 
 
 def test_fail_on_widens_and_narrows() -> None:
-    assert widened_and_narrowed(["performance", "no-crud", "performance"]) == (("performance",), ("crud",))
-    assert widened_and_narrowed([]) == ((), ())
+    assert split_fail_on(["performance", "no-crud", "performance"]) == (("performance",), ("crud",))
+    assert split_fail_on([]) == ((), ())
 
 
-@pytest.mark.parametrize("area", OF_DATA)
+@pytest.mark.parametrize("area", DATA_AREAS)
 def test_a_difference_in_the_data_cannot_be_declared_acceptable(area: str) -> None:
     with pytest.raises(UsageError, match=f"--fail-on no-{area}: a difference found there is never acceptable"):
-        widened_and_narrowed([f"no-{area}"])
+        split_fail_on([f"no-{area}"])
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_difference_in_the_data_cannot_be_declared_acceptable(area: str) -> No
 )
 def test_what_fail_on_does_not_know_is_refused(given: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        widened_and_narrowed(given)
+        split_fail_on(given)
 
 
 def test_what_was_accepted_stays_failed_and_is_said() -> None:
@@ -178,7 +178,7 @@ def test_what_was_accepted_stays_failed_and_is_said() -> None:
     assert result.exit_status() == 0
     assert result.verdict() == "accepted"
     assert result.statuses()["failed"] == 1
-    assert "1 failed check of crud was declared acceptable" in words.sentence(result)
+    assert "1 failed check of crud was declared acceptable" in wording.verdict_sentence(result)
     aside = msgspec.structs.replace(
         result.evidence, quarantine=(Quarantined(collection="runs", reason="bad-date", count=1),)
     )

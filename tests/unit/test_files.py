@@ -9,7 +9,7 @@ import pytest
 
 from migrator.cutover import backup
 from migrator.files import make_folder, open_private, readable_by_all, write_private
-from migrator.report import render
+from migrator.report import renderer
 from migrator.verify.runner import make_folder as make_report_folder
 from tests.fabricated_results import clean
 
@@ -57,7 +57,7 @@ def test_a_new_file_replaces_nothing_and_follows_no_link(tmp_path: Path) -> None
 
 def test_a_report_is_for_its_owner(tmp_path: Path) -> None:
     folder = make_report_folder(tmp_path / "reports", "run")
-    written = render.write(clean(), folder)
+    written = renderer.write(clean(), folder)
     assert {mode(one) for one in written} == {0o600}
     assert (mode(folder), mode(folder.parent)) == (0o700, 0o700)
 

@@ -8,13 +8,13 @@ from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.ports import ScheduleQuery
 from migrator.values import jsonb
-from migrator.verify.behaviour.ground import DONE, FAILED, HOUR, MINUTE, Ground
-from migrator.verify.behaviour.notes import Notes
+from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.scenarios import Observations
 
 _WORDS = {"low": 25, "medium": 50, "high": 75, "critical": 100}
 
 
-def life(ground: Ground, notes: Notes) -> None:
+def schedule_lifecycle(ground: Harness, notes: Observations) -> None:
     """Make, read, change, switch off and remove a schedule of every kind."""
     facade = ground.facade
     cron = ground.cron("15 9 * * 1-5", name="report", priority="high", tags=("a", "b"), payload={"to": [1, 2.5, None]})
@@ -46,10 +46,10 @@ def life(ground: Ground, notes: Notes) -> None:
     facade.unschedule(once.id, by="other", now=ground.now)
     notes.expect("what is removed is not read", None, facade.get(once.id, now=ground.now))
     notes.expect("three are left", 3, facade.list(now=ground.now).total)
-    refusals(ground, notes, cron)
+    refused_requests(ground, notes, cron)
 
 
-def refusals(ground: Ground, notes: Notes, job: Job) -> None:
+def refused_requests(ground: Harness, notes: Observations, job: Job) -> None:
     """Ask for what must be refused; nothing changes by it."""
     facade, before = ground.facade, ground.job(job)
     unknown = ground.new_id()
@@ -72,7 +72,7 @@ def refusals(ground: Ground, notes: Notes, job: Job) -> None:
     notes.expect("what was refused changed nothing", before, ground.job(job))
 
 
-def lists(ground: Ground, notes: Notes) -> None:
+def listings(ground: Harness, notes: Observations) -> None:
     """Ask for pages, filters and orders; judge them by a walk over all there is."""
     jobs: list[Job] = []
     for number in range(18):
@@ -130,7 +130,7 @@ def lists(ground: Ground, notes: Notes) -> None:
             notes.expect(f"in pages by {key}, {'down' if descending else 'up'}", [job.id for job in ordered], pages)
 
 
-def history(ground: Ground, notes: Notes) -> None:
+def history(ground: Harness, notes: Observations) -> None:
     """Make runs by hand, and read them back: pages, states, times, logs."""
     job = ground.every(30 * HOUR * 24, max_retries=0, max_concurrency=None)
     made = []
@@ -164,10 +164,10 @@ def history(ground: Ground, notes: Notes) -> None:
     execution = ground.facade.get_execution(made[0][0], now=ground.now)
     notes.holds("a run is read with its log", execution is not None and len(execution.logs) > 1)
     notes.expect("numbers count up", list(range(1, 12)), [run.run_number for run in ground.runs(job)])
-    figures(ground, notes, job, [state for _, state, _ in made])
+    statistics(ground, notes, job, [state for _, state, _ in made])
 
 
-def figures(ground: Ground, notes: Notes, job: Job, ended: list[str]) -> None:
+def statistics(ground: Harness, notes: Observations, job: Job, ended: list[str]) -> None:
     """Count once more what statistics and metrics say; one definition of success for both."""
     ok, failed = ended.count("completed"), ended.count("error")
     rate = round(100 * ok / (ok + failed), 2)

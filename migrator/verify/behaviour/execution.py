@@ -14,14 +14,14 @@ from migrator.scheduler.handing import InProcessDispatcher
 from migrator.scheduler.handlers import Context, Registry
 from migrator.scheduler.leader import Leadership
 from migrator.values import jsonb
-from migrator.verify.behaviour.ground import DAY, DONE, FAILED, HOUR, MINUTE, SECOND, START, Ground, Hand
-from migrator.verify.behaviour.notes import Notes
+from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, SECOND, START, Harness, ScriptedExecutor
+from migrator.verify.behaviour.scenarios import Observations
 
 _PATIENCE_S = 30.0
 SKIPPED_FOR_OTHERS = {"skipped": "concurrency"}
 
 
-def whole(ground: Ground, notes: Notes) -> None:
+def due_to_done(ground: Harness, notes: Observations) -> None:
     """Let a cron line fall due, and a real handler work in a thread of its own: run, log, summary, audit."""
     registry, ended = Registry(), Event()
 
@@ -79,7 +79,7 @@ def whole(ground: Ground, notes: Notes) -> None:
     notes.expect("the next fire is planned", START + 10 * MINUTE, ground.job(job).next_fire_at)
 
 
-def retries(ground: Ground, notes: Notes) -> None:
+def retries(ground: Harness, notes: Observations) -> None:
     """Fail again and again: each repetition is a run of its own, really handed over, each after a longer delay."""
     job = ground.every(30 * DAY, max_retries=2, retry_delay_ms=60_000)
     ground.hand.outcome = lambda _claim: FAILED
@@ -112,10 +112,10 @@ def retries(ground: Ground, notes: Notes) -> None:
     ground.later(5 * SECOND)
     ground.turn()
     notes.expect("the repetition may succeed", ["error", "completed"], [run.state for run in ground.runs(fixed)])
-    once_again(ground, notes)
+    one_time_retry(ground, notes)
 
 
-def once_again(ground: Ground, notes: Notes) -> None:
+def one_time_retry(ground: Harness, notes: Observations) -> None:
     """Fail at a single fire: it is repeated, and the schedule is completed when the repetition is."""
     job = ground.once(ground.now + MINUTE, max_retries=2, retry_delay_ms=60_000, name="one-off")
     ground.hand.outcome = lambda claim: None if claim.run.attempt == 1 else DONE
@@ -138,7 +138,7 @@ def once_again(ground: Ground, notes: Notes) -> None:
     )
 
 
-def timeouts(ground: Ground, notes: Notes) -> None:
+def timeouts(ground: Harness, notes: Observations) -> None:
     """Take too long: the run ends as timeout, its handler is told, what it says later counts no more."""
     job = ground.every(30 * DAY, timeout_ms=60_000, max_retries=1, retry_delay_ms=1000)
     ground.hand.outcome = lambda _claim: None
@@ -157,7 +157,7 @@ def timeouts(ground: Ground, notes: Notes) -> None:
     )
 
 
-def cancelled(ground: Ground, notes: Notes) -> None:
+def cancellation(ground: Harness, notes: Observations) -> None:
     """Cancel what runs: a failure that comes later does not bring it back, and is not repeated."""
     job = ground.every(30 * DAY, max_retries=3)
     ground.hand.outcome = lambda _claim: None
@@ -184,7 +184,7 @@ def cancelled(ground: Ground, notes: Notes) -> None:
     notes.expect("its handler was told to stop", [run.id], ground.hand.cancelled)
 
 
-def limits(ground: Ground, notes: Notes) -> None:
+def concurrency_limit(ground: Harness, notes: Observations) -> None:
     """Meet the limit of runs at the same time: the slot is skipped, and says so; by hand asked-for runs wait."""
     job = ground.every(MINUTE, max_retries=0)
     ground.hand.outcome = lambda _claim: None
@@ -194,18 +194,18 @@ def limits(ground: Ground, notes: Notes) -> None:
     reasons = [jsonb.decode(run.reason or b"null") for run in runs[1:]]
     notes.expect("they say why", [SKIPPED_FOR_OTHERS] * 2, reasons)
     ground.facade.trigger_now(job.id, now=ground.now)
-    other = ground.desk_of(Hand())
+    other = ground.desk_of(ScriptedExecutor())
     notes.expect("nobody else begins a second one", (0, 0), (ground.desk.claim(), other.claim()))
     ground.hand.end(ground.hand.taken[0], DONE)
     ground.desk.collect()
     notes.expect("when it has ended the next one begins", 1, other.claim())
 
 
-def doubled(ground: Ground, notes: Notes) -> None:
+def single_execution(ground: Harness, notes: Observations) -> None:
     """Fire and claim twice at once, and fire a slot again: one run for each slot, one worker for each run."""
     jobs = [ground.every(MINUTE, name=f"job {number}", max_concurrency=None) for number in range(10)]
     ground.later(MINUTE)
-    hands = [Hand(), Hand()]
+    hands = [ScriptedExecutor(), ScriptedExecutor()]
     desks = [ground.desk_of(hand) for hand in hands]
     _together(*(desk.fire for desk in desks))
     notes.expect("two who fire at once: a run for each slot", [1] * 10, [len(ground.runs(job)) for job in jobs])
@@ -229,7 +229,7 @@ def doubled(ground: Ground, notes: Notes) -> None:
     notes.expect("the first one", {"completed"}, {run.state for job in jobs for run in ground.runs(job)})
 
 
-def numbers(ground: Ground, notes: Notes) -> None:
+def run_numbers(ground: Harness, notes: Observations) -> None:
     """Remove old runs: the numbers of new ones go on, and live ones stay."""
     job = ground.every(30 * DAY, max_concurrency=None)
     for _ in range(5):
@@ -255,7 +255,7 @@ def numbers(ground: Ground, notes: Notes) -> None:
     notes.expect("no number comes twice, though no run is left", 7, new.run_number)
 
 
-def seven(ground: Ground, notes: Notes) -> None:
+def post_cutover_checks(ground: Harness, notes: Observations) -> None:
     """Go through the seven things to look at after a switch, and say for each how it went."""
     rows: list[tuple[str | int | None, ...]] = []
 
@@ -284,7 +284,7 @@ def seven(ground: Ground, notes: Notes) -> None:
     ground.facade.toggle(job.id, enabled=True, now=ground.now)
     ground.run_until(START + 60 * MINUTE)
     look("6. switched off it rests, switched on it runs", (2, True), (off, len(ground.runs(job)) > off))
-    old = _moved(ground)
+    old = _copied_schedule(ground)
     ground.broom().adopt()
     ground.turn()
     following = ground.job(old).next_fire_at
@@ -294,7 +294,7 @@ def seven(ground: Ground, notes: Notes) -> None:
     notes.exhibits.append(Exhibit(kind="table", title=title, columns=columns, rows=tuple(rows), rows_total=len(rows)))
 
 
-def _moved(ground: Ground) -> Job:
+def _copied_schedule(ground: Harness) -> Job:
     """Return a schedule as a copy leaves it: it fired last a month ago, and has no next fire."""
     row = ground.row("moved", handler_name="work")
     trigger = Trigger(

@@ -20,14 +20,14 @@ from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import Patch, Timing
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.queries import RunQuery, ScheduleQuery
-from migrator.verify.behaviour.ground import HOUR, MINUTE, Ground
-from migrator.verify.behaviour.notes import Notes
-from migrator.verify.behaviour.scratch import inner_store
+from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness
+from migrator.verify.behaviour.scenarios import Observations
+from migrator.verify.behaviour.scratch_tenants import inner_store
 
 
-def facade(ground: Ground, notes: Notes) -> None:
+def facade(ground: Harness, notes: Observations) -> None:
     """Ask as the other tenant, with ids of the first one, through the facade."""
-    job, run = _furnished(ground)
+    job, run = _first_tenant_rows(ground)
     other = ground.facade_of(ground.other)
     before = (ground.job(job), ground.runs(job))
     now = ground.now
@@ -56,9 +56,9 @@ def facade(ground: Ground, notes: Notes) -> None:
     notes.expect("the first tenant's rows are as they were", before, (ground.job(job), ground.runs(job)))
 
 
-def repositories(ground: Ground, notes: Notes) -> None:
+def repositories(ground: Harness, notes: Observations) -> None:
     """Ask as the other tenant, with ids of the first one, every repository."""
-    job, run = _furnished(ground)
+    job, run = _first_tenant_rows(ground)
     trigger = ground.job(job).triggers[0]
     own: dict[str, Any] = {
         "graph": GraphJob(
@@ -121,7 +121,7 @@ def repositories(ground: Ground, notes: Notes) -> None:
         notes.fails("soft_delete finds nothing", session.schedules.soft_delete(job.id, "other"))
         notes.expect("cancel finds nothing", None, session.runs.cancel(run.id, "taken"))
         notes.fails("move finds nothing", session.triggers.move(trigger.id, trigger.next_fire_at, ground.now))
-    for what, call in _thefts(ground, job, run).items():
+    for what, call in _forbidden_writes(ground, job, run).items():
         if what.startswith("refer"):
             notes.expect_refused(what, MigratorError, call)
         else:
@@ -135,7 +135,7 @@ def repositories(ground: Ground, notes: Notes) -> None:
         )
 
 
-def _thefts(ground: Ground, job: Job, run: Run) -> dict[str, Callable[[], Any]]:
+def _forbidden_writes(ground: Harness, job: Job, run: Run) -> dict[str, Callable[[], Any]]:
     """Return attempts to write a row under an id of the first tenant, after one that refers to its schedule."""
 
     def write(act: Callable[[Any], Any]) -> Callable[[], Any]:
@@ -155,9 +155,9 @@ def _thefts(ground: Ground, job: Job, run: Run) -> dict[str, Callable[[], Any]]:
     }
 
 
-def rows(ground: Ground, notes: Notes) -> None:
+def rows(ground: Harness, notes: Observations) -> None:
     """Ask PostgreSQL itself, in the service's role, for rows of the first tenant: as the other one, and as none."""
-    job, run = _furnished(ground)
+    job, run = _first_tenant_rows(ground)
     ground.turn()
     store = inner_store(ground.store)
     if not isinstance(store, PostgresStore):
@@ -198,7 +198,7 @@ def _written(store: PostgresStore, tenant: str, statement: str, given: tuple[Any
         return 0
 
 
-def _furnished(ground: Ground) -> tuple[Job, Run]:
+def _first_tenant_rows(ground: Harness) -> tuple[Job, Run]:
     """Give the first tenant a schedule, a handler of an event, and a run that waits."""
     job = ground.every(HOUR)
     ground.facade.on_event("push", "work", now=ground.now)

@@ -18,15 +18,13 @@ from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.ports import ScheduleQuery
 from migrator.store.scratch import fresh
-from migrator.verify.behaviour.craft import Craft
-from migrator.verify.behaviour.ground import DONE, FAILED, HOUR, MINUTE, SECOND, Ground
-from migrator.verify.behaviour.notes import could_not_tell
-from migrator.verify.behaviour.plain import differences, plain
-from migrator.verify.behaviour.scratch import Scratch, scratch
-from migrator.verify.context import Context
+from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness
+from migrator.verify.behaviour.scenarios import could_not_tell, differences, plain
+from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
+from migrator.verify.check import Context
 
 BACKENDS: Final = ("postgres", "mongo")
-ROUND: Final = 150
+OPERATIONS_PER_ROUND: Final = 150
 """Operations on one ground, before it is emptied."""
 
 Operation: TypeAlias = tuple[int, str, int, int]
@@ -43,9 +41,9 @@ class Difference(msgspec.Struct, frozen=True):
 class Player:
     """One backend's ground, and what was made on it, in order."""
 
-    def __init__(self, place: Scratch) -> None:
+    def __init__(self, place: ScratchTenants) -> None:
         """Begin with nothing made."""
-        self.ground = Ground(place, "lockstep")
+        self.ground = Harness(place, "lockstep")
         self.ground.new_id = self._new_id  # type: ignore[method-assign] # named by the operation, not by a count
         self.ground.facade = place.craft.service(self.ground.store, self.ground.tenant, new_id=self._new_id)
         self.ground.hand.outcome = self._outcome
@@ -65,7 +63,7 @@ class Player:
         self._operation, word, one, two = operation
         self._asked = 0
         try:
-            return plain(_WORDS[word](self, one, two))
+            return plain(_OPERATIONS[word](self, one, two))
         except MigratorError as error:
             if could_not_tell(error):
                 raise
@@ -120,7 +118,7 @@ def _work(player: Player, one: int, two: int) -> dict[str, Any]:
 
 
 _LINES: Final = ("*/5 * * * *", "30 2 * * *", "0 9 * * 1-5", "61 * * * *", "* * * * *")
-_WORDS: Final[dict[str, Callable[[Player, int, int], Any]]] = {
+_OPERATIONS: Final[dict[str, Callable[[Player, int, int], Any]]] = {
     "tick": _tick,
     "cron": lambda p, a, b: p.made(
         p.ground.cron(_LINES[a % 5], timezone=("UTC", "America/New_York")[b % 2], **_work(p, a, b))
@@ -164,20 +162,20 @@ _WORDS: Final[dict[str, Callable[[Player, int, int], Any]]] = {
         now=p.ground.now,
     ),
 }
-_OFTEN: Final = ("tick",) * 8 + ("finish", "history", "trigger_now", "cron", "every") * 2
+_FREQUENT: Final = ("tick",) * 8 + ("finish", "history", "trigger_now", "cron", "every") * 2
 
 
 def draw(seed: int, count: int) -> list[Operation]:
     """Return operations that follow from a seed alone."""
     chance = random.Random(seed)  # noqa: S311 - no secret is made of it
-    words = (*_OFTEN, *_WORDS)
+    words = (*_FREQUENT, *_OPERATIONS)
     return [(place, chance.choice(words), chance.randrange(1000), chance.randrange(1000)) for place in range(count)]
 
 
 class Lockstep:
     """Both backends, emptied for each list of operations."""
 
-    def __init__(self, places: Sequence[Scratch]) -> None:
+    def __init__(self, places: Sequence[ScratchTenants]) -> None:
         """``places`` are of different backends, under one name."""
         self._places = places
         self.refused = 0
@@ -218,16 +216,16 @@ class Lockstep:
         return Difference(tuple(kept), words)
 
 
-def run(context: Context) -> tuple[int, int, Difference | None]:
+def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
     """Play ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
-    craft = context.craft or Craft()
+    craft = context.craft or Components()
     name = fresh()
     with ExitStack() as opened:
-        places = [opened.enter_context(scratch(context.settings, each, craft, name)) for each in BACKENDS]
+        places = [opened.enter_context(scratch_tenants(context.settings, each, craft, name)) for each in BACKENDS]
         both = Lockstep(places)
         done = 0
-        for number, begin in enumerate(range(0, context.operations, ROUND)):
-            count = min(ROUND, context.operations - begin)
+        for number, begin in enumerate(range(0, context.operations, OPERATIONS_PER_ROUND)):
+            count = min(OPERATIONS_PER_ROUND, context.operations - begin)
             difference = both.shortened(draw(context.seed + number, count))
             if difference is not None:
                 return done + count, both.refused, difference

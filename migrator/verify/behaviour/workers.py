@@ -1,11 +1,11 @@
 """Scripts of area workers: who beats lives, who is silent is dead once, and its runs go to another one once."""
 
 from migrator.records.worker import Worker
-from migrator.verify.behaviour.ground import DONE, MINUTE, SECOND, START, Ground
-from migrator.verify.behaviour.notes import Notes
+from migrator.verify.behaviour.harness import DONE, MINUTE, SECOND, START, Harness
+from migrator.verify.behaviour.scenarios import Observations
 
 
-def lives(ground: Ground, notes: Notes) -> None:
+def heartbeats(ground: Harness, notes: Observations) -> None:
     """Register, beat, fall silent, be declared dead, come back too late."""
     workers = ground.store.workers
     alive, silent, stopped = ground.new_id(), ground.new_id(), ground.new_id()
@@ -57,7 +57,7 @@ def lives(ground: Ground, notes: Notes) -> None:
     )
 
 
-def leases(ground: Ground, notes: Notes) -> None:
+def leases(ground: Harness, notes: Observations) -> None:
     """Keep a run by renewing its lease; lose it by not renewing."""
     job = ground.every(MINUTE, max_retries=0, timeout_ms=10 * 3_600_000)
     ground.hand.outcome = lambda _claim: None

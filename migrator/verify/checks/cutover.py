@@ -11,9 +11,8 @@ from migrator.sources import load_profile
 from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres import epoch
 from migrator.store.postgres.connection import speaking_of
-from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.context import Context
-from migrator.verify.rehearsal import back, down, files
+from migrator.verify import rehearsal
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 
 READINESS: Final = "Cutover readiness"
 MOMENTS: Final = "Key figures before the switch, at it, and now"
@@ -22,46 +21,48 @@ NO_REVERSE_SYNC: Final = (
     " documents"
 )
 NOT_ASKED_FOR: Final = "made only with --scratch-on-source: it needs a scratch database on the source's server"
-Rows = tuple[tuple[str | int | None, ...], ...]
-MARKS: Final = {True: "met", False: "not met", None: "cannot be told"}
+_Rows = tuple[tuple[str | int | None, ...], ...]
+GATE_STATES: Final = {True: "met", False: "not met", None: "cannot be told"}
 
 
-def switch_rehearsed(context: Context) -> Found:
+def cutover_rehearsed(context: Context) -> CheckResult:
     """Flip a copy of the configuration, open the store that it names, work once, flip it back."""
     with context.target() as target:
         said = epoch.read(target)
     if said is not None and said.backend != "postgres":
-        return Found(outcome=unverified("the last switch was taken back: PostgreSQL refuses everybody until the next"))
+        return CheckResult(
+            outcome=unverified("the last switch was taken back: PostgreSQL refuses everybody until the next")
+        )
     try:
-        done = files.flipped(context.settings, context.config, smoke.smoke)
+        done = rehearsal.rehearse_cutover(context.settings, context.config, smoke.smoke)
     except smoke.SmokeError as error:
-        return _found([str(error)], "the store that the flipped configuration names does not work", {})
+        return _result([str(error)], "the store that the flipped configuration names does not work", {})
     steps = {name: int(count) for name, count in done.opened.items() if name != "backend"}
     wrong = [] if done.identical else ["the configuration is not what it was when it is flipped back"]
-    table: Rows = (
+    table: _Rows = (
         ("configuration flipped on a copy", "postgres"),
         ("store opened by it", str(done.opened["backend"])),
         ("MongoDB's driver loaded", "no" if not done.opened["other_driver"] else "yes"),
         *((f"schedule {name} in a scratch tenant", steps[name]) for name in ("read", "fired", "claimed", "finished")),
         ("flipped back", "byte for byte" if done.identical else "changed"),
     )
-    return _found(wrong, "the configuration cannot be flipped back", steps, (_table("Switch", table),))
+    return _result(wrong, "the configuration cannot be flipped back", steps, (_table("Switch", table),))
 
 
-def overdue_counted(context: Context) -> Found:
+def overdue_counted(context: Context) -> CheckResult:
     """Count the triggers that would be late if the switch were now, and say what the policy does with them."""
     policy = context.settings.cutover.overdue
     with context.target() as target:
         count = overdue.late(target)
     told = (("overdue triggers", count), ("policy", policy), ("what becomes of them", overdue.said(count, policy)))
-    return Found(
-        outcome=judge(wrong=False),
+    return CheckResult(
+        outcome=outcome_of(wrong=False),
         measurements=(Measurement(check="cutover.overdue", name="overdue triggers", unit="", value=count),),
         varying=(_table("Overdue triggers, were the switch now", told),),
     )
 
 
-def gates_listed(context: Context) -> Found:
+def gates_listed(context: Context) -> CheckResult:
     """List the gates of the switch as they stand now; one that is not met is no fault of the data."""
     sessions = Sessions(context.settings)
     try:
@@ -71,10 +72,10 @@ def gates_listed(context: Context) -> Found:
     finally:
         sessions.close()
         close_kept()
-    told = tuple((one.name, MARKS[one.passed], one.words) for one in found)
+    told = tuple((one.name, GATE_STATES[one.passed], one.words) for one in found)
     unmet = len(gates.unmet(found))
-    return Found(
-        outcome=judge(wrong=False, unsure=() if found else ("no gate was looked at",)),
+    return CheckResult(
+        outcome=outcome_of(wrong=False, unsure=() if found else ("no gate was looked at",)),
         counts={"gates": len(found)},
         measurements=(Measurement(check="cutover.gates", name="gates not met now", unit="", value=unmet),),
         varying=(
@@ -83,45 +84,45 @@ def gates_listed(context: Context) -> Found:
     )
 
 
-def figures_compared(context: Context) -> Found:
+def statistics_listed(context: Context) -> CheckResult:
     """Put the key figures before the switch, at it and now side by side; how they moved is for people to judge."""
     found = figures.moments(context.settings, fresh=context.fresh is not None)
     doubts = () if found.now else ("the scheduler's store cannot be asked for them now",)
     rows = figures.rows(found)
-    return Found(
-        outcome=judge(wrong=False, unsure=doubts),
+    return CheckResult(
+        outcome=outcome_of(wrong=False, unsure=doubts),
         counts={"key figures": len(FIGURES)},
         varying=(Exhibit(kind="table", title=MOMENTS, columns=figures.COLUMNS, rows=rows, rows_total=len(rows)),),
     )
 
 
-def down_and_up(context: Context) -> Found:
+def downgrade_rehearsed(context: Context) -> CheckResult:
     """Undo every revision with rows inside, in a scratch database, and apply them again."""
-    done = down.down_and_up(context.settings)
+    done = rehearsal.rehearse_downgrade(context.settings)
     counts = {"rows inside, exported before": done.rows, "revisions undone and applied again": done.revisions}
     title = "the schema cannot be taken down and up again"
-    return _found(done.wrong, title, counts, (_table("Way back, level 2", tuple(counts.items())),))
+    return _result(done.wrong, title, counts, (_table("Way back, level 2", tuple(counts.items())),))
 
 
-def there_and_back(context: Context) -> Found:
+def reverse_sync_rehearsed(context: Context) -> CheckResult:
     """Write into a scratch copy behind an open outbox, carry it to a scratch source, and look at every document."""
     profile = load_profile(context.settings.source.profile)
     if not profile.reverse_sync:
-        return Found(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
+        return CheckResult(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
     if not context.scratch_on_source:
-        return Found(outcome=not_asked_for(NOT_ASKED_FOR))
-    done = back.there_and_back(context.settings)
+        return CheckResult(outcome=not_asked_for(NOT_ASKED_FOR))
+    done = rehearsal.rehearse_reverse_sync(context.settings)
     counts = {"documents in the sample": done.sample, "rows written": done.written, "documents carried": done.carried}
     title = "what was written after a switch does not come back as it was written"
-    return _found(done.wrong, title, counts, (_table("Way back, level 1", tuple(counts.items())),))
+    return _result(done.wrong, title, counts, (_table("Way back, level 1", tuple(counts.items())),))
 
 
-def _found(
+def _result(
     wrong: list[str] | tuple[str, ...], title: str, counts: dict[str, int], exhibits: tuple[Exhibit, ...] = ()
-) -> Found:
+) -> CheckResult:
     tally = Tally(severity="difference", cause="rehearsal", title=title, fix="do not switch before it holds", count=1)
-    return Found(
-        outcome=judge(wrong=bool(wrong)),
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(wrong)),
         counts={**counts, "differences": len(wrong)},
         tallies=(tally,) * bool(wrong),
         findings=tuple(Finding(severity="difference", cause="rehearsal", words=(one,)) for one in wrong),
@@ -130,7 +131,7 @@ def _found(
     )
 
 
-def _table(title: str, rows: Rows) -> Exhibit:
+def _table(title: str, rows: _Rows) -> Exhibit:
     return Exhibit(kind="table", title=title, columns=("what", "found"), rows=rows, rows_total=len(rows))
 
 
@@ -140,7 +141,7 @@ CHECKS = (
         title="The switch works on a copy of the configuration, and can be flipped back",
         requirements=("0-T2.12.3",),
         limits=("Other programs that read the same file, or hold a copy of it, are not looked at.",),
-        run=switch_rehearsed,
+        run=cutover_rehearsed,
     ),
     CheckSpec(
         id="cutover.overdue",
@@ -163,20 +164,20 @@ CHECKS = (
         limits=(
             "They are taken at three moments, and not judged: a schedule that fires seldom shows in none of them.",
         ),
-        run=figures_compared,
+        run=statistics_listed,
     ),
     CheckSpec(
         id="cutover.down-and-up",
         title="The schema can be taken down with rows inside, and up again",
         requirements=("4-B2",),
         limits=("In a scratch database with few rows: how long it takes on the real one is not told.",),
-        run=down_and_up,
+        run=downgrade_rehearsed,
     ),
     CheckSpec(
         id="cutover.way-back",
         title="What is written after the switch can be carried back",
         requirements=("4-B1",),
         limits=("A sample of the documents, and two columns; the tests of the tool try every column.",),
-        run=there_and_back,
+        run=reverse_sync_rehearsed,
     ),
 )

@@ -1,33 +1,178 @@
 """Area parity: every document is accounted for, equal on both links, and nothing else is there.
 
-One comparison (``parity.flow``) feeds all of these checks; each looks at one question, so that the report can say which
-one failed.
+One comparison (``parity.flow``) feeds all of these checks. Each check answers one question, so that the report can say
+which one failed.
 """
 
-from migrator.parity.model import KEYS_LISTED, CollectionComparison
-from migrator.result import Finding, Loss, Moved, Quarantined, Tally
-from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.comparison import compared, figure_squares, has_side, sides_compared, unsure
-from migrator.verify.context import Context
-from migrator.verify.rulings import ruling
+from collections.abc import Callable, Iterable
+
+from migrator.parity.causes import CAUSES
+from migrator.parity.columns import column_of, states_columns
+from migrator.parity.model import KEYS_LISTED, AggregateResult, CollectionComparison, Side
+from migrator.records import ALL
+from migrator.result import (
+    FAILED,
+    PASSED,
+    Cell,
+    Exhibit,
+    Finding,
+    Loss,
+    Moved,
+    Outcome,
+    Quarantined,
+    Tally,
+    not_applicable,
+    unverified,
+)
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.policies import policy_of
+
+NO_COLLECTION = "no collection of the source feeds this table"
 
 
-def accounted_for(context: Context) -> Found:
+def result_of_sides(
+    context: Context, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
+) -> CheckResult:
+    """Return what the comparison found on some sides, with the squares of the tables."""
+    comparisons = context.comparison.collections
+    outcomes: dict[str, list[Outcome]] = {}
+    figures: dict[str, int] = {}
+    tallies: list[Tally] = []
+    findings: list[Finding] = []
+    for one in comparisons:
+        wrong = {cause.table or one.tables[0] for cause in one.causes if cause.side in sides}
+        for table in one.tables:
+            state = FAILED if table in wrong else unverified(one.unverified) if one.unverified else PASSED
+            outcomes.setdefault(table, []).append(state)
+            figures[table] = figures.get(table, 0) + _count(one, table, counted, unit)
+        tallies += _tallies(one, sides)
+        findings += [
+            Finding(
+                severity="difference",
+                cause=line.cause,
+                collection=line.collection,
+                table=line.table,
+                key=line.source_id,
+                path=line.path,
+                side=line.side,
+                words=line.words,
+            )
+            for line in one.differences
+            if line.side in sides
+        ]
+    total = sum(tally.count for tally in tallies)
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(total), unsure=unverified_reasons(context)),
+        counts={unit: sum(counted(one) for one in comparisons), "differences": total},
+        cells=coverage_cells(context, outcomes, figures, unit),
+        tallies=tuple(tallies),
+        findings=tuple(findings[: context.listed]),
+        findings_total=total,
+    )
+
+
+def _count(one: CollectionComparison, table: str, counted: Callable[[CollectionComparison], int], unit: str) -> int:
+    """Return how much was compared in one table: rows by table where that is known, documents at their owner."""
+    if unit == "rows":
+        return max((column.compared for column in one.columns if column.table == table), default=0)
+    return counted(one) if table == one.tables[0] else 0
+
+
+def _tallies(one: CollectionComparison, sides: tuple[Side, ...]) -> list[Tally]:
+    return [
+        Tally(
+            severity="difference",
+            cause=cause.cause,
+            collection=one.collection,
+            table=cause.table,
+            path=cause.path,
+            title=CAUSES[cause.cause].title,
+            fix=CAUSES[cause.cause].fix,
+            count=cause.count,
+            keys=tuple(
+                dict.fromkeys(
+                    line.source_id
+                    for line in one.differences
+                    if (line.table, line.path, line.side, line.cause)
+                    == (cause.table, cause.path, cause.side, cause.cause)
+                )
+            )[:KEYS_LISTED],
+        )
+        for cause in one.causes
+        if cause.side in sides
+    ]
+
+
+def coverage_cells(
+    context: Context, outcomes: dict[str, list[Outcome]], figures: dict[str, int], unit: str
+) -> tuple[Cell, ...]:
+    """Return the squares of a check: of several collections in one table the worst outcome counts.
+
+    A table that no collection feeds is not applicable; one that is fed and has no outcome here stays uncovered.
+    """
+    fed = {table for one in context.comparison.collections for table in one.tables}
+    cells = []
+    for record in ALL:
+        table = record.table
+        if table in outcomes:
+            cells.append(Cell(table=table, outcome=_worst(outcomes[table]), count=figures[table], unit=unit))
+        elif table not in fed:
+            cells.append(Cell(table=table, outcome=not_applicable(NO_COLLECTION)))
+    return tuple(cells)
+
+
+def aggregate_cells(context: Context, results: Iterable[AggregateResult]) -> tuple[tuple[Cell, ...], list[str]]:
+    """Return the squares of figures that both databases computed, and why some could not be compared."""
+    outcomes: dict[str, list[Outcome]] = {}
+    figures: dict[str, int] = {}
+    doubts = []
+    for one in results:
+        state = FAILED if one.differing_total else unverified(one.unverified) if one.unverified else PASSED
+        outcomes.setdefault(one.table, []).append(state)
+        figures[one.table] = figures.get(one.table, 0) + one.compared
+        if one.unverified:
+            doubts.append(f"{one.collection}: {one.unverified}")
+    return coverage_cells(context, outcomes, figures, "figures"), doubts
+
+
+def _worst(outcomes: Iterable[Outcome]) -> Outcome:
+    return min(
+        outcomes,
+        key=lambda one: ("failed", "unverified", "not-applicable", "passed").index(one.status),
+    )
+
+
+def compared_collections(context: Context) -> list[CollectionComparison]:
+    """Return the collections of which at least a part was compared."""
+    return [one for one in context.comparison.collections if one.documents or not one.unverified]
+
+
+def unverified_reasons(context: Context) -> list[str]:
+    """Return why collections were not compared."""
+    return [f"{one.collection}: {one.unverified}" for one in context.comparison.collections if one.unverified]
+
+
+def differs_on(one: CollectionComparison, sides: tuple[Side, ...]) -> bool:
+    """Tell whether something differs on one of the sides."""
+    return any(cause.side in sides for cause in one.causes)
+
+
+def accounted_for(context: Context) -> CheckResult:
     """Every document read is matched, differing, quarantined or skipped by a rule; none is missing."""
     outcome = context.comparison
-    collections = compared(context)
+    collections = compared_collections(context)
     missing = sum(one.missing for one in collections)
     unbalanced = [one.collection for one in collections if not one.balanced]
     unexplained = [
         one.collection
         for one in collections
-        if one.differing and not has_side(one, ("row", "document", "missing", "rejected"))
+        if one.differing and not differs_on(one, ("row", "document", "missing", "rejected"))
     ]
     documents = sum(one.documents for one in collections)
-    doubts = [*unsure(context), *(() if documents else ("the source holds no document of this profile",))]
-    found = sides_compared(context, ("missing", "rejected"), lambda one: one.documents, "documents")
-    return Found(
-        outcome=judge(wrong=bool(missing or unbalanced or unexplained or found.findings_total), unsure=doubts),
+    doubts = [*unverified_reasons(context), *(() if documents else ("the source holds no document of this profile",))]
+    found = result_of_sides(context, ("missing", "rejected"), lambda one: one.documents, "documents")
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(missing or unbalanced or unexplained or found.findings_total), unsure=doubts),
         counts={
             "documents": documents,
             "matched": sum(one.matched for one in collections),
@@ -64,27 +209,27 @@ def accounted_for(context: Context) -> Found:
     )
 
 
-def rows_equal(context: Context) -> Found:
+def rows_equal(context: Context) -> CheckResult:
     """Link one: every stored row is, column by column and typed, the row its document decodes to."""
-    return sides_compared(context, ("row",), lambda one: one.rows, "rows")
+    return result_of_sides(context, ("row",), lambda one: one.rows, "rows")
 
 
-def documents_rebuilt(context: Context) -> Found:
+def documents_rebuilt(context: Context) -> CheckResult:
     """Link two: the rows encode back to the document, canonical bytes."""
-    return sides_compared(context, ("document",), lambda one: one.matched, "documents")
+    return result_of_sides(context, ("document",), lambda one: one.matched, "documents")
 
 
-def nothing_extra(context: Context) -> Found:
+def nothing_extra(context: Context) -> CheckResult:
     """No row of this source is without its document."""
-    return sides_compared(context, ("extra",), lambda one: one.rows, "rows")
+    return result_of_sides(context, ("extra",), lambda one: one.rows, "rows")
 
 
-def losses_kept(context: Context) -> Found:
+def losses_kept(context: Context) -> CheckResult:
     """Whatever a column could not hold as it was is kept in the residue."""
-    collections = compared(context)
+    collections = compared_collections(context)
     lost = [(one, line) for one in collections for line in one.losses if not line.kept]
-    return Found(
-        outcome=judge(wrong=bool(lost), unsure=unsure(context)),
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(lost), unsure=unverified_reasons(context)),
         counts={
             "documents without residue": sum(one.clean for one in collections),
             "documents with residue": sum(one.residue for one in collections),
@@ -105,31 +250,31 @@ def losses_kept(context: Context) -> Found:
     )
 
 
-def rulings_applied(context: Context) -> Found:
+def policies_applied(context: Context) -> CheckResult:
     """Peculiarities of the source are decided by a written rule, counted, and listed."""
-    collections = compared(context)
+    collections = compared_collections(context)
     tallies = [
         Tally(
             severity="settled",
             cause=note.kind,
             collection=one.collection,
             path=note.path,
-            title=ruling(note.kind).title,
-            fix=ruling(note.kind).policy,
+            title=policy_of(note.kind).title,
+            fix=policy_of(note.kind).policy,
             count=note.count,
             keys=note.keys,
         )
         for one in collections
         for note in one.notes
     ]
-    return Found(
-        outcome=judge(wrong=False, unsure=unsure(context)),
+    return CheckResult(
+        outcome=outcome_of(wrong=False, unsure=unverified_reasons(context)),
         counts={"findings": sum(tally.count for tally in tallies)},
         tallies=tuple(tallies),
     )
 
 
-def figures_agree(context: Context) -> Found:
+def aggregates_agree(context: Context) -> CheckResult:
     """Both databases compute the same figures, by code that the transform has no part in."""
     results = context.comparison.aggregates
     tallies = [
@@ -161,11 +306,11 @@ def figures_agree(context: Context) -> Found:
         for one in results
         for line in one.differing
     ]
-    cells, doubts = figure_squares(context, results)
+    cells, doubts = aggregate_cells(context, results)
     if not results:
         doubts.append("no figures were computed")
-    return Found(
-        outcome=judge(wrong=bool(tallies), unsure=doubts),
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(tallies), unsure=doubts),
         counts={"figures": sum(one.compared for one in results), "differing": sum(tally.count for tally in tallies)},
         cells=cells,
         tallies=tuple(tallies),
@@ -231,7 +376,7 @@ CHECKS = (
         id="parity.rulings",
         title="Peculiarities of the source are settled by a written rule",
         judges=False,
-        run=rulings_applied,
+        run=policies_applied,
     ),
     CheckSpec(
         id="parity.aggregates",
@@ -241,6 +386,118 @@ CHECKS = (
             "Figures are counts by state, sums, first and last times; errors that cancel out in a sum are not seen.",
             "Sums of fractions are compared to nine digits, times to the millisecond.",
         ),
-        run=figures_agree,
+        run=aggregates_agree,
+    ),
+)
+
+
+COLUMNS_DERIVED = (
+    "the profile {} derives every column, from fields that each version of the source spells in its own way: the round"
+    " trip and the other figures compare them"
+)
+
+ColumnRow = tuple[str | int | None, ...]
+COLUMN_HEADINGS = (
+    "table",
+    "column",
+    "compared",
+    "differing",
+    "filled, by MongoDB",
+    "filled, by PostgreSQL",
+    "characters or members, by MongoDB",
+    "characters or members, by PostgreSQL",
+)
+
+
+def columns_agree(context: Context) -> CheckResult:
+    """Compare, for every column that a field states directly, how many values and characters both sides hold."""
+    results = context.comparison.columns
+    wrong = [one for one in results if one.differing_total]
+    rows = _column_rows(context, results)
+    cells, doubts = aggregate_cells(context, results)
+    profile = context.comparison.profile.partition("/")[0]
+    outcome = outcome_of(wrong=bool(wrong), unsure=doubts or ([] if results else ["no figures were computed"]))
+    return CheckResult(
+        outcome=outcome if results or states_columns(profile) else not_applicable(COLUMNS_DERIVED.format(profile)),
+        counts={
+            "columns": len(rows),
+            "figures": sum(one.compared for one in results),
+            "differing": sum(one.differing_total for one in wrong),
+        },
+        cells=cells,
+        tallies=tuple(
+            Tally(
+                severity="difference",
+                cause="column",
+                collection=one.collection,
+                table=one.table,
+                path=column_of(one.measure)[0],
+                title="a column of which the two databases do not hold as much",
+                fix="look for columns that were mixed up, and for texts that were cut or trimmed",
+                count=one.differing_total,
+                keys=tuple(line.tenant for line in one.differing[:KEYS_LISTED]),
+            )
+            for one in wrong
+        ),
+        findings=tuple(
+            Finding(
+                severity="difference",
+                cause="column",
+                collection=one.collection,
+                table=one.table,
+                key=line.tenant,
+                path=column_of(one.measure)[0],
+                side="figure",
+                words=(f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",),
+            )
+            for one in wrong
+            for line in one.differing
+        )[: context.listed],
+        findings_total=sum(one.differing_total for one in wrong),
+        exhibits=(
+            Exhibit(
+                kind="table",
+                title="Every column, and what was seen of it",
+                columns=COLUMN_HEADINGS,
+                rows=rows,
+                rows_total=len(rows),
+            ),
+        ),
+    )
+
+
+def _column_rows(context: Context, results: tuple[AggregateResult, ...]) -> tuple[ColumnRow, ...]:
+    """Return a row per column that was compared; figures that no field states directly are left empty."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for one in compared_collections(context):
+        for column in one.columns:
+            sums = seen.setdefault((column.table, column.column), [0, 0])
+            sums[0] += column.compared
+            sums[1] += column.differing
+    totals: dict[tuple[str, str, bool], list[int]] = {}
+    for result in results:
+        if not result.unverified:
+            column_name, kind = column_of(result.measure)
+            sums = totals.setdefault((result.table, column_name, kind == "filled"), [0, 0])
+            sums[0] += int(result.source_total or 0)
+            sums[1] += int(result.target_total or 0)
+    return tuple(
+        (
+            *place,
+            *counts,
+            *totals.get((*place, True), (None, None)),
+            *totals.get((*place, False), (None, None)),
+        )
+        for place, counts in sorted(seen.items())
+    )
+
+
+COLUMN_CHECKS = (
+    CheckSpec(
+        id="parity.columns",
+        title="Every column holds as many values, and as much, as its field",
+        requirements=("0-X1",),
+        limits=("Columns that are derived (ids, references, durations, words) are compared by the round trip alone.",),
+        run=columns_agree,
     ),
 )

@@ -17,46 +17,44 @@ from migrator.result import Exhibit, Finding, Measurement, Tally
 from migrator.scheduler.service import SchedulerService
 from migrator.store.scratch import fresh
 from migrator.store.work import SCRATCH
-from migrator.verify.behaviour.craft import Craft
-from migrator.verify.behaviour.scratch import Scratch, scratch
-from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.context import Context
-from migrator.verify.timing import operations, rows
-from migrator.verify.timing.percentiles import percentile, repeated
+from migrator.verify import timing
+from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.timing import durations_ms, percentile
 
-AMOUNT: Final = rows.Amount(schedules=2_000, due=1_000, waiting=2_000, stale=840, history=500)
+ROW_COUNTS: Final = timing.RowCounts(schedules=2_000, due=1_000, waiting=2_000, stale=840, history=500)
 POOL: Final = 5
 THREADS: Final = 20
 CALLS: Final = 100
 
 
 @contextmanager
-def _filled(context: Context, amount: rows.Amount) -> Iterator[Scratch]:
-    with scratch(context.settings, "postgres", context.craft or Craft(), fresh()) as place:
+def _tenant_with_rows(context: Context, amount: timing.RowCounts) -> Iterator[ScratchTenants]:
+    with scratch_tenants(context.settings, "postgres", context.craft or Components(), fresh()) as place:
         with context.target() as target:
-            rows.fill(target, place.tenants[0], amount)
+            timing.insert_rows(target, place.tenants[0], amount)
         yield place
 
 
-def queue_in_time(context: Context) -> Found:
+def queue_in_time(context: Context) -> CheckResult:
     """Time what a scheduler's process does all the time."""
-    with _filled(context, AMOUNT) as place:
-        timed = operations.of_the_queue(place.store, place.tenants[0], stale=AMOUNT.stale)
-        return _timed("performance.queue", timed, AMOUNT)
+    with _tenant_with_rows(context, ROW_COUNTS) as place:
+        timed = timing.queue_operations(place.store, place.tenants[0], stale=ROW_COUNTS.stale)
+        return _timed("performance.queue", timed, ROW_COUNTS)
 
 
-def facade_in_time(context: Context) -> Found:
+def facade_in_time(context: Context) -> CheckResult:
     """Time what an application asks."""
-    with _filled(context, AMOUNT) as place:
+    with _tenant_with_rows(context, ROW_COUNTS) as place:
         tenant = place.tenants[0]
         with context.target() as target:
-            schedule = rows.first_schedule(target, tenant)
-        timed = operations.of_the_facade(SchedulerService(place.store, tenant), schedule)
-        return _timed("performance.facade", timed, AMOUNT)
+            schedule = timing.first_schedule(target, tenant)
+        timed = timing.facade_operations(SchedulerService(place.store, tenant), schedule)
+        return _timed("performance.facade", timed, ROW_COUNTS)
 
 
-def _timed(check: str, timed: list[operations.Timed], amount: rows.Amount) -> Found:
-    took = {one.name: repeated(one.times, one.work) for one in timed}
+def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCounts) -> CheckResult:
+    took = {one.name: durations_ms(one.times, one.work) for one in timed}
     figures: list[tuple[str | int | None, ...]] = [
         (
             one.name,
@@ -67,8 +65,8 @@ def _timed(check: str, timed: list[operations.Timed], amount: rows.Amount) -> Fo
         )
         for one in timed
     ]
-    return Found(
-        outcome=judge(wrong=False),
+    return CheckResult(
+        outcome=outcome_of(wrong=False),
         counts={"operations": len(timed), "calls": sum(one.times for one in timed), "rows": amount.rows},
         measurements=tuple(
             Measurement(
@@ -92,7 +90,7 @@ def _timed(check: str, timed: list[operations.Timed], amount: rows.Amount) -> Fo
     )
 
 
-def connections_bounded(context: Context) -> Found:
+def connections_bounded(context: Context) -> CheckResult:
     """Ask from many threads at once, and see from how many connections the server is asked."""
     from migrator.store.postgres.pool import Pool  # noqa: PLC0415 - a driver, only where asked for
 
@@ -118,8 +116,8 @@ def connections_bounded(context: Context) -> Found:
     over = len(seen) > POOL
     title = "more connections than the pool was given"
     fault = "connections"
-    return Found(
-        outcome=judge(wrong=over),
+    return CheckResult(
+        outcome=outcome_of(wrong=over),
         counts={"threads": THREADS, "calls": CALLS, "connections allowed": POOL, "differences": int(over)},
         tallies=(Tally(severity="difference", cause=fault, title=title, fix="look at the pool", count=1),) * over,
         findings=(Finding(severity="difference", cause=fault, words=(f"{len(seen)} against {POOL}",)),) * over,

@@ -7,20 +7,19 @@ from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
 from migrator.store.postgres.catalogue import differences
 from migrator.store.postgres.security import Roles
-from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.context import Context
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 
 TABLES = tuple(record.table for record in ALL)
 
 
-def revision_current(context: Context) -> Found:
+def revision_current(context: Context) -> CheckResult:
     """Both branches stand at their heads."""
     try:
         behind = [one for one in context.positions if one.pending]
     except RefusedError as error:  # a file that is not the one that was applied, or a revision of a later version
         changed = Tally(severity="difference", cause="changed", title=str(error), count=1)
-        return Found(outcome=FAILED, tallies=(changed,), findings_total=1)
-    return _found(
+        return CheckResult(outcome=FAILED, tallies=(changed,), findings_total=1)
+    return _result(
         [(one.branch, f"{len(one.pending)} pending") for one in behind],
         cause="behind",
         title="a branch of the schema that is not at its latest revision",
@@ -29,7 +28,7 @@ def revision_current(context: Context) -> Found:
     )
 
 
-def constraints_validated(context: Context) -> Found:
+def constraints_validated(context: Context) -> CheckResult:
     """No constraint is left NOT VALID, and no index invalid."""
     with context.target() as connection:
         constraints = connection.execute(
@@ -44,7 +43,7 @@ def constraints_validated(context: Context) -> Found:
         row = connection.execute(
             "SELECT count(*) FROM pg_constraint WHERE connamespace = 'scheduler'::regnamespace"
         ).fetchone()
-    return _found(
+    return _result(
         [*constraints, *indexes],
         cause="not-validated",
         title="a constraint that is not validated, or an index that is not valid",
@@ -54,7 +53,7 @@ def constraints_validated(context: Context) -> Found:
     )
 
 
-_SWITCHED_OFF = """
+_DISABLED = """
 SELECT c.oid::regclass::text, coalesce(con.conname, trg.tgname)
 FROM pg_trigger AS trg
 JOIN pg_class AS c ON c.oid = trg.tgrelid
@@ -71,15 +70,15 @@ ORDER BY 1, 2
 """
 
 
-def enforced(context: Context) -> Found:
+def enforced(context: Context) -> CheckResult:
     """No foreign key and no trigger is switched off, of a table or for sessions as a whole."""
     with context.target() as connection:
-        rows = connection.execute(_SWITCHED_OFF).fetchall()
+        rows = connection.execute(_DISABLED).fetchall()
         row = connection.execute(
             "SELECT count(*) FROM pg_constraint WHERE contype = 'f'"
             " AND connamespace IN ('scheduler'::regnamespace, 'migration'::regnamespace)"
         ).fetchone()
-    return _found(
+    return _result(
         rows,
         cause="switched-off",
         title="a foreign key or a trigger that is switched off",
@@ -90,7 +89,7 @@ def enforced(context: Context) -> Found:
     )
 
 
-def isolation_on(context: Context) -> Found:
+def isolation_on(context: Context) -> CheckResult:
     """Row-level security is on in every table, with its policies."""
     with context.target() as connection:
         rows = connection.execute(
@@ -99,7 +98,7 @@ def isolation_on(context: Context) -> Found:
             (list(TABLES),),
         ).fetchall()
     on = {table for table, enabled, policies in rows if enabled and policies}
-    return _found(
+    return _result(
         [(table, "") for table in TABLES if table not in on],
         cause="isolation-off",
         title="a table whose row-level security is off or has no policy",
@@ -109,13 +108,13 @@ def isolation_on(context: Context) -> Found:
     )
 
 
-def nothing_put_off(context: Context) -> Found:
+def deferred_ddl_restored(context: Context) -> CheckResult:
     """Every index and foreign key that a first load took away is back."""
     with context.target() as connection:
         rows = connection.execute(
             "SELECT target_table, name FROM migration.deferred_ddl WHERE restored_at IS NULL ORDER BY 1, 2"
         ).fetchall()
-    return _found(
+    return _result(
         rows,
         cause="put-off",
         title="an index or foreign key that was taken away for a load and is not back",
@@ -125,7 +124,7 @@ def nothing_put_off(context: Context) -> Found:
     )
 
 
-def commented(context: Context) -> Found:
+def comments_present(context: Context) -> CheckResult:
     """Every table and column says what it is."""
     with context.target() as connection:
         rows = connection.execute(
@@ -140,7 +139,7 @@ def commented(context: Context) -> Found:
     there = {table for table, _, _ in rows}
     silent = [(table, column) for table, column, said in rows if not said]
     silent += [(table, "") for table in TABLES if table not in there]
-    return _found(
+    return _result(
         silent,
         cause="no-comment",
         title="a table or column without a comment",
@@ -150,7 +149,7 @@ def commented(context: Context) -> Found:
     )
 
 
-def as_declared(context: Context) -> Found:
+def catalogue_declared(context: Context) -> CheckResult:
     """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
     postgres = context.settings.postgres
     roles = Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role)
@@ -179,8 +178,8 @@ def as_declared(context: Context) -> Found:
         for one in wrong
     )
     whole = any(not _table_of(one.object) and one.object == "schema scheduler" for one in wrong)
-    return Found(
-        outcome=judge(wrong=bool(wrong)),
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(wrong)),
         counts={"tables declared": len(TABLES), "differences": len(wrong)},
         cells=_cells(TABLES if whole else [tally.table for tally in tallies]),
         tallies=tallies,
@@ -195,7 +194,7 @@ def _table_of(name: str) -> str:
     return relation if schema == "scheduler" else ""
 
 
-def _found(
+def _result(
     wrong: Sequence[tuple[str, str]],
     *,
     cause: str,
@@ -203,11 +202,11 @@ def _found(
     fix: str,
     counts: dict[str, int],
     cells: bool = False,
-) -> Found:
+) -> CheckResult:
     """Return what a schema check found: pairs of a table (or branch) and a name in it."""
     bare = [(table.rpartition(".")[2], name) for table, name in wrong]
-    return Found(
-        outcome=judge(wrong=bool(bare)),
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(bare)),
         counts=counts,
         cells=_cells(table for table, _ in bare) if cells else (),
         tallies=tuple(
@@ -241,7 +240,7 @@ CHECKS = (
         id="schema.catalogue",
         title="The live catalogue is the declared one",
         requirements=("0-T2.2.2", "0-T2.2.3", *_GRAPH_TABLES),
-        run=as_declared,
+        run=catalogue_declared,
     ),
     CheckSpec(
         id="schema.validated",
@@ -260,7 +259,7 @@ CHECKS = (
         id="schema.restored",
         title="Everything put off for the first load is back",
         requirements=("0-T2.2.2",),
-        run=nothing_put_off,
+        run=deferred_ddl_restored,
     ),
     CheckSpec(
         id="schema.isolation",
@@ -272,6 +271,6 @@ CHECKS = (
     CheckSpec(
         id="schema.comments",
         title="Every table and column says what it is",
-        run=commented,
+        run=comments_present,
     ),
 )

@@ -7,19 +7,17 @@ from contextlib import ExitStack
 from migrator.errors import ConfigurationError, UnreachableError
 from migrator.pipeline.sessions import Sessions
 from migrator.result import Exhibit, Finding, Tally, unverified
-from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.context import Context
-from migrator.verify.sensitivity.corruptions import CORRUPTIONS
-from migrator.verify.sensitivity.model import Corruption
-from migrator.verify.sensitivity.sample import copy_sample
-from migrator.verify.sensitivity.scratch import scratch
-from migrator.verify.sensitivity.specimens import PROFILE, write_specimens
-from migrator.verify.sensitivity.trial import Trial, prepare, run
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.scratch_databases import scratch_databases
+from migrator.verify.sensitivity.matrix import MUTATIONS
+from migrator.verify.sensitivity.mutation import Mutation
+from migrator.verify.sensitivity.sample import MADE_PROFILE, copy_sample, write_made_documents
+from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
 
-NOT_PLANTED = ("cutover", "performance", "sensitivity")
+AREAS_WITHOUT_MUTATIONS = ("cutover", "performance", "sensitivity")
 """Areas that look at no row of the target."""
-UNSEEN = "a corruption that no check has seen"
-WORDS = {
+MISSED = "a corruption that no check has seen"
+ENDING_WORDS = {
     "caught": "caught",
     "refused": "refused by the database itself",
     "missed": "missed",
@@ -28,51 +26,51 @@ WORDS = {
 }
 
 
-def planted(context: Context) -> Found:
+def mutations_caught(context: Context) -> CheckResult:
     """Plant every class of corruption in a scratch copy, one at a time, and see which check turns red."""
     try:
         sample, trials = measure(context)
     except (ConfigurationError, UnreachableError) as error:
-        return Found(outcome=unverified(str(error)))
-    return _found(context, sample, trials)
+        return CheckResult(outcome=unverified(str(error)))
+    return _result(context, sample, trials)
 
 
-def measure(context: Context, classes: Sequence[Corruption] = CORRUPTIONS) -> tuple[int, list[Trial]]:
+def measure(context: Context, classes: Sequence[Mutation] = MUTATIONS) -> tuple[int, list[Trial]]:
     """Return how many documents the sample holds, and what became of each class."""
     from migrator.verify.areas import every_check  # noqa: PLC0415 - it imports this module
 
     settings = context.settings
-    specs = [spec for spec in every_check() if spec.area not in NOT_PLANTED]
+    specs = [spec for spec in every_check() if spec.area not in AREAS_WITHOUT_MUTATIONS]
     with context.timed("planted corruptions"):
         with ExitStack() as closing:
             sessions = Sessions(settings)
             closing.callback(sessions.close)
-            place = closing.enter_context(scratch(settings))
+            place = closing.enter_context(scratch_databases(settings))
             sample = prepare(place, lambda there: copy_sample(sessions, there.source))
             sessions.close()
-            trials = run(place, classes, specs)
+            trials = run_trials(place, classes, specs)
         bare = {one.name for one in trials if one.ending == "no-material"}
-        if bare and settings.source.profile == PROFILE:
-            again = _on_specimens(context, [one for one in classes if one.name in bare], specs)
+        if bare and settings.source.profile == MADE_PROFILE:
+            again = _on_made_documents(context, [one for one in classes if one.name in bare], specs)
             trials = [again.get(one.name, one) for one in trials]
     return sample, trials
 
 
-def _on_specimens(context: Context, classes: Sequence[Corruption], specs: Sequence[CheckSpec]) -> dict[str, Trial]:
-    with scratch(context.settings) as place:
-        prepare(place, write_specimens)
-        return {one.name: one for one in run(place, classes, specs, made=True)}
+def _on_made_documents(context: Context, classes: Sequence[Mutation], specs: Sequence[CheckSpec]) -> dict[str, Trial]:
+    with scratch_databases(context.settings) as place:
+        prepare(place, write_made_documents)
+        return {one.name: one for one in run_trials(place, classes, specs, made=True)}
 
 
-def _found(context: Context, sample: int, trials: Sequence[Trial]) -> Found:
-    notes = {one.name: one.note for one in CORRUPTIONS}
+def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResult:
+    notes = {one.name: one.note for one in MUTATIONS}
     endings = Counter(one.ending for one in trials)
     caught = endings["caught"] + endings["refused"]
     missed = [one for one in trials if one.ending == "missed"]
     unexplained = [one for one in missed if not notes.get(one.name)]
     doubts = [f"{one.name}: {one.why}" for one in trials if one.ending == "broke"]
-    return Found(
-        outcome=judge(wrong=bool(unexplained), unsure=doubts),
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(unexplained), unsure=doubts),
         counts={
             "documents in the sample": sample,
             "classes": len(trials),
@@ -94,7 +92,7 @@ def _found(context: Context, sample: int, trials: Sequence[Trial]) -> Found:
                     (
                         one.name,
                         one.how,
-                        WORDS[one.ending],
+                        ENDING_WORDS[one.ending],
                         ", ".join(one.red),
                         "made documents" if one.made else "the sample",
                     )
@@ -111,7 +109,7 @@ def _tally(one: Trial, note: str) -> Tally:
         severity="settled" if note else "difference",
         cause="missed",
         path=one.name,
-        title=f"{UNSEEN}: {one.name}",
+        title=f"{MISSED}: {one.name}",
         fix=note or "a check must be made that sees it: docs/verifiers.md",
         count=1,
         keys=(one.name,),
@@ -126,6 +124,6 @@ CHECKS = (
             "Each class is planted once, in one row or document of a sample: it is no proof for every row.",
             "The scratch copy is made anew from the sample's documents; rows of the real target are not moved.",
         ),
-        run=planted,
+        run=mutations_caught,
     ),
 )

@@ -1,8 +1,18 @@
-"""A sample of the source: something of every kind in every collection, and the documents that those refer to."""
+"""The documents that mutations are applied to: a sample of the source, and made documents where the sample lacks some.
 
-from collections.abc import Iterable, Sequence
+The sample holds something of every kind in every collection, and the documents that those refer to. Made documents show
+what the verification sees, not what the data holds; the report says which mutations were shown on them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, cast
 
+import bson
+
+from migrator.embedded.demo import SEED, planted
+from migrator.embedded.demo.contents import COLLECTIONS
+from migrator.embedded.demo.plan import Counts, Plan
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
@@ -13,19 +23,19 @@ from migrator.store.postgres.connection import Connection
 from migrator.values import identity
 from migrator.values.document import readable, split
 from migrator.values.rawid import among, raw_id
-from migrator.verify.sensitivity.scratch import filled
+from migrator.verify.scratch_databases import ScratchDatabases, insert_documents
 
-FIRST: Final = 6
+FIRST_DOCUMENTS: Final = 6
 """Documents taken from the beginning of each collection, in the order of ``_id``."""
 PER_KIND: Final = 1
 """Documents of each kind: each combination of what the profile counts by (state, cause, ...)."""
 KINDS: Final = 40
 """Combinations at most, of one collection."""
-ASIDE: Final = 6
+QUARANTINED: Final = 6
 """Documents in quarantine."""
 SCANNED: Final = 20_000
 """Documents from the beginning in which kinds are looked for."""
-DEPTH: Final = 4
+REFERENCE_DEPTH: Final = 4
 """How far references are followed."""
 
 
@@ -45,7 +55,9 @@ def copy_sample(sessions: Sessions, scratch: Source) -> int:
                 taken[collection.name] = dict(_first(sessions, collection, name))
     if context is not None:
         _follow(sessions, context, taken)
-    return sum(filled(scratch, sessions.name_of(name), documents.values()) for name, documents in taken.items())
+    return sum(
+        insert_documents(scratch, sessions.name_of(name), documents.values()) for name, documents in taken.items()
+    )
 
 
 def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tuple[str, bytes]]:
@@ -82,11 +94,11 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
     rows = sessions.target.execute(
         "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'"
         " ORDER BY source_key LIMIT %s",
-        (sessions.profile.name, collection.name, ASIDE),
+        (sessions.profile.name, collection.name, QUARANTINED),
     )
     wanted += [row[0] for row in rows]
-    yield from _raws(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST))
-    yield from _raws(source.find_raw_batches({"_id": among(wanted)}))
+    yield from _documents(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST_DOCUMENTS))
+    yield from _documents(source.find_raw_batches({"_id": among(wanted)}))
 
 
 def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
@@ -104,7 +116,7 @@ def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _raws(batches: Iterable[Any]) -> Iterable[tuple[str, bytes]]:
+def _documents(batches: Iterable[Any]) -> Iterable[tuple[str, bytes]]:
     for batch in batches:
         for raw in split(batch):
             yield identity.source_id(raw_id(raw)), raw
@@ -113,7 +125,7 @@ def _raws(batches: Iterable[Any]) -> Iterable[tuple[str, bytes]]:
 def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, bytes]]) -> None:
     """Take what the sample refers to as well, as far as it is stored: the sample's references shall lead somewhere."""
     todo = {name: list(documents.values()) for name, documents in taken.items()}
-    for _ in range(DEPTH):
+    for _ in range(REFERENCE_DEPTH):
         found = _referred(sessions, context, todo)
         todo = {}
         for name, ids in found.items():
@@ -121,7 +133,7 @@ def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, byt
             if missing:
                 source = sessions.source[sessions.name_of(name)]
                 with speaking_of("the source"):
-                    new = dict(_raws(source.find_raw_batches({"_id": among(missing)})))
+                    new = dict(_documents(source.find_raw_batches({"_id": among(missing)})))
                 taken.setdefault(name, {}).update(new)
                 todo[name] = list(new.values())
         if not todo:
@@ -155,3 +167,35 @@ def _origins(target: Connection, table: str, ids: Sequence[Any]) -> list[tuple[s
     columns = "NULL, payload ->> '_id'" if table == "graph_jobs" else "source, source_id"
     rows = target.execute(f"SELECT {columns} FROM scheduler.{table} WHERE id = ANY(%s) ORDER BY id", (ids,))  # noqa: S608 - a record's table name
     return cast("list[tuple[str | None, str | None]]", rows.fetchall())
+
+
+MADE_PROFILE: Final = "stellaops"
+"""The profile whose documents they are."""
+_MADE_COUNTS: Final = Counts(30, 60, 10, 30, 20, 20, 20, 30, 5, 3, 20, 40)
+_MADE_PER_COLLECTION: Final = 60
+
+
+def write_made_documents(place: ScratchDatabases) -> int:
+    """Write the specimens into the scratch source; return how many."""
+    plan = Plan(seed=SEED, counts=_MADE_COUNTS, triggers=True)
+    total = 0
+    for name, documents in COLLECTIONS.items():
+        raws = [
+            *islice(documents(plan), _MADE_PER_COLLECTION),
+            *(item.raw for item in planted(SEED) if item.collection == name),
+        ]
+        total += insert_documents(place.source, name, raws)
+    return total + insert_documents(place.source, "handlers", _handlers())
+
+
+def _handlers() -> Iterator[bytes]:
+    for number in range(3):
+        yield bson.encode(
+            {
+                "_id": f"handler-{number}",
+                "tenantId": "acme",
+                "name": f"scan-{number}",
+                "handlerType": "function",
+                "handlerPath": "acme.tasks.scan",
+            }
+        )

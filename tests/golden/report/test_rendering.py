@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from migrator.report import render
+from migrator.report import renderer
 from migrator.result import Result, decode, encode
 from tests.fabricated_results import clean, troubled
 
@@ -16,10 +16,10 @@ RESULTS = {"clean": clean, "troubled": troubled}
 
 
 @pytest.mark.parametrize("name", RESULTS)
-@pytest.mark.parametrize("file", render.RENDERINGS)
+@pytest.mark.parametrize("file", renderer.RENDERINGS)
 def test_a_result_renders_to_the_golden_bytes(name: str, file: str) -> None:
     golden = HERE / f"{name}{Path(file).suffix}"
-    rendered = render.RENDERINGS[file](RESULTS[name]())
+    rendered = renderer.RENDERINGS[file](RESULTS[name]())
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_bytes(rendered)
     assert rendered == golden.read_bytes(), f"{golden.name} is not current; UPDATE_GOLDEN=1 writes it anew"
@@ -27,7 +27,7 @@ def test_a_result_renders_to_the_golden_bytes(name: str, file: str) -> None:
 
 @pytest.mark.proves("0-X3", "0-T2.11.6")
 @pytest.mark.parametrize("make", RESULTS.values(), ids=RESULTS)
-@pytest.mark.parametrize("rendering", render.RENDERINGS.values(), ids=render.RENDERINGS)
+@pytest.mark.parametrize("rendering", renderer.RENDERINGS.values(), ids=renderer.RENDERINGS)
 def test_the_same_result_always_renders_to_the_same_bytes(
     make: Callable[[], Result], rendering: Callable[[Result], bytes]
 ) -> None:

@@ -21,7 +21,7 @@ from migrator.pipeline import sessions
 from migrator.pipeline.tail.follow import Tail
 from migrator.records.run import Run
 from migrator.records.worker import Worker
-from migrator.report import render
+from migrator.report import renderer
 from migrator.scheduler.rates import percent
 from migrator.store import open_scheduler_store, open_store
 from migrator.store.ports import SchedulerStore
@@ -257,5 +257,5 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     request = Request(run_name="r", config=Path(where[1]))
     result = verify(moved, request, checks=[one for one in CHECKS if one.id == "cutover.figures"])
     row = f"| runs in the last hour | 4 | {4 + born} | {6 + born} | about the same |"
-    assert row in render.markdown(result).decode()
-    assert '<th scope="row">runs in the last hour</th><td>4</td>' in render.html(result).decode()
+    assert row in renderer.markdown(result).decode()
+    assert '<th scope="row">runs in the last hour</th><td>4</td>' in renderer.html(result).decode()

@@ -8,11 +8,10 @@ from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
 from migrator.embedded.mongo import MongoServer
-from migrator.verify.areas import BEHAVIOUR, every_check
-from migrator.verify.check import CheckSpec
-from migrator.verify.context import Context
+from migrator.verify.areas import BEHAVIOUR_AREAS, every_check
+from migrator.verify.check import CheckSpec, Context
 
-SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in every_check() if spec.area in BEHAVIOUR}
+SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in every_check() if spec.area in BEHAVIOUR_AREAS}
 
 SHOWS: dict[str, tuple[str, ...]] = {
     "crud": ("0-T2.11.1",),

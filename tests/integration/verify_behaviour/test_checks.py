@@ -8,9 +8,8 @@ from pymongo.database import Database
 
 from migrator import records
 from migrator.config import Settings
-from migrator.verify.areas import BEHAVIOUR
-from migrator.verify.check import Found
-from migrator.verify.context import Context
+from migrator.verify.areas import BEHAVIOUR_AREAS
+from migrator.verify.check import CheckResult, Context
 from migrator.verify.runner import Request, verify
 from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
@@ -29,7 +28,7 @@ def left(settings: Settings, database: Database[Any]) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def machines_exercised(found: Found) -> None:
+def machines_exercised(found: CheckResult) -> None:
     wanted = {"schedule": (7, 42), "run": (8, 56), "graph build job": (6, 30), "policy job": (10, 90)}
     shown = {one.name.removesuffix(" on postgres"): (len(one.states), len(one.edges)) for one in found.machines}
     assert {name: size for name, size in wanted.items() if name in shown}.items() <= shown.items()
@@ -37,12 +36,12 @@ def machines_exercised(found: Found) -> None:
     assert all(edge.exercised == 1 for one in found.machines for edge in one.edges)
 
 
-def contention_shown(found: Found) -> None:
+def contention_shown(found: CheckResult) -> None:
     assert [(one.kind, len(one.rows)) for one in found.varying] == [("spans", 24)] * 2
     assert {one.name.split(" for ")[0] for one in found.measurements} == {"longest wait", "mean wait"}
 
 
-def seven_results(found: Found) -> None:
+def seven_results(found: CheckResult) -> None:
     assert [str(row[0])[:2] for row in found.exhibits[1].rows] == [f"{number}." for number in range(1, 8)]
     assert {row[1] for row in found.exhibits[1].rows} == {"as it must"}
 
@@ -81,7 +80,7 @@ def test_a_check_is_green_on_both_backends_and_leaves_nothing(
 
 
 def test_two_runs_find_the_same(context: Context) -> None:
-    def evidence(found: Found) -> Any:  # noqa: ANN401 - the part under the digest
+    def evidence(found: CheckResult) -> Any:  # noqa: ANN401 - the part under the digest
         return found.outcome, found.counts, found.cells, found.exhibits, found.machines, found.findings
 
     for name in ("crud.schedules", "workers.lives"):
@@ -91,9 +90,9 @@ def test_two_runs_find_the_same(context: Context) -> None:
 def test_no_behaviour_drives_nothing_and_says_so(settings: Settings) -> None:
     result = verify(settings, Request(run_name="r", no_behaviour=True, skip=("parity", "meaning", "schema")))
     areas = {area.name: area for area in result.evidence.areas}
-    assert {areas[name].standing for name in BEHAVIOUR} == {"skipped"}
-    assert {areas[name].reason for name in BEHAVIOUR} == {"left out by --no-behaviour"}
-    assert not [one for one in result.evidence.checks if one.area in BEHAVIOUR]
+    assert {areas[name].standing for name in BEHAVIOUR_AREAS} == {"skipped"}
+    assert {areas[name].reason for name in BEHAVIOUR_AREAS} == {"left out by --no-behaviour"}
+    assert not [one for one in result.evidence.checks if one.area in BEHAVIOUR_AREAS]
     assert result.exit_status() & 4
 
 

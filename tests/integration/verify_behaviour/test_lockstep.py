@@ -14,8 +14,8 @@ from migrator.errors import UsageError
 from migrator.scheduler.answers import Job
 from migrator.scheduler.service import SchedulerService
 from migrator.verify.behaviour import lockstep
-from migrator.verify.behaviour.craft import Craft
-from migrator.verify.context import Context
+from migrator.verify.behaviour.scratch_tenants import Components
+from migrator.verify.check import Context
 from migrator.verify.runner import Request, verify
 from tests.integration.verify_behaviour.conftest import SPECS
 
@@ -43,7 +43,7 @@ def test_random_calls_are_answered_alike(context: Context) -> None:
 @pytest.mark.proves("0-T2.11.6")
 def test_a_difference_is_found_and_cut_down(context: Context) -> None:
     context.operations, context.seed = 150, 3
-    context.craft = Craft(service=Disagreeing)
+    context.craft = Components(service=Disagreeing)
     found = CHECK.run(context)
     assert found.outcome.status == "failed"
     (finding,) = found.findings

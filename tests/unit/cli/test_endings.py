@@ -16,10 +16,10 @@ CHECK = [sys.executable, "-m", "migrator", "report", "check", RESULT]
 FAULT = """
 import sys, threading
 from migrator import __main__
-from migrator.report import check
+from migrator.report import integrity
 def fail(*_):
     {fault}
-check.belongs = fail
+integrity.check_report = fail
 sys.argv = ["migrator", "report", "check", {result!r}]
 __main__.main()
 """

@@ -1,7 +1,6 @@
 """Drawings: true to their figures, never too thin to be seen, and with everything said in words beside them."""
 
-from migrator.report.charts import HIGH, LISTED_ROWS, WIDE, chart, gauge, kinds_of, stacked
-from migrator.report.machines import grid
+from migrator.report.charts import CHART_HEIGHT, CHART_WIDTH, LISTED_ROWS, chart, gauge, grid, kinds_of, stacked
 from migrator.result import FAILED, PASSED, Edge, Exhibit, Machine, Measurement, not_applicable
 from tests.fabricated_behaviour import STATES, machine
 
@@ -14,7 +13,7 @@ def test_bars_share_one_scale_and_add_up() -> None:
     drawn = chart(exhibit("bars", ("class", "caught", "missed", "by"), ("a", 90, 10, "rows"), ("b", 50, 0, "extra")))
     first, second = drawn.bars
     assert [one.kind for one in first.bars] == ["clean", "apart"]
-    assert sum(one.width for one in first.bars) <= WIDE
+    assert sum(one.width for one in first.bars) <= CHART_WIDTH
     assert second.bars[0].width < first.bars[0].width
     assert first.bars[1].start == first.bars[0].width
     assert first.text == "90 caught, 10 missed; rows"
@@ -26,7 +25,7 @@ def test_what_is_there_is_seen_and_what_is_not_is_not() -> None:
     cut = stacked([("a", "x", 1_000_000), ("b", "y", 1), ("c", "z", 0)], 1_000_001)
     assert [one.label for one in cut] == ["x", "y"]
     assert cut[1].width >= 6
-    assert cut[-1].start + cut[-1].width <= WIDE
+    assert cut[-1].start + cut[-1].width <= CHART_WIDTH
 
 
 def test_no_two_columns_look_alike_by_their_name() -> None:
@@ -37,7 +36,7 @@ def test_no_two_columns_look_alike_by_their_name() -> None:
 
 def test_lines_go_from_the_first_to_the_last_point() -> None:
     drawn = chart(exhibit("series", ("n", "a"), ("1", 0), ("2", 50), ("4", None), ("8", 100)))
-    assert drawn.lines[0].points == f"0,{HIGH} 333,{HIGH // 2} 1000,0"
+    assert drawn.lines[0].points == f"0,{CHART_HEIGHT} 333,{CHART_HEIGHT // 2} 1000,0"
     assert (drawn.first, drawn.last, drawn.top, drawn.lines[0].last) == ("1", "8", "100", 100)
 
 
@@ -47,7 +46,7 @@ def test_spans_lie_in_their_lane_and_in_order() -> None:
     assert [row.text for row in drawn.bars] == ["2 spans", "1 span"]
     first, last = drawn.bars[0].bars
     assert first.start == 0
-    assert last.start + last.width <= WIDE
+    assert last.start + last.width <= CHART_WIDTH
     assert last.label == "20 to 40 3"
 
 
@@ -64,7 +63,10 @@ def test_what_cannot_be_drawn_is_a_table() -> None:
 
 def test_zeros_draw_nothing_and_break_nothing() -> None:
     assert chart(exhibit("bars", ("a", "n"), ("x", 0))).bars[0].bars == ()
-    assert chart(exhibit("series", ("a", "n"), ("x", 0), ("y", 0))).lines[0].points == f"0,{HIGH} 1000,{HIGH}"
+    assert (
+        chart(exhibit("series", ("a", "n"), ("x", 0), ("y", 0))).lines[0].points
+        == f"0,{CHART_HEIGHT} 1000,{CHART_HEIGHT}"
+    )
     assert chart(exhibit("spans", ("a", "from", "to"), ("x", 5, 5))).bars[0].bars[0].width >= 6
 
 

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from migrator.report import render
+from migrator.report import renderer
 from migrator.report.view import LISTED_FINDINGS
 from migrator.result import (
     FAILED,
@@ -69,13 +69,13 @@ class Page(HTMLParser):
 
 
 def page(result: Result) -> Page:
-    return Page(render.html(result).decode())
+    return Page(renderer.html(result).decode())
 
 
 @pytest.mark.parametrize("make", [clean, troubled, behaviour])
 def test_nothing_is_fetched_and_nothing_runs(make: object) -> None:
     result = make()  # type: ignore[operator]
-    text = render.html(result).decode()
+    text = renderer.html(result).decode()
     read = page(result)
     assert not {tag for tag, _ in read.tags} & {"link", "img", "iframe", "object", "embed", "base", "form"}
     assert [attributes for tag, attributes in read.tags if tag == "script"] == [{}], "one, and in place"
@@ -100,7 +100,7 @@ def test_every_check_has_a_place_to_link_to() -> None:
 
 
 def test_hostile_keys_stay_text() -> None:
-    text = render.html(troubled()).decode()
+    text = renderer.html(troubled()).decode()
     assert text.count("<script>") == 1, "the page's own"
     assert "\u202e" not in text
     assert r"run-\u{202e}<script>alert(1)</script>|`x`\u{a}" in page(troubled()).text
@@ -141,7 +141,7 @@ def test_the_verdict_comes_first_and_the_digest_is_on_the_page() -> None:
     text = page(result).text
     assert "The two sides are not equal: 1 of 9 checks failed." in text[:500]
     assert text.count(result.digest) == 1
-    assert f'content="{result.digest}"' in render.html(result).decode()
+    assert f'content="{result.digest}"' in renderer.html(result).decode()
 
 
 def test_an_area_that_this_version_lacks_is_not_passed_over() -> None:
@@ -168,9 +168,9 @@ def test_a_hundred_thousand_differences_make_a_small_page() -> None:
         findings_total=len(findings),
     )
     result = build(Evidence(checks=(many,)), Run(name="r"))
-    html = render.html(result)
+    html = renderer.html(result)
     assert len(html) < 100_000
-    assert len(render.markdown(result)) < 50_000
+    assert len(renderer.markdown(result)) < 50_000
     assert html.count(b"run_0000") == LISTED_FINDINGS
     assert "and 99\u202f975 more" in page(result).text
 
@@ -216,9 +216,9 @@ def test_whatever_grows_the_page_stays_small() -> None:
     )
     run = Run(name="r", durations_ms={str(number): number for number in range(many)}, measurements=measured)
     result = build(evidence, run)
-    html = render.html(result).decode()
+    html = renderer.html(result).decode()
     assert len(html) < 1_500_000
-    assert len(render.markdown(result)) < 800_000
+    assert len(renderer.markdown(result)) < 800_000
     for cut in ("and 19\u202f800 more", "and 19\u202f975 more", "19\u202f980 shorter steps"):
         assert cut in html, cut
 
@@ -229,11 +229,11 @@ def test_a_key_of_a_megabyte_is_cut() -> None:
         findings=(Finding(severity="difference", cause="time", key="k" * 1_000_000),),
         findings_total=1,
     )
-    assert len(render.html(build(Evidence(checks=(check,)), Run(name="r")))) < 60_000
+    assert len(renderer.html(build(Evidence(checks=(check,)), Run(name="r")))) < 60_000
 
 
 def test_markdown_keeps_hostile_keys_inside_their_cell() -> None:
-    lines = render.markdown(troubled()).decode().splitlines()
+    lines = renderer.markdown(troubled()).decode().splitlines()
     cells = [line for line in lines if "alert" in line]
     assert cells
     for line in cells:

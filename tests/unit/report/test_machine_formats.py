@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from migrator.report import words
+from migrator.report import wording
 from migrator.report.junit import junit
 from migrator.report.sarif import FINGERPRINT, LISTED_RESULTS, sarif
 from migrator.result import FAILED, PASSED, Check, Evidence, Finding, Policy, Result, Run, Tally, build, unverified
@@ -265,7 +265,7 @@ def test_a_hundred_thousand_findings_are_cut_and_counted() -> None:
     assert len(junit(result)) < 20_000
     last = list(results(result))[-1]
     assert last["kind"] == "informational"
-    assert last["message"]["text"].startswith(f"and {words.number(100_000 - LISTED_RESULTS)} findings more")
+    assert last["message"]["text"].startswith(f"and {wording.number(100_000 - LISTED_RESULTS)} findings more")
 
 
 def test_a_check_that_could_not_be_made_is_never_a_pass() -> None:

@@ -4,25 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from migrator.report import check, render
+from migrator.report import integrity, renderer
 from migrator.verify.areas import AREAS
 
 SAMPLE = Path(__file__).resolve().parents[3] / "reports" / "sample"
 AGAIN = "is not current: migrator report render reports/sample/result.json; after a change of the result, make sample"
 
 
-@pytest.mark.parametrize("file", render.RENDERINGS)
+@pytest.mark.parametrize("file", renderer.RENDERINGS)
 def test_the_sample_is_what_its_result_renders_to(file: str) -> None:
-    result = check.read(SAMPLE / "result.json")
-    assert render.RENDERINGS[file](result) == (SAMPLE / file).read_bytes(), f"{file} {AGAIN}"
+    result = integrity.read_result(SAMPLE / "result.json")
+    assert renderer.RENDERINGS[file](result) == (SAMPLE / file).read_bytes(), f"{file} {AGAIN}"
 
 
 def test_the_sample_is_of_todays_areas() -> None:
-    result = check.read(SAMPLE / "result.json")
+    result = integrity.read_result(SAMPLE / "result.json")
     assert {area.name: area.title for area in result.evidence.areas} == AREAS, f"the result {AGAIN}"
     assert result.exit_status() in (0, 8)
-    assert check.belongs(SAMPLE / "result.json").exit_status() == 0
+    assert integrity.check_report(SAMPLE / "result.json").exit_status() == 0
 
 
 def test_the_sample_names_no_machine() -> None:
-    assert "host" not in check.read(SAMPLE / "result.json").run.environment
+    assert "host" not in integrity.read_result(SAMPLE / "result.json").run.environment

@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from migrator.cli import cli
 from migrator.errors import RefusedError, UsageError
-from migrator.report import check, render, signing
-from migrator.result import Result, build, encode
-from migrator.result.whole import FORMAT
+from migrator.report import integrity, renderer
+from migrator.result import FORMAT, Result, build, encode
 from tests.fabricated_results import clean, troubled
 
 PEM = forms.Encoding.PEM
@@ -37,7 +36,7 @@ def pair(folder: Path, name: str = "key") -> tuple[Path, Path]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A signed report with its renderings."""
-    render.write(troubled(), tmp_path)
+    renderer.write(troubled(), tmp_path)
     private, _ = pair(tmp_path)
     answer = CliRunner().invoke(cli, ["report", "sign", str(tmp_path / "result.json"), "--key", str(private)])
     assert answer.exit_code == 0, answer.output
@@ -55,8 +54,8 @@ def asked(folder: Path, name: str = "key") -> tuple[int, str]:
 
 def change(folder: Path, alter: Callable[[Result], Result]) -> None:
     """Change the stored result and render it again: only the signature can tell."""
-    result = alter(check.read(folder / "result.json"))
-    render.write(result, folder)
+    result = alter(integrity.read_result(folder / "result.json"))
+    renderer.write(result, folder)
 
 
 def test_a_signed_report_belongs_and_names_its_key(folder: Path) -> None:
@@ -71,7 +70,7 @@ def test_a_signed_report_belongs_and_names_its_key(folder: Path) -> None:
 
 
 def test_the_page_shows_the_key_and_the_other_half_does_not_change(folder: Path) -> None:
-    signed = check.read(folder / "result.json")
+    signed = integrity.read_result(folder / "result.json")
     assert signed.signature is not None
     assert signed.signature.key.replace("+", "&#43;") in (folder / "report.html").read_text().replace("+", "&#43;")
     assert signed.digest == troubled().digest
@@ -142,7 +141,7 @@ def test_no_byte_of_the_result_can_be_changed(folder: Path) -> None:
         changed[place] ^= 1
         path.write_bytes(changed)
         try:
-            assert check.belongs(path, [folder / "report.md"], public).exit_status() & 1, place
+            assert integrity.check_report(path, [folder / "report.md"], public).exit_status() & 1, place
         except UsageError:
             continue  # it is no result any more
 
@@ -159,7 +158,7 @@ def test_a_forged_half_before_or_behind_the_true_one_is_refused(folder: Path, na
     for text in (f"{{{forged},{whole[1:]}", f"{whole[:-1]},{forged}}}"):
         path.write_text(text)
         with pytest.raises(UsageError, match=f"not a whole result: the name {name} stands in it twice"):
-            check.belongs(path, [folder / "report.md"], public)
+            integrity.check_report(path, [folder / "report.md"], public)
 
 
 @pytest.mark.parametrize("place", ["evidence", "run", "signature"])
@@ -169,7 +168,7 @@ def test_a_name_that_nothing_was_signed_over_is_refused(folder: Path, place: str
     forged[place]["verdict_of_the_board"] = "passed"
     path.write_text(json.dumps(forged))
     with pytest.raises(UsageError, match=rf"unknown field `verdict_of_the_board` - at `\$\.{place}`"):
-        check.belongs(path, [folder / "report.md"], public)
+        integrity.check_report(path, [folder / "report.md"], public)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"format": NaN}', f'{{"format": {FORMAT}, "x": {"9" * 5_000}}}'])
@@ -177,7 +176,7 @@ def test_a_text_that_is_no_result_is_refused_in_one_line(folder: Path, text: str
     path = folder / "result.json"
     path.write_text(text)
     with pytest.raises(UsageError, match="not a"):
-        check.read(path)
+        integrity.read_result(path)
 
 
 def test_a_result_whose_signature_does_not_fit_is_not_rendered(folder: Path, tmp_path: Path) -> None:
@@ -203,9 +202,9 @@ def test_a_damaged_signature_does_not_fit(folder: Path, field: str, value: str) 
 
 
 def test_changed_evidence_is_not_signed(tmp_path: Path) -> None:
-    key = signing.private_key(pair(tmp_path)[0])
+    key = integrity.read_private_key(pair(tmp_path)[0])
     with pytest.raises(RefusedError, match="it is not signed"):
-        signing.sign(msgspec.structs.replace(clean(), digest="sha256:0"), key)
+        integrity.sign(msgspec.structs.replace(clean(), digest="sha256:0"), key)
 
 
 def test_the_openssh_form_of_keys_is_read(tmp_path: Path) -> None:
@@ -213,12 +212,12 @@ def test_the_openssh_form_of_keys_is_read(tmp_path: Path) -> None:
     private, public = tmp_path / "id_ed25519", tmp_path / "id_ed25519.pub"
     private.write_bytes(key.private_bytes(PEM, forms.PrivateFormat.OpenSSH, forms.NoEncryption()))
     public.write_bytes(key.public_key().public_bytes(OPENSSH, forms.PublicFormat.OpenSSH) + b" somebody\n")
-    signed = signing.sign(clean(), signing.private_key(private))
-    assert signing.proven(signed, signing.public_key(public)) == "good"
+    signed = integrity.sign(clean(), integrity.read_private_key(private))
+    assert integrity.signature_state(signed, integrity.read_public_key(public)) == "good"
 
 
 def test_a_key_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
-    render.write(clean(), tmp_path)
+    renderer.write(clean(), tmp_path)
     other = ec.generate_private_key(ec.SECP256R1())
     (tmp_path / "ec.pem").write_bytes(other.private_bytes(PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
     (tmp_path / "ec.pub").write_bytes(other.public_key().public_bytes(PEM, forms.PublicFormat.SubjectPublicKeyInfo))
@@ -255,10 +254,10 @@ def test_without_the_extra_signing_is_refused_and_a_signature_is_left_unproven(
     for name in [name for name in sys.modules if name.startswith("cryptography")]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UsageError, match="need the extra sign"):
-        signing.private_key(private)
+        integrity.read_private_key(private)
     with pytest.raises(UsageError, match="need the extra sign"):
-        check.belongs(folder / "result.json", public_key=public)
-    answer = check.belongs(folder / "result.json")
+        integrity.check_report(folder / "result.json", public_key=public)
+    answer = integrity.check_report(folder / "result.json")
     assert answer.exit_status() == 4
     assert "signed, and not proven: the extra sign is not installed" in answer.lines()
 
@@ -276,8 +275,8 @@ def test_the_signature_can_be_proven_without_this_tool(folder: Path) -> None:
 
 
 def test_a_result_is_replaced_in_one_step(tmp_path: Path) -> None:
-    render.write_result(clean(), tmp_path / "result.json")
+    renderer.write_result(clean(), tmp_path / "result.json")
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
     assert (tmp_path / "result.json").read_bytes() == encode(clean())
     with pytest.raises(UsageError, match="cannot write"):
-        render.write_result(clean(), tmp_path)
+        renderer.write_result(clean(), tmp_path)

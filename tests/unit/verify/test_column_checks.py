@@ -6,8 +6,8 @@ import pytest
 from migrator.config import Settings
 from migrator.parity.model import AggregateResult, CollectionComparison, ColumnCount, ParityOutcome
 from migrator.result import Result
-from migrator.verify.checks.columns import CHECKS
-from migrator.verify.context import Context
+from migrator.verify.check import Context
+from migrator.verify.checks.parity import COLUMN_CHECKS
 from migrator.verify.runner import Request, verify
 
 RUNS = CollectionComparison(
@@ -26,7 +26,7 @@ OUTCOME = ParityOutcome(profile="stellaops/1", collections=(RUNS,), aggregates=(
 
 def verified(outcome: ParityOutcome, monkeypatch: pytest.MonkeyPatch) -> Result:
     monkeypatch.setattr(Context, "_compare", lambda _context: outcome)
-    return verify(Settings(), Request(run_name="r"), checks=CHECKS)
+    return verify(Settings(), Request(run_name="r"), checks=COLUMN_CHECKS)
 
 
 @pytest.mark.parametrize(

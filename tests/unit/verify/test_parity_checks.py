@@ -22,9 +22,9 @@ from migrator.parity.model import (
     Side,
 )
 from migrator.result import Result, Status, build
+from migrator.verify.check import Context
 from migrator.verify.checks.parity import CHECKS
-from migrator.verify.context import Context
-from migrator.verify.rulings import RULINGS, ruling
+from migrator.verify.policies import POLICIES, policy_of
 from migrator.verify.runner import Request, verify
 
 RUNS = CollectionComparison(
@@ -197,5 +197,5 @@ def test_every_note_of_the_profiles_has_a_ruling() -> None:
         and isinstance(node.args[0], ast.Constant)
     }
     assert kinds
-    assert kinds - set(RULINGS) == set()
-    assert ruling("never-heard-of").title == "never heard of"
+    assert kinds - set(POLICIES) == set()
+    assert policy_of("never-heard-of").title == "never heard of"

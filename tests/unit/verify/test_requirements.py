@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from migrator.report import render
+from migrator.report import renderer
 from migrator.result import (
     FAILED,
     PASSED,
@@ -126,4 +126,4 @@ def test_the_report_records_what_is_outside_of_the_tool(name: str) -> None:
 
 def rendered() -> tuple[str, str]:
     result = build(Evidence(outside=OUTSIDE), Run(name="r"))
-    return unescape(render.html(result).decode()), unescape(render.markdown(result).decode())
+    return unescape(renderer.html(result).decode()), unescape(renderer.markdown(result).decode())

@@ -18,20 +18,19 @@ from migrator.result import (
     unverified,
 )
 from migrator.verify.areas import AREAS, every_check
-from migrator.verify.check import CheckSpec, Found, judge
-from migrator.verify.context import Context
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.runner import Request, make_folder, verify
 
 NOWHERE = Settings(mongo=MongoSettings())
 
 
 def spec(name: str, outcome: Outcome | None = None, error: Exception | None = None) -> CheckSpec:
-    def run(context: Context) -> Found:
+    def run(context: Context) -> CheckResult:
         with context.timed("shared"):
             pass
         if error is not None:
             raise error
-        return Found(outcome=outcome or PASSED)
+        return CheckResult(outcome=outcome or PASSED)
 
     return CheckSpec(id=name, title="it holds", run=run)
 
@@ -117,8 +116,10 @@ def test_two_runs_differ_only_in_their_run_section() -> None:
 
 
 def test_the_parts_that_checks_found_are_put_together() -> None:
-    def find(_context: Context) -> Found:
-        return Found(outcome=PASSED, quarantine=(Quarantined(collection="runs", reason="r", count=2),), left_out=("x",))
+    def find(_context: Context) -> CheckResult:
+        return CheckResult(
+            outcome=PASSED, quarantine=(Quarantined(collection="runs", reason="r", count=2),), left_out=("x",)
+        )
 
     two = [CheckSpec(id=f"parity.{name}", title="t", run=find) for name in "ab"]
     evidence = run(*two).evidence
@@ -130,7 +131,7 @@ def test_what_varies_stands_outside_of_the_digest() -> None:
     def of(value: int) -> Result:
         one = Exhibit(kind="table", title="t", columns=("n",), rows=((value,),), rows_total=1)
         measured = Measurement(check="schema.a", name="m", unit="ms", value=float(value), ceiling=1.5)
-        found = Found(outcome=PASSED, varying=(one,), measurements=(measured,))
+        found = CheckResult(outcome=PASSED, varying=(one,), measurements=(measured,))
         return run(CheckSpec(id="schema.a", title="t", run=lambda _context: found))
 
     first, second = of(1), of(2)
@@ -165,9 +166,9 @@ def test_shared_steps_are_timed_apart() -> None:
 
 
 def test_wrong_beats_unsure_and_reasons_are_said_once() -> None:
-    assert judge(wrong=True, unsure=["x"]) == FAILED
-    assert judge(wrong=False, unsure=["x", "", "x", "y"]) == unverified("x; y")
-    assert judge(wrong=False) == PASSED
+    assert outcome_of(wrong=True, unsure=["x"]) == FAILED
+    assert outcome_of(wrong=False, unsure=["x", "", "x", "y"]) == unverified("x; y")
+    assert outcome_of(wrong=False) == PASSED
 
 
 def test_every_check_belongs_to_an_area_and_has_a_name_of_its_own() -> None:

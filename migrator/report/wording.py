@@ -1,0 +1,357 @@
+"""The sentences and spellings of a report: what the verdict says, how numbers and keys are written."""
+
+from typing import Final
+
+from migrator.result import NOT_DUE, Check, Policy, Result, Status, Verdict
+
+STATUS_WORDS: Final[dict[Status, str]] = {
+    "passed": "passed",
+    "failed": "failed",
+    "unverified": "not verified",
+    "not-asked-for": "not asked for",
+    "not-applicable": "not applicable",
+}
+
+VERDICT_WORDS: Final[dict[Verdict, str]] = {
+    "equal": "Equal",
+    "equal-but-quarantine": "Equal, with documents set aside",
+    "accepted": "Equal, with failures declared acceptable",
+    "different": "Not equal",
+    "tool-failed": "Not finished",
+    "unverified": "Not proven",
+}
+
+FAILED_WORD: Final = "Failed"
+"""For ``different``, where what failed is not the data."""
+
+LOSS_WORDS: Final[dict[str, str]] = {
+    "nan": "a number JSON does not have (NaN, an infinity)",
+    "nul": "a text with NUL, which PostgreSQL refuses",
+    "precision": "a time finer than a microsecond, or a number with more digits",
+    "type": "a BSON type that the column does not tell apart",
+}
+"""Kinds of the loss ledger (``values.residue``) in words."""
+
+_OF_DATA: Final = ("schema", "parity", "meaning")
+"""Areas of which a failed check means that the two sides are not equal."""
+GATES: Final = "cutover.gates"
+"""The check that lists the gates of the cutover."""
+_LISTED_DECISIONS: Final = 5
+_LISTED_CHECKS: Final = 4
+_LONGEST_KEY: Final = 96
+_SPACES: Final = "\u202f\u00a0"
+_SECOND: Final = 1_000
+_MINUTE: Final = 60_000
+
+
+def number(value: int) -> str:
+    """Write a count with its thousands apart (narrow no-break space)."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def counted(value: int, one: str, many: str | None = None) -> str:
+    """Write a count with its noun: ``1 document``, ``3 documents``."""
+    return f"{number(value)} {one if value == 1 else many or one + 's'}"
+
+
+def decimal(value: float) -> str:
+    """Write a measurement: three digits that count, no more, and thousands apart."""
+    if abs(value) >= 100:  # noqa: PLR2004 - three digits stand before the point
+        return number(round(value))
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def listed(names: list[str]) -> str:
+    """Join names as a sentence does: ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
+
+
+def loss(kind: str) -> str:
+    """Return a kind of the loss ledger in words."""
+    return LOSS_WORDS.get(kind, kind)
+
+
+def milliseconds(value: int) -> str:
+    """Write a duration for a reader: ``840 ms``, ``12.4 s``, ``3 min 05 s``."""
+    if value < _SECOND:
+        return f"{value} ms"
+    if value < _MINUTE:
+        return f"{value / _SECOND:.1f} s"
+    minutes, rest = divmod(value // _SECOND, 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def visible(text: str) -> str:
+    """Return a key as one visible line: what does not print is spelled out, what is very long is cut in the middle.
+
+    Spelling out also disarms the characters that turn the direction of a text.
+    """
+    shown = visible_text(text)
+    if len(shown) <= _LONGEST_KEY:
+        return shown
+    half = _LONGEST_KEY // 2
+    return f"{shown[:half]}…{shown[-half:]}"
+
+
+def visible_text(text: str) -> str:
+    """Return a sentence that may quote a name: whole, and with everything visible."""
+    return "".join(one if one.isprintable() or one in _SPACES else f"\\u{{{ord(one):x}}}" for one in text)
+
+
+def request(policy: Policy) -> str:
+    """Return what the caller asked for, in words."""
+    parts = [
+        f"{name} {listed(list(areas))}"
+        for name, areas in (
+            ("only", policy.only),
+            ("without", policy.skip),
+            ("failing on", policy.fail_on),
+            ("accepting failures of", policy.accepted),
+        )
+        if areas
+    ]
+    parts += ["values shown"] if policy.values_shown else []
+    parts += ["scratch on the source's server"] if policy.scratch_on_source else []
+    return "; ".join(parts) or "every check that needs no option"
+
+
+def _data_failed(result: Result) -> bool:
+    return any(one.outcome.status == "failed" and one.area in _OF_DATA for one in result.evidence.checks)
+
+
+def verdict_words(result: Result) -> str:
+    """Return the verdict in a word or two."""
+    verdict = result.verdict()
+    return FAILED_WORD if verdict == "different" and not _data_failed(result) else VERDICT_WORDS[verdict]
+
+
+def verdict_sentence(result: Result) -> str:
+    """Return the verdict in one sentence, with what was declared acceptable."""
+    said = _verdict_sentence(result)
+    accepted = result.accepted_failures()
+    if not accepted:
+        return said
+    areas = listed(list(dict.fromkeys(check.area for check in accepted)))
+    was = "was" if len(accepted) == 1 else "were"
+    return f"{said.removesuffix('.')}; {counted(len(accepted), 'failed check')} of {areas} {was} declared acceptable."
+
+
+def _verdict_sentence(result: Result) -> str:
+    counts = result.statuses()
+    made = sum(one.outcome.status not in NOT_DUE for one in result.evidence.checks)
+    aside = counted(result.evidence.quarantined, "document")
+    compared = any(check.area == "parity" and check.outcome.status == "passed" for check in result.evidence.checks)
+    equal = "Nothing was lost or changed" if compared else "Every check that applies has passed"
+    verdict = result.verdict()
+    if verdict == "equal" or (verdict == "accepted" and not result.evidence.quarantined):
+        return f"{equal}."
+    if verdict in ("equal-but-quarantine", "accepted"):
+        moved = "Everything that was moved is equal" if compared else equal
+        waits = "waits" if result.evidence.quarantined == 1 else "wait"
+        return f"{moved}; {aside} could not be carried over and {waits} for a decision."
+    if verdict == "different":
+        failed = sum(one.outcome.status == "failed" for one in result.evidence.checks if result.counts_as_failed(one))
+        if not failed:
+            return "A warning that was declared a failure was raised."
+        data = _data_failed(result)
+        said = (
+            "The two sides are not equal"
+            if data
+            else "The data is as it should be"
+            if compared
+            else "Not everything holds"
+        )
+        return f"{said}{':' if data or not compared else ', but'} {failed} of {counted(made, 'check')} failed."
+    if verdict == "tool-failed":
+        broke = sum(check.broke for check in result.evidence.checks)
+        return f"The verification did not finish: {broke} of {counted(made, 'check')} ended in an error."
+    return _unproven(counts["unverified"], made, skipped_areas(result))
+
+
+def _unproven(count: int, made: int, skipped: list[str]) -> str:
+    if not made:
+        return "Nothing was verified: no check was made."
+    reasons = []
+    if count:
+        reasons.append(f"{count} of {counted(made, 'check')} could not be made")
+    if skipped:
+        reasons.append(f"{listed(skipped)} {'was' if len(skipped) == 1 else 'were'} left out on request")
+    if not reasons:
+        reasons.append("some tables could not be compared")
+    return f"No difference was found, but {' and '.join(reasons)}."
+
+
+def basis(result: Result) -> list[str]:
+    """Return what the verdict rests on, and what it does not, each a sentence."""
+    evidence = result.evidence
+    said = []
+    if evidence.moved:
+        said.append(_moved(result))
+    said.append(_counted(result))
+    said += [f"Not asked for: {listed(beside)}." for beside in [not_asked_for(result)] if beside]
+    said += [
+        f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
+    ]
+    unmet = gates_unmet(result)
+    if unmet is not None and unmet[0]:
+        verb, names = "is" if unmet[0] == 1 else "are", f": {', '.join(unmet[2])}" if unmet[2] else ""
+        gates = counted(unmet[1], "gate")
+        said.append(f"{number(unmet[0])} of {gates} of the cutover {verb} not met now{names}. The cutover needs all.")
+    settled = sum(
+        tally.count
+        for check in evidence.checks
+        for tally in check.tallies
+        if tally.severity == "settled" and check.area != "sensitivity"
+    )
+    if settled:
+        said.append(
+            f"{counted(settled, 'finding')} settled by a declared policy, listed below; none of them is a difference."
+        )
+    strength = mutations_caught(result)
+    if strength is not None:
+        classes = counted(strength[1], "class", "classes")
+        said.append(
+            f"Of {classes} of faults planted to test this verification, {number(strength[0])} were caught"
+            f" and {number(strength[1] - strength[0])} missed."
+        )
+    absent = [area.name for area in evidence.areas if area.standing == "absent"]
+    if absent:
+        said.append(f"Not looked at by this version of the tool: {listed(absent)}.")
+    said += [
+        f"{decision.kind}: decided by {decision.who} on {decision.at}, because {decision.why}."
+        for decision in evidence.decisions[:_LISTED_DECISIONS]
+    ]
+    if len(evidence.decisions) > _LISTED_DECISIONS:
+        said.append(f"{counted(len(evidence.decisions) - _LISTED_DECISIONS, 'more decision')}, listed below.")
+    if evidence.policy.fail_on:
+        said.append(f"Warnings count as failures in {listed(list(evidence.policy.fail_on))}.")
+    if evidence.policy.accepted:
+        said.append(f"Failures were declared acceptable in {listed(list(evidence.policy.accepted))}.")
+    over = [one for one in result.run.measurements if one.is_over]
+    if over:
+        said.append(
+            f"{counted(len(over), 'measurement')} {'is' if len(over) == 1 else 'are'} above the stated ceiling."
+        )
+    return said
+
+
+def _counted(result: Result) -> str:
+    """Return how the checks ended; those that cannot fail are counted apart."""
+    evidence = result.evidence
+    if not evidence.checks:
+        return "No check was made."
+    recorded = result.recorded()
+    ends = [
+        (count - recorded if status == "passed" else count, STATUS_WORDS[status])
+        for status, count in result.statuses().items()
+    ]
+    ends.append((recorded, "recorded without a judgement"))
+    ended = ", ".join(f"{number(count)} {name}" for count, name in ends if count)
+    return f"{counted(len(evidence.checks), 'check')}: {ended}."
+
+
+def not_asked_for(result: Result) -> list[str]:
+    """Return what is made only on request and was not: areas and checks, by name."""
+    areas = [area.name for area in result.evidence.areas if area.standing == "not-asked-for"]
+    return [*areas, *(check.id for check in result.evidence.checks if check.outcome.status == "not-asked-for")]
+
+
+def rights(result: Result) -> list[tuple[str, str, list[Check]]]:
+    """Return each right that was missing: why, the statement that gives it, and the checks that need it."""
+    found: dict[str, list[Check]] = {}
+    for check in result.evidence.checks:
+        if check.outcome.grant:
+            found.setdefault(check.outcome.grant, []).append(check)
+    return [(some[0].outcome.reason, grant, some) for grant, some in found.items()]
+
+
+def _checks(some: list[Check]) -> str:
+    """Return some checks as the subject of a sentence: their number and the first few ids."""
+    ids = ", ".join(one.id for one in some[:_LISTED_CHECKS])
+    more = f" and {number(len(some) - _LISTED_CHECKS)} more" if len(some) > _LISTED_CHECKS else ""
+    return f"{counted(len(some), 'check')} ({ids}{more}) {'needs' if len(some) == 1 else 'need'}"
+
+
+def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
+    """Return how many gates of the cutover are not met now, of how many, and which; none: they were not looked at."""
+    found = {one.name: one for one in result.run.measurements if one.check == GATES}
+    total = sum(one.counts.get("gates", 0) for one in result.evidence.checks if one.id == GATES)
+    if not found or not total:
+        return None
+    rows = [row for one in result.run.exhibits.get(GATES, ()) for row in one.rows]
+    names = [str(row[0]) for row in rows if len(row) > 1 and row[1] != "met"]
+    return int(sum(one.value for one in found.values())), total, names
+
+
+def sides(result: Result) -> list[tuple[str, str]]:
+    """Return what was compared: each database with its server, address and replica set."""
+    said: list[tuple[str, str]] = []
+    for one in result.run.sides:
+        parts = [one.server, f"database {one.database}" if one.database else "", one.address]
+        parts.append(f"replica set {one.replica_set}" if one.replica_set else "")
+        said.append((one.name, ", ".join(part for part in parts if part)))
+    return said
+
+
+def _moved(result: Result) -> str:
+    moved = result.evidence.moved
+    documents = sum(one.documents for one in moved)
+    matched = sum(one.matched for one in moved)
+    read = f"{counted(documents, 'document')} of {counted(len(moved), 'collection')} were read"
+    parts = [f"{read}, and {number(matched)} of them can be rebuilt from PostgreSQL, typed and complete"]
+    skipped = sum(sum(one.skipped.values()) for one in moved)
+    apart = sum(one.differing + one.missing for one in moved)
+    aside = sum(one.quarantined for one in moved)
+    if aside:
+        parts.append(f"{number(aside)} {'is' if aside == 1 else 'are'} in quarantine")
+    if skipped:
+        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} left behind by a stated rule")
+    if apart:
+        parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")
+    return "; ".join(parts) + "."
+
+
+def mutations_caught(result: Result) -> tuple[int, int] | None:
+    """Return how many planted faults the verification caught, and of how many; none where it was not tried.
+
+    The checks of area ``sensitivity`` count them under ``caught`` and ``missed``.
+    """
+    counts = [one.counts for one in result.evidence.checks if one.area == "sensitivity" and "caught" in one.counts]
+    found = sum(one["caught"] for one in counts)
+    return (found, found + sum(one.get("missed", 0) for one in counts)) if counts else None
+
+
+def skipped_areas(result: Result) -> list[str]:
+    """Return the areas that the caller left out."""
+    return [area.name for area in result.evidence.areas if area.standing == "skipped"]
+
+
+def short(check: Check) -> str:
+    """Return a check's id without its area."""
+    return check.id.partition(".")[2] or check.id
+
+
+def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
+    """Return the checks that did not pass by how they ended and why, so that a reason is said once."""
+    found: dict[tuple[Status, str, str], list[Check]] = {}
+    for check in result.evidence.checks:
+        outcome = check.outcome
+        if outcome.status != "passed":
+            key = outcome.reason or check.id  # what failed says no reason: each of these is a group of its own
+            found.setdefault((outcome.status, key, outcome.grant), []).append(check)
+    return [
+        (status, some[0].outcome.reason or counted(some[0].findings_total, "finding"), some)
+        for (status, _, _), some in found.items()
+    ]
+
+
+def terminal_lines(result: Result, folder: str) -> list[str]:
+    """Return the last lines of a verification on a terminal."""
+    said = [verdict_sentence(result), *(f"  {name}: {words}" for name, words in sides(result))]
+    said += [f"  {one}" for one in basis(result)]
+    for status, why, some in grouped(result):
+        if some[0].outcome.grant:
+            continue  # said above, with its statement
+        which = f"{some[0].id}: {some[0].title}" if len(some) == 1 else ", ".join(one.id for one in some)
+        said.append(f"  {STATUS_WORDS[status]}: {which} ({why})")
+    return [*said, f"report: {folder}/report.html"]

@@ -1,0 +1,546 @@
+"""What a verification found: the one result model, which every rendering, exit status and signature is made from.
+
+A ``Result`` has two halves. ``evidence`` is deterministic: two runs over the same data give the same bytes, and the
+digest is taken over it. ``run`` holds what varies: times, durations, ports, versions of servers, measurements. Neither
+half holds values of documents, only keys and paths.
+
+``result.json`` is the result with its keys sorted; the digest is SHA-256 over the evidence as JSON with its keys sorted
+and no white space, so that ``jq -cSj .evidence result.json | sha256sum`` gives it too. Evidence holds no floats.
+"""
+
+import hashlib
+import json
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from migrator.errors import UsageError
+from migrator.exit_status import DIFFERENT, QUARANTINE, TOOL_FAILED, UNVERIFIED, mask
+
+__all__ = [
+    "FAILED",
+    "FORMAT",
+    "NOT_DUE",
+    "PASSED",
+    "Area",
+    "Cell",
+    "Check",
+    "Decision",
+    "Edge",
+    "Evidence",
+    "Exhibit",
+    "Finding",
+    "Loss",
+    "Machine",
+    "Measurement",
+    "Moved",
+    "Outcome",
+    "Outside",
+    "Part",
+    "Policy",
+    "Quarantined",
+    "Requirement",
+    "Result",
+    "Run",
+    "Severity",
+    "Side",
+    "Signature",
+    "Standing",
+    "Status",
+    "Tally",
+    "Verdict",
+    "build",
+    "decode",
+    "digest",
+    "encode",
+    "is_unverified",
+    "not_applicable",
+    "not_asked_for",
+    "signed_text",
+    "unverified",
+]
+
+Status: TypeAlias = Literal["passed", "failed", "unverified", "not-asked-for", "not-applicable"]
+Severity: TypeAlias = Literal["difference", "warning", "settled"]
+"""``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``settled``: a declared policy says what it is."""
+Standing: TypeAlias = Literal["checked", "skipped", "not-asked-for", "not-applicable", "absent"]
+"""``absent``: this version of the tool has no checks of that area; shown in plain sight, sets no bit."""
+Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "accepted", "different", "tool-failed", "unverified"]
+"""``accepted``: a check failed in an area whose failures the caller declared acceptable (``Policy.accepted``)."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything in a result: immutable, and strict when read back."""
+
+
+class Outcome(Part, frozen=True, kw_only=True):
+    """How a check ended. "Wrong" and "could not tell" are different outcomes, and the latter says why."""
+
+    status: Status
+    reason: str = ""
+    grant: str = ""
+    """The statement with which an administrator gives the right that was missing, so that the check can be made."""
+
+    def __post_init__(self) -> None:
+        """Demand a reason from what was not checked."""
+        if self.status in ("unverified", "not-asked-for", "not-applicable") and not self.reason:
+            raise ValueError(f"an outcome {self.status} needs a reason")
+
+
+PASSED: Final = Outcome(status="passed")
+FAILED: Final = Outcome(status="failed")
+
+
+def unverified(reason: str, grant: str = "") -> Outcome:
+    """Return the outcome of a check that could not tell; ``grant``: for want of a right that this statement gives."""
+    return Outcome(status="unverified", reason=reason, grant=grant)
+
+
+def not_applicable(reason: str) -> Outcome:
+    """Return the outcome of a check that a recorded decision makes meaningless here."""
+    return Outcome(status="not-applicable", reason=reason)
+
+
+def not_asked_for(reason: str) -> Outcome:
+    """Return the outcome of a check that is made only when the caller asks for it; ``reason`` names the option.
+
+    It sets no bit, counts as neither passed nor complete, and stands on the first page of the report.
+    """
+    return Outcome(status="not-asked-for", reason=reason)
+
+
+class Finding(Part, frozen=True, kw_only=True, order=True):
+    """One thing found, at one place or, with a ``count``, at many of a kind."""
+
+    severity: Severity
+    cause: str
+    """Stable code (``parity.causes``, a note of the profile, a catalogue difference)."""
+    collection: str = ""
+    table: str = ""
+    key: str = ""
+    """``source_id`` of the document, or the name of the schema object."""
+    path: str = ""
+    """Column or field path."""
+    side: str = ""
+    """Which link or side broke, in the words of the check."""
+    count: int = 1
+    words: tuple[str, ...] = ()
+    """An explanation in words: paths and types, values only when asked for."""
+
+
+class Tally(Part, frozen=True, kw_only=True, order=True):
+    """How many findings have one cause at one place; complete, also where the findings are cut."""
+
+    severity: Severity
+    cause: str
+    collection: str = ""
+    table: str = ""
+    path: str = ""
+    title: str
+    """The cause in words."""
+    fix: str = ""
+    """What most often mends it; for a settled finding, the policy that settles it."""
+    count: int
+    keys: tuple[str, ...] = ()
+    """The first few keys."""
+
+
+class Cell(Part, frozen=True, kw_only=True):
+    """What a check says about one table: a square of the coverage map."""
+
+    table: str
+    outcome: Outcome
+    count: int | None = None
+    """How many things were checked there, when they can be counted."""
+    unit: str = ""
+
+
+class Exhibit(Part, frozen=True, kw_only=True):
+    """A table or chart of evidence that has no type of its own here (contention curves, readiness lists, ...).
+
+    ``table`` is shown as it stands. ``bars``: the first column names the bar, every column of numbers is a part of it;
+    columns named ``caught``, ``missed``, ``passed``, ``failed``, ``skipped`` or ``unverified`` have their colours.
+    ``series``: the first column is the point on the axis, every column of numbers a line. ``spans``: lane, first, last,
+    label: who held what from when to when. What varies from run to run goes into ``Found.varying``, not here.
+    """
+
+    kind: Literal["table", "bars", "series", "spans"]
+    title: str
+    columns: tuple[str, ...]
+    """As many as every row has cells."""
+    rows: tuple[tuple[str | int | None, ...], ...]
+    rows_total: int
+    """How many there are; ``rows`` may be cut."""
+
+
+class Check(Part, frozen=True, kw_only=True):
+    """One check, and what it found."""
+
+    id: str
+    """``<area>.<name>``; links into the report end in it."""
+    area: str
+    title: str
+    requirements: tuple[str, ...] = ()
+    """Rows of the list of capabilities that it shows (``Evidence.requirements`` has their words)."""
+    judges: bool = True
+    """Whether it can fail. One that cannot only records what it saw, and shows no requirement."""
+    outcome: Outcome
+    broke: bool = False
+    """The check ended by an error of the tool or a server, not by a judgement."""
+    counts: dict[str, int] = {}
+    cells: tuple[Cell, ...] = ()
+    tallies: tuple[Tally, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    findings_total: int = 0
+    limits: tuple[str, ...] = ()
+    """What this check cannot see, each a sentence."""
+    exhibits: tuple[Exhibit, ...] = ()
+
+
+class Requirement(Part, frozen=True, kw_only=True):
+    """A row of the list of capabilities, in its words, and every check of this version that shows a part of it."""
+
+    id: str
+    words: str
+    checks: tuple[str, ...]
+    """Ids, also of checks that this run left out: then the requirement is not verified."""
+
+
+class Outside(Part, frozen=True, kw_only=True):
+    """A row of the list of capabilities that the tool leaves to others or does not offer, in its words."""
+
+    id: str
+    words: str
+    said: str
+    """What is recorded of it: who has it, or what the tool does in its place."""
+
+
+class Area(Part, frozen=True, kw_only=True):
+    """A field of verification, and whether it was looked at."""
+
+    name: str
+    title: str
+    standing: Standing
+    reason: str = ""
+
+
+class Moved(Part, frozen=True, kw_only=True):
+    """Where the documents of one collection are: the sum that must come out even."""
+
+    collection: str
+    tables: tuple[str, ...]
+    documents: int
+    matched: int
+    differing: int = 0
+    missing: int = 0
+    quarantined: int = 0
+    skipped: dict[str, int] = {}
+    rows: int = 0
+    extra: int = 0
+    clean: int = 0
+    residue: int = 0
+
+
+class Quarantined(Part, frozen=True, kw_only=True):
+    """Documents set aside for one reason at one field path."""
+
+    collection: str
+    reason: str
+    path: str = ""
+    expected: str = ""
+    count: int
+    keys: tuple[str, ...] = ()
+
+
+class Loss(Part, frozen=True, kw_only=True):
+    """A line of the loss ledger: what a column could not hold, and whether the residue keeps it."""
+
+    collection: str
+    path: str
+    kind: str
+    count: int
+    kept: bool
+
+
+class Edge(Part, frozen=True, kw_only=True):
+    """A pair of states, and how often the pair was tried."""
+
+    before: str
+    after: str
+    allowed: bool
+    exercised: int
+    outcome: Outcome
+
+
+class Machine(Part, frozen=True, kw_only=True):
+    """A state machine as exercised."""
+
+    name: str
+    states: tuple[str, ...]
+    edges: tuple[Edge, ...]
+
+
+class Decision(Part, frozen=True, kw_only=True):
+    """A decision of a person that the verdict rests on; the same decision repeated keeps its first time."""
+
+    kind: str
+    who: str
+    at: str
+    why: str
+    tool: str
+
+
+class Policy(Part, frozen=True, kw_only=True):
+    """What the caller asked for, as far as it changes what the result means."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    fail_on: tuple[str, ...] = ()
+    """Areas in which warnings, and measurements above their ceiling, count as failures."""
+    accepted: tuple[str, ...] = ()
+    """Areas of behaviour whose failures the caller declared acceptable: shown, named in the verdict, no bit."""
+    values_shown: bool = False
+    scratch_on_source: bool = False
+    """Scratch databases and tenants could be written to the source's server; else nothing was written there."""
+
+
+class Evidence(Part, frozen=True, kw_only=True):
+    """The deterministic half; the digest is taken over it."""
+
+    basis: dict[str, str] = {}
+    """What the verdict rests on: tool, profile, schema revision, ..."""
+    policy: Policy = Policy()
+    decisions: tuple[Decision, ...] = ()
+    areas: tuple[Area, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Every table of the target: the rows of the coverage map, whether checked or not."""
+    checks: tuple[Check, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    """What was asked for and is not this tool's to show."""
+    moved: tuple[Moved, ...] = ()
+    quarantine: tuple[Quarantined, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What exists and was not looked at, each a sentence: collections in no profile, rows of other origin, ..."""
+
+    @property
+    def quarantined(self) -> int:
+        """Return how many documents are set aside."""
+        return sum(line.count for line in self.quarantine)
+
+
+class Measurement(Part, frozen=True, kw_only=True):
+    """A figure that varies from run to run; over its ceiling it is a warning of its check."""
+
+    check: str
+    name: str
+    unit: str
+    value: float
+    ceiling: float | None = None
+    points: tuple[tuple[str, float], ...] = ()
+    """Single readings, or the figure over time: a label and the value, in order."""
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether it is above its ceiling."""
+        return self.ceiling is not None and self.value > self.ceiling
+
+
+class Side(Part, frozen=True, kw_only=True):
+    """A database that was looked at. Never the user, and nothing of a password."""
+
+    name: Literal["source", "target"]
+    server: str
+    """Product and version; or why nothing is known of it."""
+    address: str = ""
+    """Hosts and ports, or the folder of a socket."""
+    database: str = ""
+    replica_set: str = ""
+
+
+class Run(Part, frozen=True, kw_only=True):
+    """The half that varies; outside the digest."""
+
+    name: str
+    """Name of the folder under ``reports/``."""
+    started_at: str = ""
+    finished_at: str = ""
+    durations_ms: dict[str, int] = {}
+    """By check id, and by step for the steps around them."""
+    sides: tuple[Side, ...] = ()
+    environment: dict[str, str] = {}
+    """Versions of servers and libraries, time zone data, pooling, clock skew, host, ports."""
+    measurements: tuple[Measurement, ...] = ()
+    exhibits: dict[str, tuple[Exhibit, ...]] = {}
+    """By check id: tables and charts that vary from run to run."""
+
+
+class Signature(Part, frozen=True, kw_only=True):
+    """A signature over both halves (``signed_text``)."""
+
+    algorithm: Literal["ed25519"]
+    key: str
+    """Public key, its 32 bytes as base64."""
+    value: str
+    """The 64 bytes of the signature as base64."""
+
+
+FORMAT: Final = 3
+"""Version of ``result.json``; it rises when a reader of the old one would misread the new one."""
+
+
+STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "unverified", "not-asked-for", "not-applicable")
+NOT_DUE: Final[tuple[Status, ...]] = ("not-asked-for", "not-applicable")
+"""Of checks that this run was not to make."""
+
+
+class Result(Part, frozen=True, kw_only=True):
+    """A verification: what was found, and under which circumstances."""
+
+    format: int = FORMAT
+    evidence: Evidence
+    run: Run
+    digest: str
+    """``sha256:`` and 64 hexadecimal digits, over ``evidence``."""
+    signature: Signature | None = None
+
+    def statuses(self) -> dict[Status, int]:
+        """Count the checks by how they ended."""
+        counts: dict[Status, int] = dict.fromkeys(STATUSES, 0)
+        for check in self.evidence.checks:
+            counts[check.outcome.status] += 1
+        return counts
+
+    def judged(self) -> tuple[int, int]:
+        """Return how many checks that can fail have passed, and how many of them this run was to make."""
+        wanted = [one for one in self.evidence.checks if one.judges and one.outcome.status not in NOT_DUE]
+        return sum(one.outcome.status == "passed" for one in wanted), len(wanted)
+
+    def recorded(self) -> int:
+        """Return how many checks cannot fail, and recorded what they saw."""
+        return sum(not one.judges and one.outcome.status == "passed" for one in self.evidence.checks)
+
+    def exit_status(self) -> int:
+        """Return the bit mask: 1 failed, 4 unverified, 8 quarantine, 16 the tool failed; 0 when none holds.
+
+        Settled findings, warnings outside ``fail_on``, failures in ``accepted`` areas, and what is not applicable set
+        no bit.
+        """
+        checks = self.evidence.checks
+        skipped = any(area.standing == "skipped" for area in self.evidence.areas)
+        return mask(
+            different=any(map(self.counts_as_failed, checks)),
+            unverified=skipped or not checks or any(map(is_unverified, checks)),
+            quarantine=self.evidence.quarantined,
+            tool_failed=any(check.broke for check in checks),
+        )
+
+    def verdict(self) -> Verdict:
+        """Return the worst thing that can be said, in one word: what is wrong before what is not known."""
+        status = self.exit_status()
+        if status & DIFFERENT:
+            return "different"
+        if status & TOOL_FAILED:
+            return "tool-failed"
+        if status & UNVERIFIED:
+            return "unverified"
+        if self.accepted_failures():
+            return "accepted"
+        return "equal-but-quarantine" if status & QUARANTINE else "equal"
+
+    def requirement_status(self, requirement: Requirement) -> Status:
+        """Return what this run shows of a requirement: passed only where a check that can fail has passed.
+
+        What was not asked for, or does not apply, does not count beside a check that was made; a check that this run
+        left out leaves the requirement not verified.
+        """
+        made = {check.id: check for check in self.evidence.checks}
+        own = [made[name] for name in requirement.checks if name in made]
+        statuses = [one.outcome.status for one in own if one.judges]
+        asked = {area.name for area in self.evidence.areas if area.standing in NOT_DUE}
+        left = any(name not in made and name.partition(".")[0] not in asked for name in requirement.checks)
+        if "failed" in statuses:
+            return "failed"
+        if left or "unverified" in statuses or any(map(is_unverified, own)):
+            return "unverified"
+        if "passed" in statuses:
+            return "passed"
+        return "not-applicable" if "not-applicable" in statuses else "not-asked-for"
+
+    def counts_as_failed(self, check: Check) -> bool:
+        """Tell whether a check sets bit 1: it failed and that is not accepted, or it warned where that fails."""
+        policy = self.evidence.policy
+        if check.outcome.status == "failed":
+            return check.area not in policy.accepted
+        return check.area in policy.fail_on and self.warns(check)
+
+    def warns(self, check: Check) -> bool:
+        """Tell whether a check has a warning, or a measurement above its ceiling."""
+        slow = any(one.check == check.id and one.is_over for one in self.run.measurements)
+        return slow or any(one.severity == "warning" for one in check.tallies)
+
+    def accepted_failures(self) -> list[Check]:
+        """Return the checks that failed in an area whose failures were declared acceptable."""
+        accepted = self.evidence.policy.accepted
+        return [one for one in self.evidence.checks if one.outcome.status == "failed" and one.area in accepted]
+
+
+def is_unverified(check: Check) -> bool:
+    """Tell whether a check, or what it says of one table, could not be made."""
+    return "unverified" in (check.outcome.status, *(cell.outcome.status for cell in check.cells))
+
+
+def build(evidence: Evidence, run: Run) -> Result:
+    """Put the two halves together under the digest of the first.
+
+    What is returned is what would be read back, the order of names included: the same result, the same rendering.
+    """
+    return decode(encode(Result(evidence=evidence, run=run, digest=digest(evidence))))
+
+
+def digest(half: Evidence | Run) -> str:
+    """Return ``sha256:<hex>`` over the canonical bytes of one half of a result."""
+    return "sha256:" + hashlib.sha256(msgspec.json.encode(half, order="sorted")).hexdigest()
+
+
+def signed_text(result: Result) -> bytes:
+    """Return what a signature is taken over: two lines, the digest of the evidence and that of the run."""
+    return f"migrator evidence {result.digest}\nmigrator run {digest(result.run)}\n".encode()
+
+
+def encode(result: Result) -> bytes:
+    """Return the bytes of ``result.json``: keys sorted, two spaces, one newline at the end."""
+    return msgspec.json.format(msgspec.json.encode(result, order="sorted"), indent=2) + b"\n"
+
+
+def decode(text: bytes) -> Result:
+    """Read ``result.json``; raise ``UsageError`` when it is none, or of another format.
+
+    A name that stands twice in one object is refused: readers differ in which of its values they take. So is a name
+    that this format does not have: no digest is taken over it.
+    """
+    try:
+        version = msgspec.json.decode(text, type=_Versioned).format
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a result of this tool: {str(error).lower()}") from None
+    if version != FORMAT:
+        raise UsageError(f"a result of format {version}; this version of the tool reads format {FORMAT}")
+    try:
+        json.loads(text.decode(), object_pairs_hook=_unique)
+        return msgspec.json.decode(text, type=Result)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UsageError(f"not a whole result: {str(error).lower()}") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {max(names, key=names.count)} stands in it twice")
+    return found
+
+
+class _Versioned(msgspec.Struct):
+    format: int

@@ -1,0 +1,250 @@
+"""Scenarios: functions that drive the scheduler and state what they expect, run on each backend and compared.
+
+Every expectation that does not hold is a finding, and so is every answer that differs between the backends.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from migrator.errors import DeniedError, MigratorError, UnreachableError
+from migrator.result import FAILED, PASSED, Cell, Exhibit, Finding, Machine, Measurement, Tally
+from migrator.store.scratch import fresh
+from migrator.values import jsonb
+from migrator.verify.behaviour.harness import Harness
+from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
+from migrator.verify.check import CheckFunction, CheckResult, Context, outcome_of
+
+_OF_THE_BACKEND: Final = frozenset({"source", "source_id", "extra", "store"})
+"""Columns and members that say where a row lies."""
+
+
+def plain(answer: Any) -> Any:  # noqa: ANN401 - answers of all calls
+    """Return an answer as lists, mappings and plain values."""
+    if isinstance(answer, bytes):
+        return jsonb.decode(answer)
+    if isinstance(answer, msgspec.Struct):
+        names = (name for name in answer.__struct_fields__ if name not in _OF_THE_BACKEND)
+        return {"": type(answer).__name__} | {name: plain(getattr(answer, name)) for name in names}
+    if isinstance(answer, Mapping):
+        return {plain(key): plain(value) for key, value in answer.items()}
+    if isinstance(answer, (list, tuple)):
+        return [plain(each) for each in answer]
+    return answer
+
+
+def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - as above
+    """Yield where two plain answers differ, and how."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key, value in one.items():
+            yield from differences(value, other[key], f"{path}.{key}".lstrip("."))
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+            yield from differences(mine, theirs, f"{path}[{place}]")
+    elif one != other:
+        yield f"{path or 'answer'}: {shown(one)} against {shown(other)}"
+
+
+def shown(value: Any, longest: int = 160) -> str:  # noqa: ANN401 - as above
+    """Return a value as a few words; all values here were made by the verification itself."""
+    words = value.isoformat() if hasattr(value, "isoformat") else repr(value)
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def could_not_tell(error: MigratorError) -> bool:
+    """Tell whether an error says nothing about the scheduler: a server is gone, or a right is missing."""
+    gone = isinstance(error, UnreachableError) and not isinstance(error, DeniedError)  # denied in the service's role
+    return gone or bool(error.grant)
+
+
+class UnmetExpectation(msgspec.Struct, frozen=True):
+    """An expectation that did not hold."""
+
+    what: str
+    words: tuple[str, ...]
+
+
+class Observations:
+    """The notes of one script on one backend, in the order of what it did."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.expected = 0
+        self.failures: list[UnmetExpectation] = []
+        self.seen: list[tuple[str, Any]] = []
+        """What every backend must answer alike."""
+        self.machines: list[Machine] = []
+        self.exhibits: list[Exhibit] = []
+        self.varying: list[Exhibit] = []
+        self.measurements: list[Measurement] = []
+
+    def expect(self, what: str, wanted: Any, found: Any) -> bool:  # noqa: ANN401 - answers of all calls
+        """Expect an answer, compared by its meaning; tell whether it came."""
+        self.expected += 1
+        wanted, found = plain(wanted), plain(found)
+        self.seen.append((what, found))
+        if wanted == found:
+            return True
+        self.failures.append(UnmetExpectation(what, tuple(differences(wanted, found))[:3]))
+        return False
+
+    def holds(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
+        """Expect the answer true."""
+        return self.expect(what, wanted=True, found=found)
+
+    def fails(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
+        """Expect the answer false."""
+        return self.expect(what, wanted=False, found=found)
+
+    def expect_refused(self, what: str, error: type[MigratorError], call: Callable[[], Any]) -> None:
+        """Expect that a call is refused with this error."""
+        try:
+            answer = call()
+        except MigratorError as raised:
+            if could_not_tell(raised) and not isinstance(raised, error):
+                raise
+            name = error.__name__ if isinstance(raised, error) else type(raised).__name__
+            self.expect(what, error.__name__, name)
+        else:
+            self.expect(what, error.__name__, f"answered {shown(plain(answer))}")
+
+    def same(self, what: str, found: Any) -> None:  # noqa: ANN401 - as above
+        """Note an answer that has no oracle here, but must be the same on every backend."""
+        self.seen.append((what, plain(found)))
+
+    def broke(self, error: Exception) -> None:
+        """Note that a call was refused, or ended in an error, where nobody expected it."""
+        self.expected += 1
+        self.failures.append(UnmetExpectation("goes through to its end", (f"{type(error).__name__}: {error}",)))
+
+
+BOTH: Final = "both backends"
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A script of calls, and what holds when it goes as expected, as a few words."""
+
+    name: str
+    play: Callable[[Harness, Observations], None]
+    only: tuple[str, ...] = ("postgres", "mongo")
+    """The backends that have what it is about."""
+
+
+ByBackend: TypeAlias = dict[str, Observations]
+"""By backend."""
+
+
+def scenario_check(*scripts: Scenario, tables: tuple[str, ...]) -> CheckFunction:
+    """Return a check's function that plays scripts, each in emptied scratch tenants.
+
+    ``tables`` are those that the scripts read and write: the squares of the coverage map.
+    """
+
+    def run(context: Context) -> CheckResult:
+        return result_of(context, scripts, run_scenarios(context, scripts), tables)
+
+    return run
+
+
+def run_scenarios(context: Context, scripts: tuple[Scenario, ...]) -> dict[str, ByBackend]:
+    """Play scripts on every backend; return the notes by script, then by backend."""
+    craft = context.craft or Components()
+    played: dict[str, ByBackend] = {script.name: {} for script in scripts}
+    name = fresh()  # the same on both, so that ids are the same
+    for backend in context.backends:
+        with scratch_tenants(context.settings, backend, craft, name) as place:
+            for number, script in enumerate(scripts):
+                if backend not in script.only:
+                    continue
+                if number:
+                    place.clear()
+                notes = Observations()
+                try:
+                    script.play(Harness(place, script.name), notes)
+                except MigratorError as error:
+                    if could_not_tell(error):
+                        raise
+                    notes.broke(error)
+                played[script.name][backend] = notes
+    return played
+
+
+def result_of(
+    context: Context, scripts: tuple[Scenario, ...], played: dict[str, ByBackend], tables: tuple[str, ...]
+) -> CheckResult:
+    """Return what scripts found, as a check says it."""
+    failures = [
+        (script.name, backend, failure)
+        for script in scripts
+        for backend, notes in played[script.name].items()
+        for failure in notes.failures
+    ]
+    failures += [(script.name, BOTH, one) for script in scripts for one in _disagreements(played[script.name])]
+    noted = [notes for each in played.values() for notes in each.values()]
+    expected = sum(notes.expected for notes in noted)
+    outcome = outcome_of(wrong=bool(failures), unsure=() if expected else ("no expectation was looked at",))
+    rows = tuple(
+        (script.name, backend, notes.expected, len(notes.failures))
+        for script in scripts
+        for backend, notes in played[script.name].items()
+    )
+    columns = ("script", "backend", "expectations", "not met")
+    return CheckResult(
+        outcome=outcome,
+        counts={
+            "scripts": len(scripts),
+            "backends": len(context.backends),
+            "expectations": expected,
+            "differences": len(failures),
+        },
+        cells=tuple(
+            Cell(table=table, outcome=FAILED if failures else PASSED, count=expected, unit="expectations")
+            for table in tables
+        ),
+        tallies=_tallies(failures),
+        findings=tuple(
+            Finding(severity="difference", cause="behaviour", key=f"{script}: {one.what}", side=side, words=one.words)
+            for script, side, one in failures
+        )[: context.listed],
+        findings_total=len(failures),
+        exhibits=(
+            Exhibit(kind="table", title="What was tried", columns=columns, rows=rows, rows_total=len(rows)),
+            *(one for notes in noted for one in notes.exhibits),
+        ),
+        varying=tuple(one for notes in noted for one in notes.varying),
+        machines=tuple(one for notes in noted for one in notes.machines),
+        measurements=tuple(one for notes in noted for one in notes.measurements),
+    )
+
+
+def _tallies(failures: list[tuple[str, str, UnmetExpectation]]) -> tuple[Tally, ...]:
+    sides: dict[tuple[str, str], list[UnmetExpectation]] = {}
+    for script, side, failure in failures:
+        sides.setdefault((script, side), []).append(failure)
+    return tuple(
+        Tally(
+            severity="difference",
+            cause="behaviour",
+            collection=side,
+            path=script,
+            title=f"not met on {side}: {script}",
+            fix="the scheduler does not do what it must: look at the expectation, and at what was changed last",
+            count=len(own),
+            keys=tuple(dict.fromkeys(one.what for one in own))[:3],
+        )
+        for (script, side), own in sorted(sides.items())
+    )
+
+
+def _disagreements(played: ByBackend) -> list[UnmetExpectation]:
+    """Return where the backends answered differently; what came after the first such answer is not compared."""
+    if len(played) < 2:  # noqa: PLR2004 - one side agrees with itself
+        return []
+    (_, first), (_, second) = sorted(played.items())
+    for (what, one), (_, other) in zip(first.seen, second.seen, strict=False):
+        if one != other:
+            return [UnmetExpectation(what, tuple(differences(one, other))[:3])]
+    if len(first.seen) != len(second.seen):
+        return [UnmetExpectation("as many answers", (f"{len(first.seen)} against {len(second.seen)}",))]
+    return []

@@ -1,0 +1,290 @@
+"""The scratch tenants of one check, and a store that serves these tenants only.
+
+Whatever a scenario gets wrong, it touches no real tenant. ``store.scratch`` says how the tenants are named, locked and
+removed. ``Components`` are the parts of the scheduler that a scenario drives: a mutation replaces one by a faulty one
+(``sensitivity.behaviour_mutations``); in a verification all are the tool's own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.errors import ConfigurationError, DeniedError, RefusedError
+from migrator.records.run import Run
+from migrator.records.worker import Worker
+from migrator.scheduler.dispatcher import Desk
+from migrator.scheduler.leader import Leadership
+from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.sweeper import Sweeper
+from migrator.store.ports import SchedulerStore, Session
+from migrator.store.scratch import PARTS, lent, remove
+from migrator.store.work import Claim, Finish, FirePlan, LockHandle
+
+
+def unchanged(store: SchedulerStore) -> SchedulerStore:
+    """Return the store."""
+    return store
+
+
+class Components(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts. All are named at the top level of a module, so that other processes find them."""
+
+    store: Callable[[SchedulerStore], SchedulerStore] = unchanged
+    """Wraps the store that is driven; cleaning up goes around it."""
+    service: type[SchedulerService] = SchedulerService
+    desk: type[Desk] = Desk
+    sweeper: type[Sweeper] = Sweeper
+    leadership: type[Leadership] = Leadership
+
+
+class Delegate:
+    """Hands everything that it does not define itself to another object."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a store, or a part of one
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
+        """Return what the other one has."""
+        return getattr(self.inner, name)
+
+
+class TenantScope:
+    """The tenants of one verification, and the workers that it registered."""
+
+    def __init__(self, base: str, tenants: Sequence[str]) -> None:
+        self.base, self.tenants = base, tuple(tenants)
+        self.workers: set[UUID] = set()
+
+    def require(self, *tenants: str) -> None:
+        """Raise ``RefusedError`` for a tenant that is not this verification's."""
+        for tenant in tenants:
+            if tenant not in self.tenants:
+                raise RefusedError("a verification touches no other tenant than its own")
+
+    def named(self, tenants: Sequence[str] | None) -> Sequence[str]:
+        """Return tenants that must have been named."""
+        if tenants is None:
+            raise RefusedError("a verification names its tenants")
+        self.require(*tenants)
+        return tenants
+
+
+class ScopedStore(Delegate):
+    """``ports.SchedulerStore`` within a fence."""
+
+    def __init__(self, inner: SchedulerStore, fence: TenantScope) -> None:
+        super().__init__(inner)
+        self._fence = fence
+        self.queue = ScopedQueue(inner.queue, fence)
+        self.workers = ScopedWorkers(inner.workers, fence)
+        self.locks = ScopedLocks(inner.locks, fence)
+
+    def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
+        """Open a transaction of a scratch tenant."""
+        self._fence.require(tenant)
+        opened: AbstractContextManager[Session] = self.inner.session(tenant, now=now)
+        return opened
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove a scratch tenant."""
+        self._fence.require(tenant)
+        removed: Mapping[str, int] = self.inner.purge(tenant)
+        return removed
+
+
+class ScopedQueue(Delegate):
+    """``work.Queue`` of the tenants within."""
+
+    def __init__(self, inner: Any, fence: TenantScope) -> None:  # noqa: ANN401 - a queue
+        super().__init__(inner)
+        self._fence = fence
+
+    def tenants(self) -> Sequence[str]:
+        """Return the tenants within."""
+        return self._fence.tenants
+
+    def fire_due(
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - queues and handlers, as the queue takes them
+    ) -> Sequence[Run]:
+        """Fire what is due within."""
+        runs: Sequence[Run] = self.inner.fire_due(plan, limit, now, self._fence.named(tenants), **which)
+        return runs
+
+    def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        lease: timedelta,
+        now: datetime | None = None,
+        *,
+        tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - as above
+    ) -> Sequence[Claim]:
+        """Claim runs within."""
+        named = self._fence.named(tenants)
+        claims: Sequence[Claim] = self.inner.claim(worker_id, limit, lease, now, tenants=named, **which)
+        return claims
+
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        **which: Any,  # noqa: ANN401 - whose runs, as the queue takes them
+    ) -> Sequence[Claim]:
+        """Return runs within whose time is over."""
+        claims: Sequence[Claim] = self.inner.expired(limit, now, self._fence.named(tenants), **which)
+        return claims
+
+    def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
+        """End runs within."""
+        self._fence.require(*(end.tenant_id for end in ends))
+        ended: Sequence[UUID] = self.inner.finish(ends, now)
+        return ended
+
+    def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
+        """End runs within whose time is over."""
+        self._fence.require(*(end.tenant_id for end in ends))
+        ended: Sequence[UUID] = self.inner.expire(ends, now)
+        return ended
+
+
+class ScopedWorkers(Delegate):
+    """``work.Workers`` that sees, and judges, those registered here only."""
+
+    def __init__(self, inner: Any, fence: TenantScope) -> None:  # noqa: ANN401 - the workers of a store
+        super().__init__(inner)
+        self._fence = fence
+
+    def register(self, worker: Worker, now: datetime | None = None) -> Worker:
+        """Register one of this verification; its host name says whose it is."""
+        self._fence.workers.add(worker.id)
+        named = msgspec.structs.replace(worker, hostname=self._fence.base)
+        registered: Worker = self.inner.register(named, now)
+        return registered
+
+    def list(self) -> Sequence[Worker]:
+        """Return those registered here."""
+        return [one for one in self.inner.list() if one.id in self._fence.workers]
+
+    def declare_dead(
+        self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
+    ) -> Sequence[UUID]:
+        """Judge those registered here."""
+        own = self._fence.workers if among is None else self._fence.workers & {*among}
+        dead: Sequence[UUID] = self.inner.declare_dead(silent_for, now, sorted(own))
+        return dead
+
+
+class ScopedLocks(Delegate):
+    """``work.Locks`` of the tenants within."""
+
+    def __init__(self, inner: Any, fence: TenantScope) -> None:  # noqa: ANN401 - the locks of a store
+        super().__init__(inner)
+        self._fence = fence
+
+    def acquire(
+        self,
+        tenant: str,
+        resource: str,
+        *,
+        ttl: timedelta,
+        timeout: timedelta | None = timedelta(0),
+        holder: str = "",
+        now: datetime | None = None,
+    ) -> LockHandle | None:
+        """Acquire a lock within."""
+        self._fence.require(tenant)
+        handle: LockHandle | None = self.inner.acquire(
+            tenant, resource, ttl=ttl, timeout=timeout, holder=holder, now=now
+        )
+        return handle
+
+
+class ScratchTenants(msgspec.Struct, frozen=True):
+    """The tenants, and the store within their fence."""
+
+    settings: Settings
+    backend: str
+    base: str
+    fence: TenantScope
+    store: SchedulerStore
+    craft: Components
+
+    @property
+    def tenants(self) -> tuple[str, str]:
+        """Return the two tenants that rows may be in."""
+        return self.base + PARTS[0], self.base + PARTS[1]
+
+    def clear(self) -> None:
+        """Remove every row, for the next script."""
+        remove(inner_store(self.store), self.base, keep=True)
+
+
+def open_store(settings: Settings, backend: str) -> SchedulerStore:
+    """Open a backend as a tool does: what the switch says of PostgreSQL does not concern it.
+
+    MongoDB is opened as the settings have it: its indexes are made only where it is the chosen one.
+    """
+    if backend == "mongo":
+        from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - a driver, only where asked for
+
+        return MongoStore(settings)
+    if backend == "postgres":
+        from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - as above
+
+        persistence = msgspec.structs.replace(settings.persistence, scheduler="mongo", shadow="off")
+        return PostgresStore(msgspec.structs.replace(settings, persistence=persistence))
+    raise ConfigurationError(f"the behaviour of {backend!r} is not known; known: mongo, postgres")
+
+
+@contextmanager
+def scratch_tenants(settings: Settings, backend: str, craft: Components, name: str) -> Iterator[ScratchTenants]:
+    """Lend scratch tenants of one backend, removed afterwards in every case; first remove what killed ones left.
+
+    ``name`` is the base tenant (``fresh``). Raises ``RefusedError`` before anything is written where it could not be
+    removed again.
+    """
+    from structlog.contextvars import bound_contextvars  # noqa: PLC0415 - only where the scheduler is driven
+
+    with ExitStack() as closing:
+        closing.enter_context(bound_contextvars(verification=name))  # nobody takes its lines for a live scheduler's
+        try:
+            store = open_store(settings, backend)
+            closing.callback(store.close)
+            closing.enter_context(lent(store, name, "migrator verify"))
+        except DeniedError as error:
+            if backend != "mongo":
+                raise
+            raise _may_not_write(settings) from error
+        fence = TenantScope(name, [name + part for part in PARTS])
+        within = cast("SchedulerStore", ScopedStore(store, fence))
+        yield ScratchTenants(settings, backend, name, fence, craft.store(within), craft)
+
+
+def _may_not_write(settings: Settings) -> RefusedError:
+    from migrator.store.mongo.client import grant_of, open_source  # noqa: PLC0415 - a driver, only where asked for
+
+    source = open_source(settings)
+    with source.client:
+        return RefusedError(
+            f"MongoDB lets this user write no scratch tenants into {source.name}; an administrator calls",
+            grant=grant_of(source, "readWrite", source.name),
+        )
+
+
+def inner_store(store: SchedulerStore) -> SchedulerStore:
+    """Return the store itself, out of whatever wraps it."""
+    while isinstance(store, Delegate):
+        store = store.inner
+    return store

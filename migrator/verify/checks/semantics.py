@@ -1,0 +1,181 @@
+"""Area meaning: the rows mean what the documents mean. Reads only, so that it can run in production.
+
+Every check reads in batches. A check that finds an anomaly looks it up at the source: if the source's own document says
+the same, the copy is right, and the finding is settled; if not, it is a difference.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+
+from migrator.errors import MigratorError
+from migrator.parity import fires
+from migrator.result import FAILED, PASSED, Cell, unverified
+from migrator.store.postgres.connection import Connection
+from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
+from migrator.verify.semantics.invariants import COUNTERS, HISTORY, Invariant, InvariantCheck
+from migrator.verify.semantics.next_fires import check_schedules, compare_rules
+from migrator.verify.semantics.summaries import recount
+
+_HOURS = int(fires.BEFORE_A_CHANGE.total_seconds()) // 3600
+_COMPARED = (
+    f"The next {fires.NEXT} fires are compared, from the day of the copy on and from {_HOURS} hours before each change"
+    f" of the clock in the {fires.HORIZON.days} days after it; later ones are not."
+)
+
+
+def next_fires(context: Context) -> CheckResult:
+    """Compare the next fires of every trigger with those of the rule in its document, across changes of the clock."""
+    odd = Anomalies(context.listed, "fires")
+    with context.target() as target, source_rows(context, target) as source:
+        done = compare_rules(source, target, odd)
+        moved = target.execute("SELECT EXISTS (SELECT FROM scheduler.triggers WHERE source IS NOT NULL)").fetchone()
+    # a source that has no rules has nothing to tell; triggers that came from nowhere are another matter
+    doubts = (
+        ("the source holds no document with a rule that can be evaluated",)
+        if not done.rules and moved == (True,)
+        else ()
+    )
+    return _result(
+        odd,
+        {"rules": done.rules, "fires compared": done.fires, "changes of the clock crossed": done.changes},
+        tables={"triggers": done.rules},
+        unsure=doubts,
+    )
+
+
+def schedules_fire(context: Context) -> CheckResult:
+    """No enabled schedule is without a trigger that will fire, and a stored next fire is one that its rule gives."""
+
+    def work(target: Connection, source: SourceRows | None, odd: Anomalies) -> tuple[dict[str, int], dict[str, int]]:
+        done = check_schedules(target, source, odd)
+        counts = {"enabled schedules": done.schedules, "enabled triggers": done.triggers}
+        return counts | {"armed at the switch": done.to_be_armed}, {
+            "schedules": done.schedules,
+            "triggers": done.triggers,
+        }
+
+    return _with_source(context, "schedule", work)
+
+
+def summaries_recomputed(context: Context) -> CheckResult:
+    """Every run summary is what its runs add up to."""
+
+    def work(target: Connection, source: SourceRows | None, odd: Anomalies) -> tuple[dict[str, int], dict[str, int]]:
+        done = recount(target, source, odd)
+        return {"summaries": done}, {"run_summaries": done}
+
+    return _with_source(context, "summary", work)
+
+
+def histories_hold(context: Context) -> CheckResult:
+    """States and times, numbers, attempts and paths are such as a life can have."""
+    return _invariants(context, HISTORY)
+
+
+def counters_backed(context: Context) -> CheckResult:
+    """Look for counters that no rows back."""
+    return _invariants(context, COUNTERS)
+
+
+def _invariants(context: Context, rules: tuple[Invariant, ...]) -> CheckResult:
+    def work(target: Connection, source: SourceRows | None, odd: Anomalies) -> tuple[dict[str, int], dict[str, int]]:
+        court = InvariantCheck(target, source, odd)
+        breaches = sum(court.judge(rule) for rule in rules)
+        tables = {rule.record.table for rule in rules}
+        rows = {table: _rows(target, table) for table in sorted(tables)}
+        return {"rules": len(rules), "rows that break one": breaches}, rows
+
+    return _with_source(context, "history", work)
+
+
+def _rows(target: Connection, table: str) -> int:
+    row = target.execute(f"SELECT count(*) FROM scheduler.{table}").fetchone()  # noqa: S608 - a record's table name
+    return int(row[0]) if row else 0
+
+
+_Work = Callable[[Connection, SourceRows | None, Anomalies], tuple[dict[str, int], dict[str, int]]]
+
+
+def _with_source(context: Context, side: str, work: _Work) -> CheckResult:
+    """Run a check that asks the source only about what is odd; without a source it says what it could not tell."""
+    odd = Anomalies(context.listed, side)
+    with ExitStack() as opened:
+        target = opened.enter_context(context.target())
+        try:
+            source = opened.enter_context(source_rows(context, target))
+        except MigratorError:
+            source = None
+        counts, tables = work(target, source, odd)
+    return _result(odd, counts, tables=tables, unsure=odd.doubts)
+
+
+def _result(odd: Anomalies, counts: dict[str, int], *, tables: dict[str, int], unsure: Iterable[str]) -> CheckResult:
+    differences = odd.count("difference")
+    wrong = odd.tables("difference")
+    doubts = list(unsure)
+    sound = unverified("; ".join(doubts)) if doubts else PASSED
+    return CheckResult(
+        outcome=outcome_of(wrong=bool(differences), unsure=doubts),
+        counts={
+            **counts,
+            "differences": differences,
+            "warnings": odd.count("warning"),
+            "odd already in the source": odd.count("settled"),
+        },
+        cells=tuple(
+            Cell(table=table, outcome=FAILED if table in wrong else sound, count=count, unit="rows")
+            for table, count in sorted(tables.items())
+        ),
+        tallies=odd.tallies(),
+        findings=tuple(sorted(odd.findings)),
+        findings_total=differences,
+    )
+
+
+CHECKS = (
+    CheckSpec(
+        id="meaning.fires",
+        title="Every trigger fires when its document says",
+        requirements=("0-T2.11.3",),
+        limits=(
+            _COMPARED,
+            "An interval is counted from the same instant on both sides: a shifted phase is a matter of parity.",
+            "Rules of other profiles than stellaops are read by the profile itself: a fault of its decode is not seen.",
+        ),
+        run=next_fires,
+    ),
+    CheckSpec(
+        id="meaning.scheduled",
+        title="No enabled schedule is silently without a fire",
+        requirements=("0-T2.11.3",),
+        limits=(
+            "Triggers that were copied have no next fire before the switch arms them; they are counted, not judged.",
+            "The next fire of an interval is not computed again: its phase is known to the trigger alone.",
+        ),
+        run=schedules_fire,
+    ),
+    CheckSpec(
+        id="meaning.summaries",
+        title="Every run summary is what its runs add up to",
+        requirements=("2-X11",),
+        limits=("Members of a summary that are not there claim nothing, and are not missed.",),
+        run=summaries_recomputed,
+    ),
+    CheckSpec(
+        id="meaning.history",
+        title="Histories are such as a life can have",
+        limits=(
+            "What is stored is one state of each row: a path is seen only where events tell of it.",
+            "A schedule's creation that was moved is a matter of parity: the run older than it is judged by the run.",
+        ),
+        run=histories_hold,
+    ),
+    CheckSpec(
+        id="meaning.counters",
+        title="Counters are backed by rows",
+        requirements=("2-X11",),
+        limits=("Retention removes runs and leaves counters: of rows born here, too many counted is a warning.",),
+        run=counters_backed,
+    ),
+)

@@ -1,0 +1,150 @@
+"""The fresh start: there is no MongoDB to move from, by a person's decision, which is kept and reported.
+
+What needs a source is *not applicable* then, and names the decision; everything else runs. MongoDB is not asked, also
+where it is configured.
+"""
+
+from datetime import UTC
+from typing import Final
+
+import msgspec
+from psycopg import sql
+from psycopg.types.json import Jsonb
+
+from migrator import __version__
+from migrator.config import Settings, postgres_dsn
+from migrator.errors import RefusedError, UsageError
+from migrator.records import ALL
+from migrator.result import Decision
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.store.work import SCRATCH
+
+KIND: Final = "fresh start"
+_COPY_TABLES: Final = ("plans", "quarantine")
+"""Tables of the schema ``migration`` that a copy fills: where one was made, there is a source."""
+
+
+_SOURCE_CHECKS: Final = ("meaning.fires", "cutover.gates", "cutover.way-back")
+"""Checks that compare with a source, beside the area parity."""
+
+
+class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What the caller decided, and allows."""
+
+    who: str
+    why: str
+    upgrade: bool = False
+    """Bring the schema to its head first."""
+    allow_nonempty: bool = False
+
+
+def needs_source(check: str) -> bool:
+    """Tell whether a check, by its id, means nothing without a source to compare with."""
+    return area_needs_source(check.partition(".")[0]) or check in _SOURCE_CHECKS
+
+
+def area_needs_source(area: str) -> bool:
+    """Tell whether every check of an area is one of those."""
+    return area == "parity"
+
+
+def reason(decision: Decision) -> str:
+    """Return why such a check is not applicable."""
+    return f"there is no source: {KIND}, decided by {decision.who}, because {decision.why}"
+
+
+def left_out(decision: Decision) -> str:
+    """Return the sentence on what else there is not."""
+    return f"the scheduler on MongoDB: not applicable, {reason(decision)}"
+
+
+def decide(settings: Settings, start: FreshStart) -> Decision:
+    """Put the decision on record, and return it with the time at which it was first made.
+
+    Raises ``UsageError`` without who or why; ``RefusedError`` for a target that holds rows, unless that is allowed, or
+    that is not migrated, unless it is to be upgraded. A refusal leaves the target as it is.
+    """
+    who, why = _words(start.who, "--approved-by"), _words(start.why, "--reason")
+    full = _tables_with_rows(settings)
+    if full and not start.allow_nonempty:
+        raise RefusedError(
+            f"the target is not empty: {', '.join(full)}; a fresh start begins with nothing: verify against the source"
+            " without --fresh-start, or call again with --allow-nonempty"
+        )
+    _require_latest_schema(settings, upgrade=start.upgrade)
+    with open_target(settings) as target, speaking_of("the target"):
+        decision = _first_decision(target, who, why, allowed=start.allow_nonempty)
+        target.commit()
+    return decision
+
+
+def _words(given: str, option: str) -> str:
+    words = " ".join(given.replace("\0", " ").split())
+    if not words:
+        raise UsageError(f"--fresh-start is a person's decision: say who and why ({option} is missing)")
+    return words
+
+
+def _tables_with_rows(settings: Settings) -> list[str]:
+    """Return the tables that hold rows; what a verification itself left does not count."""
+    from migrator.store.postgres.shared import connect  # noqa: PLC0415 - SQLAlchemy, only for a fresh start
+
+    full = []
+    with speaking_of("the target"), connect(postgres_dsn(settings)) as connection:
+        _bypass_row_security(connection, settings.postgres.migration_role)
+        for record in ALL:
+            own = sql.SQL("WHERE NOT starts_with(tenant_id, {})").format(sql.Literal(SCRATCH))
+            full += _with_rows(connection, "scheduler", record.table, own)
+        for table in _COPY_TABLES:
+            full += _with_rows(connection, "migration", table, sql.SQL(""))
+    return full
+
+
+def _bypass_row_security(connection: Connection, owner: str) -> None:
+    """Act as the owner of the tables, whom row-level security does not bind; where there is none, there are none."""
+    row = connection.execute("SELECT count(*) FROM pg_roles WHERE rolname = %s", (owner,)).fetchone()
+    if row == (1,):
+        connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(owner)))
+
+
+def _with_rows(connection: Connection, schema: str, table: str, where: sql.Composable) -> list[str]:
+    if connection.execute("SELECT to_regclass(%s)", (f"{schema}.{table}",)).fetchone() == (None,):
+        return []
+    query = sql.SQL("SELECT EXISTS (SELECT FROM {} {})").format(sql.Identifier(schema, table), where)
+    return [f"{schema}.{table} has rows"] if connection.execute(query).fetchone() == (True,) else []
+
+
+def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
+    from migrator.store.postgres import migrate  # noqa: PLC0415 - Alembic, only for a fresh start
+    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - as above
+
+    dsn = postgres_dsn(settings)
+    behind = [one.branch for one in migrate.current(dsn) if one.pending]
+    if behind and not upgrade:
+        raise RefusedError(
+            f"the schema is not at its latest revision ({' and '.join(behind)}): call again with --upgrade, or call"
+            " migrator schema upgrade first"
+        )
+    if behind:
+        names = settings.postgres
+        roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
+        migrate.upgrade(dsn, names=roles)
+
+
+def _first_decision(target: Connection, who: str, why: str, *, allowed: bool) -> Decision:
+    """Return the first decision with the same words; it is written where there is none."""
+    target.execute("LOCK TABLE migration.decisions IN SHARE ROW EXCLUSIVE MODE")  # of two callers, one writes
+    first = (
+        "SELECT at, tool_version FROM migration.decisions WHERE kind = %s AND who = %s AND reason = %s"
+        " ORDER BY id LIMIT 1"
+    )
+    row = target.execute(first, (KIND, who, why)).fetchone()
+    if row is None:
+        row = target.execute(
+            "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) VALUES (%s, %s, %s, %s, %s)"
+            " RETURNING at, tool_version",
+            (KIND, who, why, __version__, Jsonb({"allow_nonempty": allowed})),
+        ).fetchone()
+    assert row is not None  # noqa: S101 - it was found or made
+    at = row[0].astimezone(UTC).isoformat(timespec="seconds")
+    return Decision(kind=KIND, who=who, at=at, why=why, tool=f"migrator {row[1]}")

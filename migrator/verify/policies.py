@@ -1,0 +1,57 @@
+"""The notes that profiles and the loader make about loaded documents: what each means, and the policy that applies."""
+
+from typing import Final
+
+import msgspec
+
+
+class SourcePolicy(msgspec.Struct, frozen=True):
+    """A kind of note in words."""
+
+    title: str
+    policy: str
+
+
+_KEPT = "loaded as it is; the original stays in the residue"
+
+POLICIES: Final[dict[str, SourcePolicy]] = {
+    "alias": SourcePolicy(
+        "an older spelling of a value", "the column holds the present word, the residue the original"
+    ),
+    "clamped-priority": SourcePolicy("a priority outside 0 to 100", "moved to the nearest bound, the residue keeps it"),
+    "decreasing-stats": SourcePolicy("statistics that decrease", _KEPT),
+    "duplicate-name": SourcePolicy(
+        "a name that another schedule of the tenant has too", "loaded as it is; both keep it"
+    ),
+    "empty-window": SourcePolicy(
+        "an end that is not after its start", "the trigger is disabled; the residue keeps the times"
+    ),
+    "finished-before-started": SourcePolicy("a run that ends before it begins", "loaded as it is, without a duration"),
+    "id-mismatch": SourcePolicy("an id that differs from _id", "the row is found by _id; the residue keeps the id"),
+    "mapped-zone": SourcePolicy("a Windows name of a time zone", "mapped by the published table; the residue keeps it"),
+    "negative-stats": SourcePolicy("statistics below zero", _KEPT),
+    "orphan": SourcePolicy(
+        "a reference to a document that is not there", "the column stays null; the residue keeps the text"
+    ),
+    "tenant-defaulted": SourcePolicy("a document without a tenant", "the configured default tenant was taken"),
+    "tenant-from-selector": SourcePolicy("a tenant that stands in the selector only", "taken from there"),
+    "unevaluable-cron": SourcePolicy(
+        "a cron text that no dialect can evaluate", "the schedule is loaded without a trigger; the residue keeps it"
+    ),
+    "unknown-cause": SourcePolicy("a cause of a run that is not in the list of known ones", "the text is kept"),
+    "unknown-schema-version": SourcePolicy("a version of the document's schema that is not known", _KEPT),
+    "unknown-zone": SourcePolicy(
+        "a time zone that is not known", "the schedule is loaded without a trigger; the residue keeps it"
+    ),
+    "unusable-reference": SourcePolicy(
+        "a reference that is no usable id", "the column stays null; the residue keeps the original"
+    ),
+    "unusable-interval": SourcePolicy(
+        "an interval that cannot be read", "the schedule is loaded without a trigger; the residue keeps it"
+    ),
+}
+
+
+def policy_of(kind: str) -> SourcePolicy:
+    """Return the words for a kind of note; a kind without an entry keeps its own name."""
+    return POLICIES.get(kind, SourcePolicy(kind.replace("-", " "), ""))

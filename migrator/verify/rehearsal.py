@@ -1,0 +1,226 @@
+"""The cutover and both levels of rollback, rehearsed on copies and in scratch databases: real data is not touched.
+
+The cutover: the configuration value is changed and changed back, on a copy of the configuration in a folder of its own.
+
+Rollback level 1: a sample of the source is copied into scratch databases, the outbox is opened, rows are written, the
+reverse sync runs. Its judgement shares no code with the reverse sync: the documents of the written rows hold what was
+written, one more document is there for the row that was inserted, and every other document is the same, byte for byte.
+
+Rollback level 2: all revisions of a scratch database are undone with rows inside, and applied again.
+"""
+
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+import tomlkit
+
+from migrator.config import Settings, postgres_dsn
+from migrator.cutover import configfile, export, outbox, reverse
+from migrator.errors import RefusedError
+from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.records import ALL
+from migrator.sources.stellaops import names
+from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.postgres import migrate
+from migrator.store.postgres.catalogue import differences
+from migrator.store.postgres.connection import Connection, open_target
+from migrator.store.postgres.connection import speaking_of as speaking_of_target
+from migrator.store.postgres.security import Roles
+from migrator.values import identity
+from migrator.values.document import split
+from migrator.values.rawid import raw_id
+from migrator.verify import timing
+from migrator.verify.scratch_databases import scratch_database, scratch_databases
+from migrator.verify.sensitivity.sample import copy_sample
+from migrator.verify.sensitivity.trials import prepare
+
+BACKENDS: Final = ("mongo", "postgres")
+
+
+class CutoverRehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rehearsal has done and found."""
+
+    opened: dict[str, Any]
+    """What the smoke says of the store that the flipped copy names."""
+    identical: bool
+    """The copy is, byte for byte, what it was; where the value was not written before, it means what it meant."""
+
+
+def rehearse_cutover(
+    settings: Settings, config: Path | None, look: Callable[[Path], dict[str, Any]]
+) -> CutoverRehearsal:
+    """Flip a copy of the configuration to PostgreSQL, ``look`` at it, and flip it back.
+
+    Without a file the copy is made of the settings. Raises ``RefusedError`` where the file could not be switched.
+    """
+    with _configuration_copy(settings, config) as copy:
+        before, named = copy.read_text(encoding="utf-8"), configfile.backend_in(copy)
+        written = configfile.KEY in tomllib.loads(before).get(configfile.SECTION, {})
+        other = "mongo" if named == "postgres" else "postgres"
+        _set_backend(copy, other)
+        if other == "mongo":
+            _set_backend(copy, "postgres")
+        opened = look(copy)
+        _set_backend(copy, named)
+        after = copy.read_text(encoding="utf-8")
+        identical = after == before if written else configfile.backend_in(copy) == named
+    return CutoverRehearsal(opened=opened, identical=identical)
+
+
+def _set_backend(copy: Path, backend: str) -> None:
+    configfile.switch(copy, backend, copy.with_name("before.toml"))  # type: ignore[arg-type] # one of its words
+
+
+@contextmanager
+def _configuration_copy(settings: Settings, config: Path | None) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:  # readable by this user alone
+        copy = Path(folder) / "config.toml"
+        text = _as_toml(settings) if config is None else config.read_text(encoding="utf-8")
+        copy.write_text(text, encoding="utf-8")
+        yield copy
+
+
+def _as_toml(settings: Settings) -> str:
+    tree = msgspec.to_builtins(settings)
+    return tomlkit.dumps(
+        {section: {key: one for key, one in keys.items() if one is not None} for section, keys in tree.items()}
+    )
+
+
+WRITTEN_TEXT: Final = "written by the rehearsal of the way back"
+WRITTEN_COLUMNS: Final = {"schedules": "description", "runs": "error"}
+"""Table → the column that is written."""
+ROWS_PER_TABLE: Final = 5
+TOOL_COLLECTIONS: Final = frozenset({reverse.MARKERS})
+"""The tool's own collection."""
+
+DocumentKey = tuple[str, str]
+"""Collection and ``_id`` as text."""
+
+
+class ReverseSyncRehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What was carried, and what was wrong."""
+
+    sample: int
+    written: int
+    carried: int
+    wrong: tuple[str, ...]
+
+
+def rehearse_reverse_sync(
+    settings: Settings, carry: Callable[[Settings], object] = lambda place: reverse.run(place, noted_by_now=True)
+) -> ReverseSyncRehearsal:
+    """Rehearse; raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
+
+    ``carry`` stands for the reverse stream: how a fault is planted.
+    """
+    with ExitStack() as closing:
+        sessions = Sessions(settings)
+        closing.callback(sessions.close)
+        place = closing.enter_context(scratch_databases(settings))
+        closing.callback(close_kept)
+        sample = prepare(place, lambda there: copy_sample(sessions, there.source))
+        sessions.close()
+        with open_target(place.settings, autocommit=True) as target, speaking_of_target("the target"):
+            outbox.open_outbox(target)
+            before = _documents(place.source)
+            written = _write_rows(target)
+            carry(place.settings)
+            close_kept()
+            left, _ = outbox.waiting(target)
+        after = _documents(place.source)
+    changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
+    born = {
+        one for one in after.keys() - before.keys() if one[0] == names.SCHEDULES and _holds_written_text(after[one])
+    }
+    silent = [one for one in written if one not in after or not _holds_written_text(after[one])]
+    wrong = [f"{left} notes were left behind"] * bool(left)
+    wrong += [f"{collection} {key} does not say what was written" for collection, key in sorted(silent)]
+    wrong += [f"{collection} {key} was changed by nobody" for collection, key in sorted(changed - written - born)]
+    if len(born) != 1:
+        wrong.append(f"{len(born)} documents for the row that was born")
+    return ReverseSyncRehearsal(
+        sample=sample, written=len(written) + 1, carried=len(changed & written) + len(born), wrong=tuple(wrong)
+    )
+
+
+def _write_rows(target: Connection) -> set[DocumentKey]:
+    """Write into some rows, make one, and return the documents of the former."""
+    written: set[DocumentKey] = set()
+    for table, column in WRITTEN_COLUMNS.items():
+        rows = target.execute(
+            f"UPDATE scheduler.{table} SET {column} = %s WHERE id IN (SELECT id FROM scheduler.{table}"  # noqa: S608 - of the list above
+            " WHERE source LIKE %s ORDER BY id LIMIT %s) RETURNING source, source_id",
+            (WRITTEN_TEXT, f"%/{table}", ROWS_PER_TABLE),
+        ).fetchall()
+        written |= {(source.rpartition("/")[2], key) for source, key in rows}
+    target.execute(
+        "INSERT INTO scheduler.schedules (id, tenant_id, name, status, created_at, updated_at)"
+        " VALUES (gen_random_uuid(), 'rehearsal', %s, 'scheduled', now(), now())",
+        (WRITTEN_TEXT,),
+    )
+    return written
+
+
+def _documents(source: Source) -> dict[DocumentKey, bytes]:
+    found: dict[DocumentKey, bytes] = {}
+    with speaking_of("the source"):
+        for name in source.list_collection_names():
+            if name in TOOL_COLLECTIONS:
+                continue
+            for batch in source[name].find_raw_batches({}):
+                found |= {(name, identity.source_id(raw_id(raw))): raw for raw in split(cast("Any", batch))}
+    return found
+
+
+def _holds_written_text(raw: bytes) -> bool:
+    return WRITTEN_TEXT.encode() in raw
+
+
+AMOUNT: Final = timing.RowCounts(schedules=50, due=10, waiting=20, stale=5, history=20)
+TENANT: Final = "rehearsal"
+
+
+class DowngradeRehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, and what was wrong about it."""
+
+    rows: int
+    """That were inside, and were exported before."""
+    revisions: int
+    wrong: tuple[str, ...]
+
+
+def rehearse_downgrade(settings: Settings) -> DowngradeRehearsal:
+    """Go down and up again; raises ``RefusedError`` where no scratch database may be made."""
+    names = settings.postgres
+    roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
+    wrong = []
+    with scratch_database(settings) as place, tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:
+        dsn = postgres_dsn(place)
+        applied = migrate.upgrade(dsn, names=roles)
+        with open_target(place, autocommit=True) as target:
+            timing.insert_rows(target, TENANT, AMOUNT)
+            exported = export.everything(target, Path(folder) / "rows")
+        try:
+            migrate.downgrade(dsn, names=roles)
+        except RefusedError:
+            pass
+        else:
+            wrong.append("rows are lost without a word")
+        undone = migrate.downgrade(dsn, names=roles, discard_rows=True)
+        left = [one.branch for one in migrate.current(dsn) if one.revision is not None]
+        if left or len(undone) != len(applied):
+            wrong.append(f"{len(applied)} revisions were applied and {len(undone)} undone")
+        again = migrate.upgrade(dsn, names=roles)
+        if [one.revision for one in again] != [one.revision for one in applied]:
+            wrong.append("not every revision was applied again")
+        wrong += [f"not as declared afterwards: {one}" for one in differences(dsn, names=roles)]
+    inside = sum(exported.get(f"scheduler.{record.table}", 0) for record in ALL)
+    if inside != AMOUNT.rows:
+        wrong.append(f"{inside} of {AMOUNT.rows} rows were exported")
+    return DowngradeRehearsal(rows=inside, revisions=len(undone), wrong=tuple(wrong))

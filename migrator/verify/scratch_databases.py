@@ -1,0 +1,249 @@
+"""Scratch databases of one run on both servers, which are dropped when the run ends, however it ends.
+
+All carry the run's name. The run holds an advisory lock of that name in the configured database. A database whose lock
+nobody holds was left by a killed run, and the next run drops it. Creation begins with the lock and PostgreSQL, and
+removal ends there, so that the one always tells of the other.
+"""
+
+import itertools
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from bson.raw_bson import RawBSONDocument
+from psycopg import errors, sql
+from psycopg.conninfo import make_conninfo
+from pymongo.errors import OperationFailure
+
+from migrator.config import Settings, postgres_dsn
+from migrator.errors import RefusedError
+from migrator.pipeline.sessions import close_kept
+from migrator.store.mongo.client import UNAUTHORIZED, Source, grant_of, open_source, speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.store.postgres.connection import speaking_of as speaking_of_target
+from migrator.store.postgres.shared import connect
+from migrator.values.identity import stable_hash64
+
+PREFIX: Final = "migrator_scratch_"
+_NAME: Final = re.compile(rf"{PREFIX}[0-9a-f]{{12}}")
+_HELD: Final = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted"
+
+
+_END_OWN_SESSIONS: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
+    " AND pid <> pg_backend_pid()"
+)
+
+
+class ScratchDatabases:
+    """A run's scratch place. The next clone is made, and the last one dropped, while checks run on the present one."""
+
+    def __init__(self, settings: Settings, name: str, control: Connection, source: Source) -> None:
+        self._control = control
+        self._given = settings
+        self._numbers = itertools.count(1)
+        self._standing: set[str] = set()
+        self._beside = ThreadPoolExecutor(1)
+        self._ahead: Future[str] | None = None
+        self.name = name
+        self.source = source
+        self.settings = self._with(name)
+        """Those of the base: the copy from which every corruption gets a clone of its own."""
+
+    def _with(self, database: str) -> Settings:
+        given = self._given
+        return msgspec.structs.replace(
+            given,
+            mongo=msgspec.structs.replace(given.mongo, database=self.name),
+            postgres=msgspec.structs.replace(
+                given.postgres,
+                dsn=make_conninfo(postgres_dsn(given), dbname=database),
+                dsn_env=None,
+                dsn_file=None,
+            ),
+            copy=msgspec.structs.replace(given.copy, workers=1, executor="local"),
+        )
+
+    @contextmanager
+    def clone(self) -> Iterator[Settings]:
+        """Lend a clone of the base, dropped afterwards; nobody may be connected to the base."""
+        name = (self._ahead or self._beside.submit(self._make)).result()
+        self._ahead = self._beside.submit(self._make)
+        try:
+            yield self._with(name)
+        finally:
+            close_kept()
+            self._beside.submit(self._remove, name)
+
+    def _make(self) -> str:
+        name = f"{self.name}_{next(self._numbers)}"
+        self._standing.add(name)
+        create_database(self._control, name, template=self.name)
+        return name
+
+    def _remove(self, name: str) -> None:
+        drop_database(self._control, name)
+        self._standing.discard(name)
+
+    def close(self) -> None:
+        """Drop every clone that still stands."""
+        self._beside.shutdown()
+        for name in sorted(self._standing):
+            drop_database(self._control, name)
+
+
+@contextmanager
+def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
+    """Make the scratch place, and remove it in every case; first remove what killed runs have left.
+
+    Raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
+    """
+    name = PREFIX + secrets.token_hex(6)
+    with ExitStack() as closing, speaking_of_target("the target"):
+        source = open_source(msgspec.structs.replace(settings, mongo=_mongo_settings(settings, name)))
+        closing.callback(source.client.close)
+        control = closing.enter_context(connect(postgres_dsn(settings)))
+        control.autocommit = True
+        remove_leftovers(control, source)
+        control.execute("SELECT pg_advisory_lock(%s)", (_key(name),))
+        closing.callback(drop_database, control, name)
+        create_database(control, name)
+        with writes(source):
+            source["_migrator"].insert_one({"_id": name})
+            closing.callback(_drop_source, source, name)
+            source["_migrator"].drop()
+        place = ScratchDatabases(settings, name, control, source)
+        closing.callback(place.close)
+        closing.callback(close_kept)
+        yield place
+
+
+@contextmanager
+def writes(source: Source) -> Iterator[None]:
+    """Say that the right to write into a scratch database is missing, where the server refuses it."""
+    with speaking_of("the source"):
+        try:
+            yield
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            raise RefusedError(
+                "MongoDB lets this user write no scratch database (its name is new each time); an administrator calls",
+                grant=grant_of(source, "readWriteAnyDatabase", "admin"),
+            ) from error
+
+
+def insert_documents(source: Source, name: str, raws: Iterable[bytes]) -> int:
+    """Write documents, byte for byte, into a collection of the scratch database; return how many."""
+    documents = [RawBSONDocument(raw) for raw in raws]
+    if documents:
+        with writes(source):
+            source[name].insert_many(documents)
+    return len(documents)
+
+
+def create_database(control: Connection, name: str, template: str | None = None) -> None:
+    """Create a database; raise ``RefusedError`` where the right is missing."""
+    copied = sql.SQL(" TEMPLATE {}").format(sql.Identifier(template)) if template else sql.SQL("")
+    try:
+        control.execute(sql.SQL("CREATE DATABASE {}{}").format(sql.Identifier(name), copied))
+    except errors.InsufficientPrivilege as error:
+        user = sql.Identifier(control.info.user).as_string(control)
+        raise RefusedError(
+            "PostgreSQL lets this user make no scratch database; an administrator calls",
+            grant=f"ALTER ROLE {user} CREATEDB",
+        ) from error
+
+
+def drop_database(control: Connection, name: str) -> None:
+    """Drop a database, if it is there, and end the sessions in it.
+
+    With FORCE the server refuses a user that is no superuser while an autovacuum worker is in the database. Without it
+    the server ends the worker itself, and waits some seconds for other sessions.
+    """
+    statement = sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name))
+    try:
+        control.execute(statement + sql.SQL(" WITH (FORCE)"))
+    except errors.InsufficientPrivilege:
+        control.execute(_END_OWN_SESSIONS, (name,))
+        control.execute(statement)
+
+
+def remove_leftovers(control: Connection, source: Source) -> list[str]:
+    """Drop what runs have left whose lock nobody holds any more; return the names of those runs."""
+    held = {row[0] for row in control.execute(_HELD)}
+    databases = [row[0] for row in control.execute("SELECT datname FROM pg_database ORDER BY length(datname) DESC")]
+    runs: dict[str, list[str]] = {}
+    for database in databases:
+        found = _NAME.match(database)
+        if found and _key(found[0]) not in held:
+            runs.setdefault(found[0], []).append(database)
+    for run, its in sorted(runs.items()):
+        _drop_source(source, run)
+        for database in its:
+            drop_database(control, database)
+    return sorted(runs)
+
+
+def _drop_source(source: Source, name: str) -> None:
+    """Drop every collection; a database without any is gone, and no right to drop databases is asked for."""
+    with speaking_of("the source"):
+        database = source.client[name]
+        for collection in database.list_collection_names():
+            database.drop_collection(collection)
+
+
+def _mongo_settings(settings: Settings, name: str) -> Any:  # noqa: ANN401 - the settings of MongoDB
+    return msgspec.structs.replace(settings.mongo, database=name)
+
+
+def _key(name: str) -> int:
+    return stable_hash64(f"*/sensitivity/{name}")
+
+
+def plain_connection(settings: Settings) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect as the user of the DSN, in autocommit: what is planted is planted as somebody would."""
+    connection = connect(postgres_dsn(settings))
+    connection.autocommit = True
+    return connection
+
+
+REHEARSAL_PREFIX: Final = "migrator_rehearsal_"
+_REHEARSAL_NAME: Final = re.compile(rf"{REHEARSAL_PREFIX}[0-9a-f]{{12}}")
+
+
+@contextmanager
+def scratch_database(settings: Settings) -> Iterator[Settings]:
+    """Make a database, lend the settings that lead to it, and drop it; first drop what killed runs have left.
+
+    Raises ``RefusedError`` where the user may not make databases.
+    """
+    name = REHEARSAL_PREFIX + secrets.token_hex(6)
+    with speaking_of_target("the target"), connect(postgres_dsn(settings)) as control:
+        control.autocommit = True
+        _remove_rehearsal_leftovers(control)
+        control.execute("SELECT pg_advisory_lock(%s)", (_rehearsal_key(name),))
+        create_database(control, name)
+        try:
+            dsn = make_conninfo(postgres_dsn(settings), dbname=name)
+            postgres = msgspec.structs.replace(settings.postgres, dsn=dsn, dsn_env=None, dsn_file=None)
+            yield msgspec.structs.replace(settings, postgres=postgres)
+        finally:
+            drop_database(control, name)
+
+
+def _remove_rehearsal_leftovers(control: Connection) -> None:
+    """Drop the databases whose lock nobody holds."""
+    held = {row[0] for row in control.execute(_HELD)}
+    for (name,) in control.execute("SELECT datname FROM pg_database").fetchall():
+        if _REHEARSAL_NAME.fullmatch(name) and _rehearsal_key(name) not in held:
+            drop_database(control, name)
+
+
+def _rehearsal_key(name: str) -> int:
+    return stable_hash64(f"*/rehearsal/{name}")

@@ -1,0 +1,208 @@
+"""Anomalies that a check finds in the target, and what the source says of the same rows.
+
+A check that finds an anomaly reads the row's document again and decodes it. If the source has the same anomaly, the
+copy is right, and the finding is the source's own. Only where the two differ is it a fault of the copy.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from migrator.errors import MigratorError, RefusedError
+from migrator.parity.model import KEYS_LISTED
+from migrator.pipeline import ledger
+from migrator.pipeline.plan import plan_context
+from migrator.pipeline.sessions import SourceSessions
+from migrator.pipeline.transform import prepare
+from migrator.records.base import Record
+from migrator.result import Finding, Severity, Tally
+from migrator.sources.profile import Collection, Rejected, Skipped
+from migrator.store.mongo.client import speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.values import document as documents
+from migrator.values import jsonb
+from migrator.values.rawid import among
+from migrator.verify.check import Context
+
+RowId: TypeAlias = tuple[str, object]
+"""Table and id of a row."""
+
+DOCUMENTS_PER_QUERY = 200
+"""Documents asked for at a time; bounds the memory of a check."""
+
+
+class RowKey(msgspec.Struct, frozen=True):
+    """Where a row came from."""
+
+    table: str
+    id: object
+    source: str | None
+    """``<profile>/<collection>``; none for a row born in the target."""
+    source_id: str | None
+
+    @property
+    def place(self) -> RowId:
+        """Return table and id."""
+        return self.table, self.id
+
+
+class SourceRows:
+    """The source as the latest plan reads it; opened by the first question. Close it after use."""
+
+    def __init__(self, sessions: SourceSessions, target: Connection) -> None:
+        plan = ledger.latest_plan(target)
+        if plan is None:
+            raise RefusedError("nothing was copied into this target yet: call backfill")
+        self.sessions = sessions
+        self._target = target
+        self.plan = plan
+        self.context = plan_context(plan)
+        self._collections = {sessions.profile.source_of(one.name): one for one in sessions.profile.collections}
+
+    def collection_of(self, source: str | None) -> Collection | None:
+        """Return the collection whose documents carry this ``source``."""
+        return None if source is None else self._collections.get(source)
+
+    def quarantined(self, collection: str) -> set[str]:
+        """Return the source ids of a collection's documents that are in quarantine now."""
+        return ledger.quarantined_ids(self._target, self.sessions.profile.name, collection)
+
+    def rows(self, keys: Iterable[RowKey]) -> Mapping[RowId, Record]:
+        """Return the rows that the documents decode to today, references not looked up; absent: there is none."""
+        wanted: dict[str, list[str]] = {}
+        for key in keys:
+            if key.source is not None and key.source_id is not None and key.source in self._collections:
+                wanted.setdefault(key.source, []).append(key.source_id)
+        found: dict[RowId, Record] = {}
+        for source, ids in sorted(wanted.items()):
+            for begin in range(0, len(ids), DOCUMENTS_PER_QUERY):
+                for row in self._decoded(self._collections[source], ids[begin : begin + DOCUMENTS_PER_QUERY]):
+                    found[row.table, cast("Any", row).id] = row
+        return found
+
+    def _decoded(self, collection: Collection, ids: list[str]) -> Iterable[Record]:
+        name = self.sessions.name_of(collection.name)
+        with speaking_of("the source"):
+            raws = [
+                raw
+                for batch in self.sessions.source[name].find_raw_batches({"_id": among(ids)})
+                for raw in documents.split(cast("bytes", batch))
+            ]
+        for raw in raws:
+            try:
+                yield from prepare(collection, self.context, raw).rows
+            except (Rejected, Skipped):
+                continue
+
+
+def same_values(row: Record | None, columns: Iterable[str], stored: Iterable[object]) -> bool:
+    """Tell whether the source's row holds in these columns what is stored; jsonb is stored as its text."""
+    if row is None:
+        return False
+    return all(_same_value(getattr(row, name), value) for name, value in zip(columns, stored, strict=True))
+
+
+def _same_value(said: object, stored: object) -> bool:
+    if isinstance(said, bytes) and isinstance(stored, str):
+        return jsonb.same(said, stored)
+    return said == stored
+
+
+NO_SOURCE = "rows that came from the source look odd, and the source cannot be asked whether it says the same"
+
+
+@contextmanager
+def source_rows(context: Context, target: Connection) -> Iterator[SourceRows]:
+    """Open the source as the latest plan reads it; what opening raises, it raises again without another wait."""
+    if context.lent_source is not None:
+        yield SourceRows(context.lent_source, target)
+        return
+    if context.source_failure is not None:
+        raise context.source_failure
+    try:
+        sessions = SourceSessions(context.settings)
+    except MigratorError as error:
+        context.source_failure = error
+        raise
+    try:
+        yield SourceRows(sessions, target)
+    finally:
+        sessions.close()
+
+
+class _AnomalyKind(msgspec.Struct, frozen=True, order=True):
+    severity: Severity
+    cause: str
+    collection: str
+    table: str
+    path: str
+    title: str
+    fix: str
+
+
+class Anomalies(msgspec.Struct):
+    """What a check has found so far: counts are complete, the list of findings is bounded."""
+
+    listed: int
+    side: str
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    doubts: list[str] = msgspec.field(default_factory=list)
+    """Why something could not be told."""
+    _counts: dict[_AnomalyKind, int] = msgspec.field(default_factory=dict)
+    _keys: dict[_AnomalyKind, list[str]] = msgspec.field(default_factory=dict)
+
+    def add(
+        self,
+        severity: Severity,
+        cause: str,
+        title: str,
+        fix: str,
+        *,
+        key: str,
+        table: str,
+        collection: str = "",
+        path: str = "",
+    ) -> None:
+        """Count one; keep it while the lists are short."""
+        kind = _AnomalyKind(severity, cause, collection, table, path, title, fix)
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        keys = self._keys.setdefault(kind, [])
+        if len(keys) < KEYS_LISTED:
+            keys.append(key)
+        if severity == "difference" and len(self.findings) < self.listed:
+            finding = Finding(
+                severity=severity, cause=cause, collection=collection, table=table, key=key, path=path, side=self.side
+            )
+            self.findings.append(finding)
+
+    def doubt(self, reason: str) -> None:
+        """Say once why something could not be told."""
+        if reason not in self.doubts:
+            self.doubts.append(reason)
+
+    def count(self, severity: Severity) -> int:
+        """Return how many were found of a severity."""
+        return sum(count for kind, count in self._counts.items() if kind.severity == severity)
+
+    def tables(self, severity: Severity) -> set[str]:
+        """Return the tables in which some were found."""
+        return {kind.table for kind in self._counts if kind.severity == severity}
+
+    def tallies(self) -> tuple[Tally, ...]:
+        """Return the complete counts."""
+        return tuple(
+            Tally(
+                severity=kind.severity,
+                cause=kind.cause,
+                collection=kind.collection,
+                table=kind.table,
+                path=kind.path,
+                title=kind.title,
+                fix=kind.fix,
+                count=count,
+                keys=tuple(sorted(self._keys[kind])),
+            )
+            for kind, count in sorted(self._counts.items())
+        )

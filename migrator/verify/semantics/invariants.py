@@ -1,0 +1,328 @@
+"""Invariants of histories and counters, as data: a condition over the stored rows finds those that violate one.
+
+Each violation is compared with the row's document: either the source has the same anomaly, or the copy is at fault.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, LiteralString
+
+import msgspec
+from psycopg import sql
+
+from migrator import states
+from migrator.records.base import Record
+from migrator.records.execution_log import ExecutionLog
+from migrator.records.graph_job import GraphJob
+from migrator.records.graph_job_event import GraphJobEvent
+from migrator.records.lock import Lock
+from migrator.records.policy_job import PolicyJob
+from migrator.records.run import Run
+from migrator.records.schedule import Schedule
+from migrator.records.trigger import Trigger
+from migrator.records.worker import Worker
+from migrator.result import Severity
+from migrator.store.postgres.connection import Connection
+from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
+
+
+class Invariant(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule over the rows of one table."""
+
+    code: str
+    """Stable; the cause of its findings."""
+    title: str
+    """The breach in words."""
+    record: type[Record]
+    columns: tuple[str, ...]
+    """Columns that the rule looks at: where the source says the same in them, the breach is the source's."""
+    broken: LiteralString
+    """SQL condition over the row ``t``."""
+    source: LiteralString = "scheduler.{} AS t"
+    """Where the rows come from, the table's name put in."""
+    counts: bool = False
+    """A matter of counters and the rows behind them, not of histories."""
+    retention: bool = False
+    """For a row born here the breach is only a warning: retention may have removed what it counts."""
+
+
+def _words(items: Iterable[str]) -> LiteralString:
+    return ", ".join(f"'{one}'" for one in items)
+
+
+_WAITING = _words(one for one in states.RUN if one in ("planning", "queued"))
+_ENDED = _words(one for one in states.RUN if not states.RUN[one])
+_LEGAL = ", ".join(
+    f"({states.GRAPH_JOB_CODES[before]}, {states.GRAPH_JOB_CODES[after]})"
+    for before, followers in states.GRAPH_JOB.items()
+    for after in sorted(followers)
+)
+_CODES = " ".join(f"WHEN '{word}' THEN {code}" for word, code in states.GRAPH_JOB_CODES.items())
+
+HISTORY: Final[tuple[Invariant, ...]] = (
+    Invariant(
+        code="started-before-slot",
+        title="a run that began before its slot",
+        record=Run,
+        columns=("scheduled_at", "started_at"),
+        broken="t.started_at < t.scheduled_at",
+    ),
+    Invariant(
+        code="run-before-schedule",
+        title="a run older than its schedule",
+        record=Run,
+        columns=("created_at",),
+        broken="EXISTS (SELECT FROM scheduler.schedules AS one WHERE one.id = t.schedule_id"
+        " AND one.created_at > t.created_at)",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a run whose times are not in order",
+        record=Run,
+        columns=("created_at", "started_at", "finished_at"),
+        broken="t.started_at < t.created_at OR t.finished_at < t.started_at OR t.finished_at < t.created_at",
+    ),
+    Invariant(
+        code="state-without-its-times",
+        title="a run whose state and times contradict each other",
+        record=Run,
+        columns=("state", "started_at", "finished_at"),
+        broken=(
+            f"(t.state IN ({_WAITING}) AND (t.started_at IS NOT NULL OR t.finished_at IS NOT NULL))"
+            " OR (t.state = 'running' AND (t.started_at IS NULL OR t.finished_at IS NOT NULL))"
+            f" OR (t.state IN ({_ENDED}) AND t.finished_at IS NULL)"
+            " OR (t.state IN ('completed', 'timeout') AND t.started_at IS NULL)"
+        ),
+    ),
+    Invariant(
+        code="duration",
+        title="a duration that is not finished less started",
+        record=Run,
+        columns=("duration_ms", "started_at", "finished_at"),
+        broken="t.duration_ms IS DISTINCT FROM CASE WHEN t.finished_at >= t.started_at THEN"
+        " trunc(extract(epoch FROM t.finished_at - t.started_at) * 1000)::bigint END",
+    ),
+    Invariant(
+        code="run-number-twice",
+        title="a run number that another run of the schedule has too",
+        record=Run,
+        columns=("schedule_id", "run_number"),
+        broken="t.again > 1",
+        source="(SELECT *, count(*) OVER (PARTITION BY schedule_id, run_number) AS again FROM scheduler.{}"
+        " WHERE schedule_id IS NOT NULL AND run_number IS NOT NULL) AS t",
+    ),
+    Invariant(
+        code="slot-twice",
+        title="two runs of one trigger, slot and attempt",
+        record=Run,
+        columns=("trigger_id", "scheduled_at", "attempt"),
+        broken="t.again > 1",
+        source="(SELECT *, count(*) OVER (PARTITION BY trigger_id, scheduled_at, attempt) AS again FROM scheduler.{}"
+        " WHERE trigger_id IS NOT NULL AND scheduled_at IS NOT NULL) AS t",
+    ),
+    Invariant(
+        code="attempts",
+        title="a retry that does not follow the run it repeats",
+        record=Run,
+        columns=("attempt", "retry_of", "created_at"),
+        broken="EXISTS (SELECT FROM scheduler.runs AS before WHERE before.id = t.retry_of AND (before.id = t.id"
+        " OR before.created_at > t.created_at OR t.attempt <> before.attempt + 1))",
+    ),
+    Invariant(
+        code="negative-stats",
+        title="statistics below zero, which can only have decreased",
+        record=Run,
+        columns=("stats",),
+        broken="t.stats::text LIKE '%%: -%%' AND jsonb_typeof(t.stats) = 'object' AND EXISTS (SELECT FROM"
+        " jsonb_each(t.stats) AS one WHERE jsonb_typeof(one.value) = 'number' AND one.value::numeric < 0)",
+    ),
+    Invariant(
+        code="columns-against-payload",
+        title="a graph job whose columns do not say what its payload says",
+        record=GraphJob,
+        columns=("status", "payload"),
+        broken=(
+            "jsonb_typeof(t.payload -> 'status') = 'string' AND t.status <>"
+            f" CASE t.payload ->> 'status' {_CODES} WHEN 'cancelled' THEN 4 END"
+        ),
+    ),
+    Invariant(
+        code="illegal-path",
+        title="an event that tells of a change of state that no graph job can make",
+        record=GraphJobEvent,
+        columns=("status", "created_at"),
+        broken=(f"t.before <> t.status AND (t.before, t.status) NOT IN ({_LEGAL})"),
+        source="(SELECT *, lag(status) OVER (PARTITION BY job_id ORDER BY created_at, id) AS before"
+        " FROM scheduler.{}) AS t",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a graph job that changed before it was made",
+        record=GraphJob,
+        columns=("created_at", "updated_at"),
+        broken="t.updated_at < t.created_at",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a policy job whose times are not in order",
+        record=PolicyJob,
+        columns=("queued_at", "started_at", "finished_at"),
+        broken="t.finished_at < t.started_at OR t.started_at < t.queued_at OR t.finished_at < t.queued_at",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a schedule that was changed or deleted before it was made",
+        record=Schedule,
+        columns=("created_at", "updated_at", "deleted_at"),
+        broken="t.updated_at < t.created_at OR t.deleted_at < t.created_at",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a trigger whose next fire is before its last, or after its end",
+        record=Trigger,
+        columns=("next_fire_at", "last_fire_at", "end_at"),
+        broken="t.next_fire_at <= t.last_fire_at OR t.next_fire_at > t.end_at",
+    ),
+    Invariant(
+        code="log-before-run",
+        title="a log line older than its run",
+        record=ExecutionLog,
+        columns=("logged_at",),
+        broken="EXISTS (SELECT FROM scheduler.runs AS run WHERE run.id = t.run_id AND run.created_at > t.logged_at)",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a worker heard of before it registered",
+        record=Worker,
+        columns=("registered_at", "last_heartbeat_at"),
+        broken="t.last_heartbeat_at < t.registered_at",
+    ),
+    Invariant(
+        code="times-out-of-order",
+        title="a lock that expired before it was taken",
+        record=Lock,
+        columns=("acquired_at", "expires_at"),
+        broken="t.expires_at < t.acquired_at",
+    ),
+)
+"""Histories: states and times, numbers, attempts, paths."""
+
+COUNTERS: Final[tuple[Invariant, ...]] = (
+    Invariant(
+        code="fired-too-often",
+        title="a trigger that fired more often than it may",
+        record=Trigger,
+        columns=("fire_count", "max_fires"),
+        broken="t.fire_count > t.max_fires",
+        counts=True,
+    ),
+    Invariant(
+        code="counted-without-rows",
+        title="a trigger that counts more fires than it has runs",
+        record=Trigger,
+        columns=("fire_count",),
+        broken="t.fire_count > 0 AND t.fire_count > (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
+        " WHERE run.trigger_id = t.id)",
+        counts=True,
+        retention=True,
+    ),
+    Invariant(
+        code="rows-without-count",
+        title="a trigger that has more slots run than it counts fires",
+        record=Trigger,
+        columns=("fire_count",),
+        broken="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
+        " WHERE run.trigger_id = t.id)",
+        counts=True,
+    ),
+    Invariant(
+        code="retries-without-runs",
+        title="a schedule that counts retries and has no run that is one",
+        record=Schedule,
+        columns=("retry_count",),
+        broken="t.retry_count > 0 AND NOT EXISTS (SELECT FROM scheduler.runs AS run WHERE run.schedule_id = t.id"
+        " AND (run.retry_of IS NOT NULL OR run.attempt > 1))",
+        counts=True,
+        retention=True,
+    ),
+)
+"""Counters, and the rows they count."""
+
+
+BATCH = 500
+"""Rows judged at a time; bounds the memory."""
+MAX_VIOLATIONS = 20_000
+"""Rows of one rule that are judged; of more, none is taken for settled."""
+
+SETTLED = "the source's own document says the same: it was copied as it is"
+FAULT = "find out who wrote the row: neither the copy nor this scheduler makes such a one"
+
+
+class InvariantCheck:
+    """Judges breaches; ``source`` is asked only where a breach is found."""
+
+    def __init__(self, target: Connection, source: SourceRows | None, odd: Anomalies) -> None:
+        """``source`` is none where there is no source: then a row that came from it cannot be judged."""
+        self._target = target
+        self._source = source
+        self._odd = odd
+
+    def judge(self, rule: Invariant) -> int:
+        """Find the rows that break a rule; return how many there are."""
+        rows = self._broken(rule)
+        judged = 0
+        while batch := list(islice(rows, BATCH)):
+            if judged < MAX_VIOLATIONS:
+                self._judge(rule, batch)
+            else:
+                self._odd.doubt(f"more than {MAX_VIOLATIONS} rows break the rule {rule.code}; the rest was not judged")
+            judged += len(batch)
+        return judged
+
+    def _broken(self, rule: Invariant) -> Iterator[tuple[Any, ...]]:
+        table = rule.record.table
+        sourced = "source" in rule.record.__struct_fields__
+        columns = [sql.SQL("t.{}").format(sql.Identifier(name)) for name in rule.columns]
+        if not sourced or rule.columns == ("stats",):
+            columns = [
+                sql.SQL("{}::text").format(column) if name in ("payload", "stats") else column
+                for name, column in zip(rule.columns, columns, strict=True)
+            ]
+        where = "t.source, t.source_id" if sourced else "NULL, t.payload ->> '_id'"
+        query = sql.SQL("SELECT t.id, {}, {} FROM {} WHERE {} ORDER BY t.id").format(
+            sql.SQL(where),
+            sql.SQL(", ").join(columns),
+            sql.SQL(rule.source).format(sql.Identifier(table)),
+            sql.SQL(rule.broken.replace("%%", "%")),
+        )
+        with self._target.transaction(), self._target.cursor(f"broken_{table}") as cursor:
+            cursor.itersize = BATCH
+            yield from cursor.execute(query)
+
+    def _judge(self, rule: Invariant, rows: Sequence[tuple[Any, ...]]) -> None:
+        table = rule.record.table
+        keys = [RowKey(table, row[0], row[1] or self._feeding(table, row[2]), row[2]) for row in rows]
+        said = {} if self._source is None else self._source.rows(keys)
+        for key, row in zip(keys, rows, strict=True):
+            severity: Severity = "warning" if rule.retention else "difference"
+            if key.source is not None:
+                if self._source is None:
+                    self._odd.doubt(NO_SOURCE)
+                    continue
+                same = same_values(said.get(key.place), rule.columns, row[3:])
+                severity = "settled" if same else "difference"
+            self._odd.add(
+                severity,
+                rule.code,
+                rule.title,
+                SETTLED if severity == "settled" else FAULT,
+                key=key.source_id or str(key.id),
+                table=table,
+                path=rule.columns[0],
+            )
+
+    def _feeding(self, table: str, source_id: str | None) -> str | None:
+        """Return the source of a row whose table has no column for it; rows without an ``_id`` are born here."""
+        if source_id is None or self._source is None or table not in ("graph_jobs", "graph_job_events"):
+            return None
+        return self._source.sessions.profile.source_of(table)

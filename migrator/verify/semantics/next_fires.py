@@ -1,0 +1,262 @@
+"""When triggers fire next: by the rule in the source's document, by the stored trigger, and whether they ever do."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, time, timedelta
+from itertools import islice
+from typing import Any, Final, LiteralString
+
+import msgspec
+
+from migrator import cron
+from migrator.cron.errors import CronError
+from migrator.parity.fires import WORDS, compare, usable
+from migrator.parity.rules import READERS, Rule, decoded_rule, is_live, stellaops_live, stored_rule
+from migrator.parity.silent import LIVE, WITHOUT, with_rule
+from migrator.pipeline import ledger
+from migrator.pipeline.extract import batch_documents, raw_batches
+from migrator.pipeline.transform import prepare
+from migrator.records.trigger import Trigger
+from migrator.sources.profile import Collection, Rejected, Skipped
+from migrator.store.mongo.client import speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.values import document as documents
+from migrator.values import identity
+from migrator.values.rawid import raw_id
+from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows
+
+DOCUMENT_BYTES = 4_096
+"""Taken for the size of a document with a rule when a batch is asked for."""
+
+_COLUMNS = tuple(name for name in Trigger.__struct_fields__ if name not in ("source_spec", "extra"))
+_STORED: LiteralString = (
+    f"SELECT {', '.join(f't.{name}' for name in _COLUMNS)}, s.enabled, s.status, s.deleted_at IS NOT NULL"  # noqa: S608 - the record's own column names
+    " FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id"
+    " WHERE t.source = %s AND t.source_id = ANY(%s)"
+)
+
+
+class RulesCompared:
+    """How many rules were compared, and over how many fires."""
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        self.rules = self.fires = self.changes = 0
+        self.decoded: set[str] = set()
+        """Sources whose rules could only be read by the profile's decode."""
+
+
+def compare_rules(source: SourceRows, target: Connection, odd: Anomalies) -> RulesCompared:
+    """Compare the fires of every document that may have a rule with those of its trigger."""
+    done = RulesCompared()
+    since = datetime.combine(source.plan.as_of.astimezone(UTC).date(), time(), UTC)
+    present = set(source.sessions.source.list_collection_names())
+    for collection in source.sessions.profile.collections:
+        name = source.sessions.profile.source_of(collection.name)
+        if Trigger not in collection.tables or source.sessions.name_of(collection.name) not in present:
+            continue
+        if name not in READERS:
+            done.decoded.add(name)
+        aside = ledger.quarantined_ids(target, source.sessions.profile.name, collection.name)
+        for batch in _document_batches(source, collection):
+            wanted = {key: rule for key, rule in _rules(source, collection, name, batch) if key not in aside}
+            found = _stored_rules(target, name, list(wanted))
+            for key, rule in wanted.items():
+                result = compare(rule, found.get(key), since)
+                done.rules += rule is not None
+                done.fires += result.fires
+                done.changes += result.changes
+                if result.apart is not None:
+                    title, fix = WORDS[result.apart]
+                    odd.add(
+                        "difference", result.apart, title, fix, key=key, table="triggers", collection=collection.name
+                    )
+    return done
+
+
+def _document_batches(source: SourceRows, collection: Collection) -> Iterator[list[bytes]]:
+    with speaking_of("the source"):
+        for batch in raw_batches(
+            source.sessions.source,
+            source.sessions.name_of(collection.name),
+            lower=None,
+            upper=None,
+            condition={},
+            batch_size=batch_documents(DOCUMENT_BYTES),
+        ):
+            yield documents.split(batch)
+
+
+def _rules(
+    source: SourceRows, collection: Collection, name: str, raws: list[bytes]
+) -> Iterator[tuple[str, Rule | None]]:
+    """Yield source id and rule of each document; one that cannot be read is in quarantine, or ``parity`` misses it."""
+    read = READERS.get(name)
+    if read is None:
+        for raw in raws:
+            try:
+                yield identity.source_id(raw_id(raw)), decoded_rule(prepare(collection, source.context, raw).rows)
+            except (Rejected, Skipped):
+                continue
+        return
+    decoded: list[tuple[str, Mapping[str, Any]]] = []
+    for raw in raws:
+        try:
+            decoded.append((identity.source_id(raw_id(raw)), documents.decode(raw)))
+        except documents.Undecodable:
+            continue
+    living = _live_schedules(source, [document for _, document in decoded]) if name == "stellaops/triggers" else None
+    for key, document in decoded:
+        rule = usable(read(document))
+        if rule is not None and living is not None and document.get("scheduleId") not in living:
+            rule = msgspec.structs.replace(rule, live=False)
+        yield key, rule
+
+
+def _live_schedules(source: SourceRows, triggers: list[Mapping[str, Any]]) -> set[str]:
+    """Return which of the schedules that these triggers name go on firing."""
+    names = [one["scheduleId"] for one in triggers if isinstance(one.get("scheduleId"), str)]
+    with speaking_of("the source"):
+        batches = source.sessions.source[source.sessions.name_of("schedules")].find_raw_batches(
+            {"_id": {"$in": names}}, {"enabled": 1, "toolEnabled": 1, "status": 1, "deletedAt": 1}
+        )
+        found = documents.readable(batches)
+        return {one["_id"] for one in found if stellaops_live(one)}
+
+
+def _stored_rules(target: Connection, source: str, keys: list[str]) -> dict[str, Rule]:
+    rules: dict[str, Rule] = {}
+    width = len(_COLUMNS)
+    for row in target.execute(_STORED, (source, keys)):
+        trigger = Trigger(**dict(zip(_COLUMNS, row[:width], strict=True)))
+        enabled, status, deleted = row[width:]
+        live = trigger.enabled and is_live(enabled=enabled, status=status, deleted=deleted)
+        rules[str(trigger.source_id)] = stored_rule(trigger, live=live)
+    return rules
+
+
+BATCH: Final = 500
+_SILENT: LiteralString = (
+    f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {WITHOUT} ORDER BY s.id"  # noqa: S608 - words of the package
+)
+_ARMED: LiteralString = (
+    "SELECT t.id, t.source, t.source_id, t.kind, t.cron_dialect, t.cron_expression, t.timezone, t.next_fire_at"  # noqa: S608 - words of this module
+    f" FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE {LIVE} AND t.enabled"
+    " AND t.kind <> 'event' AND (t.end_at IS NULL OR t.next_fire_at IS NOT NULL)"
+    " AND (t.max_fires IS NULL OR t.fire_count < t.max_fires) ORDER BY t.id"
+)
+
+_EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
+"""From here on a line is looked at that may never fire; not the clock, so that two runs say the same."""
+
+SILENT = "an enabled schedule that nothing makes fire"
+UNARMED = "an enabled trigger without a next fire"
+OFF_SLOT = "a next fire that the trigger's own rule does not give"
+NEVER = "an enabled trigger whose line never fires"
+
+
+class SchedulesChecked:
+    """How many were looked at."""
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        self.schedules = self.triggers = self.to_be_armed = 0
+
+
+def check_schedules(target: Connection, source: SourceRows | None, odd: Anomalies) -> SchedulesChecked:
+    """Find what will never fire, and what will fire at another time than its rule says."""
+    done = SchedulesChecked()
+    _check_silent(target, source, odd)
+    row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {LIVE}").fetchone()  # noqa: S608 - as above
+    done.schedules = int(row[0]) if row else 0
+    rows = _read(target, _ARMED, "armed")
+    while batch := list(islice(rows, BATCH)):
+        _check_armed(batch, source, odd, done)
+    return done
+
+
+def _read(target: Connection, query: LiteralString, name: str) -> Iterator[tuple[Any, ...]]:
+    with target.transaction(), target.cursor(name) as cursor:
+        cursor.itersize = BATCH
+        yield from cursor.execute(query)
+
+
+def _check_silent(target: Connection, source: SourceRows | None, odd: Anomalies) -> None:
+    rows = _read(target, _SILENT, "silent")
+    while batch := list(islice(rows, BATCH)):
+        keys = [RowKey("schedules", row[0], row[1], row[2]) for row in batch]
+        asked = _source_triggers(source, keys)
+        for key in keys:
+            if source is None and key.source is not None:
+                odd.doubt(NO_SOURCE)
+                continue
+            settled = key.source is not None and key.source_id not in asked
+            odd.add(
+                "settled" if settled else "difference",
+                "silent",
+                SILENT,
+                "the source names no rule that can be evaluated: it is run by hand or by others"
+                if settled
+                else "make its trigger again: run backfill, or look for who removed or disabled it",
+                key=key.source_id or str(key.id),
+                table="schedules",
+            )
+
+
+def _source_triggers(source: SourceRows | None, keys: list[RowKey]) -> set[str]:
+    """Return the source ids of the schedules for which the source asks a trigger that is enabled."""
+    if source is None:
+        return set()
+    found: set[str] = set()
+    for name in sorted({key.source for key in keys if key.source is not None}):
+        ids = [key.source_id for key in keys if key.source == name and key.source_id is not None]
+        if (collection := source.collection_of(name)) is not None:
+            found |= with_rule(source.sessions, source.context, collection, ids)
+    return found
+
+
+def _check_armed(
+    batch: list[tuple[Any, ...]], source: SourceRows | None, odd: Anomalies, done: SchedulesChecked
+) -> None:
+    suspects: list[tuple[str, str, tuple[Any, ...]]] = []
+    for row in batch:
+        done.triggers += 1
+        _, origin, _, kind, dialect, line, zone, next_fire = row
+        if next_fire is None:
+            if kind == "cron" and _first_fire(dialect, line, zone) is None:
+                suspects.append(("never-fires", NEVER, row))
+            elif origin is None and kind != "one_time":
+                suspects.append(("unarmed", UNARMED, row))
+            else:
+                done.to_be_armed += 1
+        elif kind == "cron" and not _on_slot(dialect, line, zone, next_fire):
+            suspects.append(("off-slot", OFF_SLOT, row))
+    said = {} if source is None else source.rows(RowKey("triggers", *row[:3]) for _, _, row in suspects)
+    for code, title, row in suspects:
+        if source is None and row[1] is not None:
+            odd.doubt(NO_SOURCE)
+            continue
+        was = said.get(("triggers", row[0]))
+        settled = row[1] is not None and was is not None and getattr(was, "next_fire_at", None) == row[7]
+        odd.add(
+            "settled" if settled else "difference",
+            code,
+            title,
+            "the source's own trigger says the same" if settled else "compute it anew from the rule (reschedule)",
+            key=row[2] or str(row[0]),
+            table="triggers",
+            path="next_fire_at",
+        )
+
+
+def _first_fire(dialect: str, line: str, zone: str | None) -> object:
+    try:
+        return cron.next_fire(dialect, line, zone, _EPOCH)
+    except CronError:
+        return None
+
+
+def _on_slot(dialect: str, line: str, zone: str | None, moment: datetime) -> bool:
+    try:
+        return cron.next_fire(dialect, line, zone, moment - timedelta(seconds=1)) == moment
+    except CronError:
+        return False

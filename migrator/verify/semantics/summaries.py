@@ -1,0 +1,174 @@
+"""Run summaries, added up again from the runs: by SQL in the target, and by an aggregation pipeline in the source.
+
+A summary may be wrong already in the source (``stale``, or counting runs that are in quarantine). That is settled where
+the target's runs add up to the same as the source's runs; else runs were lost or changed on the way.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, LiteralString
+
+import msgspec
+
+from migrator.store.lives import TOTALS
+from migrator.store.mongo.client import speaking_of
+from migrator.store.postgres.connection import Connection
+from migrator.values import document as documents
+from migrator.values.rawid import among
+from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
+
+BATCH: Final = 500
+COLUMNS: Final = ("last_run", "recent", "counters")
+_ALIASES: Final = {"canceled": "cancelled"}
+_TOTALS: Final = ", ".join(
+    f"coalesce(sum(CASE WHEN jsonb_typeof(stats -> '{member}') = 'number'"
+    f" THEN trunc((stats ->> '{member}')::numeric) END), 0)::bigint"
+    for member in TOTALS
+)
+_QUERY: LiteralString = (
+    "WITH by_state AS (SELECT tenant_id, schedule_id, state, count(*) AS runs, max(created_at) AS newest,"  # noqa: S608 - names of this module's own
+    f" ARRAY[{_TOTALS}] AS totals FROM scheduler.runs WHERE schedule_id IS NOT NULL GROUP BY 1, 2, 3),"
+    " summed AS (SELECT tenant_id, schedule_id, jsonb_object_agg(state, runs) AS states, sum(runs)::bigint AS total,"
+    " max(newest) AS newest,"
+    + ", ".join(f" sum(totals[{place}])::bigint AS t{place}" for place in range(1, len(TOTALS) + 1))
+    + " FROM by_state GROUP BY 1, 2)"
+    " SELECT s.id, s.source, s.source_id, s.schedule_id, s.last_run::text, s.recent::text, s.counters::text,"
+    " coalesce(r.states, '{}')::text, coalesce(r.total, 0), r.newest, "
+    + ", ".join(f"coalesce(r.t{place}, 0)" for place in range(1, len(TOTALS) + 1))
+    + " FROM scheduler.run_summaries AS s LEFT JOIN summed AS r USING (tenant_id, schedule_id) ORDER BY s.id"
+)
+
+TITLES: Final = {
+    "count": ("a summary that counts other runs than there are", "recompute it; look for runs that were lost"),
+    "total": ("a summary whose totals are not those of its runs", "recompute it; look for changed statistics"),
+    "latest": ("a summary whose latest run is not the newest", "recompute it; look for runs that were lost"),
+}
+
+
+class Summary(msgspec.Struct):
+    """A stored summary, and what its schedule's runs add up to."""
+
+    key: RowKey
+    schedule_id: object
+    texts: tuple[str | None, str | None, str | None]
+    states: dict[str, int]
+    total: int
+    totals: dict[str, int]
+
+    def wrong(self) -> set[str]:
+        """Return which of ``TITLES`` are true of it; a member that is not there claims nothing."""
+        counters = msgspec.json.decode(self.texts[2]) if self.texts[2] else {}
+        found = set()
+        if not isinstance(counters, dict):
+            return {"count"}
+        claimed = {name: value for name, value in counters.items() if type(value) is int}
+        counted = {"total": self.total, **{state: self.states.get(state, 0) for state in claimed if state in _STATES}}
+        if any(name in claimed and claimed[name] != value for name, value in counted.items()):
+            found.add("count")
+        if any(name in claimed and claimed[name] != value for name, value in self.totals.items()):
+            found.add("total")
+        if self._first() != self._claimed_last():
+            found.add("latest")
+        return found
+
+    def _first(self) -> object:
+        recent = msgspec.json.decode(self.texts[1]) if self.texts[1] else None
+        return _run_key(recent[0]) if isinstance(recent, list) and recent else None
+
+    def _claimed_last(self) -> object:
+        return _run_key(msgspec.json.decode(self.texts[0])) if self.texts[0] else None
+
+
+_STATES: Final = frozenset({"planning", "queued", "running", "completed", "error", "cancelled", "timeout", "skipped"})
+
+
+def _run_key(entry: object) -> object:
+    return (entry.get("runId"), entry.get("createdAt")) if isinstance(entry, dict) else None
+
+
+def recount(target: Connection, source: SourceRows | None, odd: Anomalies) -> int:
+    """Add up every summary again; return how many there are."""
+    rows = _summaries(target)
+    done = 0
+    while batch := list(islice(rows, BATCH)):
+        done += len(batch)
+        suspects = {one: wrong for one, wrong in ((index, each.wrong()) for index, each in enumerate(batch)) if wrong}
+        if suspects:
+            _add_anomalies([batch[index] for index in suspects], list(suspects.values()), source, odd)
+    return done
+
+
+def _summaries(target: Connection) -> Iterator[Summary]:
+    with target.transaction(), target.cursor("summaries") as cursor:
+        cursor.itersize = BATCH
+        for row in cursor.execute(_QUERY):
+            yield Summary(
+                key=RowKey("run_summaries", row[0], row[1], row[2]),
+                schedule_id=row[3],
+                texts=(row[4], row[5], row[6]),
+                states=msgspec.json.decode(row[7]),
+                total=row[8],
+                totals=dict(zip(TOTALS.values(), row[10:], strict=True)),
+            )
+
+
+def _add_anomalies(
+    suspects: Sequence[Summary], wrong: Sequence[set[str]], source: SourceRows | None, odd: Anomalies
+) -> None:
+    said = {} if source is None else source.rows(one.key for one in suspects)
+    counted = {} if source is None else _counted_at_source(source, suspects)
+    for one, kinds in zip(suspects, wrong, strict=True):
+        if source is None and one.key.source is not None:
+            odd.doubt(NO_SOURCE)
+            continue
+        same = same_values(said.get(one.key.place), COLUMNS, one.texts)
+        runs = counted.get(str(one.key.source_id))
+        # where the source's runs cannot be added up apart from decode, the summary's own document decides
+        settled = same and (runs is None or runs == one.states)
+        for kind in sorted(kinds):
+            title, fix = TITLES[kind]
+            odd.add(
+                "settled" if settled else "difference",
+                f"summary-{kind}",
+                title,
+                "the source's own summary says the same of the same runs" if settled else fix,
+                key=one.key.source_id or str(one.key.id),
+                table="run_summaries",
+                path="counters" if kind != "latest" else "last_run",
+            )
+
+
+def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mapping[str, dict[str, int]]:
+    """Return, by source id of the summary, its schedule's runs by state as the source's own pipeline counts them.
+
+    Only where the summary names its schedule in the documented shape. Runs in quarantine are not counted.
+    """
+    if source.sessions.profile.name != "stellaops":
+        return {}
+    names = source.sessions.name_of
+    ids = [one.key.source_id for one in suspects if one.key.source == "stellaops/run_summaries"]
+    with speaking_of("the source"):
+        database = source.sessions.source
+        schedules: dict[str, Any] = {
+            str(found["_id"]): found.get("scheduleId")
+            for found in documents.readable(
+                database[names("run_summaries")].find_raw_batches({"_id": {"$in": ids}}, {"scheduleId": 1})
+            )
+        }
+        wanted = [one for one in schedules.values() if isinstance(one, str)]
+        states: dict[str, dict[str, int]] = {one: {} for one in wanted}
+        aside = source.quarantined("runs")
+        for found in documents.readable(
+            database[names("runs")].aggregate_raw_batches(
+                [
+                    {"$match": {"scheduleId": {"$in": wanted, "$type": "string"}, "state": {"$type": "string"}}},
+                    *([{"$match": {"_id": among(aside, "$nin")}}] if aside else []),
+                    {"$group": {"_id": {"schedule": "$scheduleId", "state": "$state"}, "runs": {"$sum": 1}}},
+                ],
+                allowDiskUse=True,
+            )
+        ):
+            state = found["_id"]["state"]
+            by_state = states[found["_id"]["schedule"]]
+            by_state[_ALIASES.get(state, state)] = by_state.get(_ALIASES.get(state, state), 0) + found["runs"]
+    return {key: states[schedule] for key, schedule in schedules.items() if isinstance(schedule, str)}

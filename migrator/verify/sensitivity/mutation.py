@@ -1,0 +1,114 @@
+"""A mutation, as data: how it is applied, which checks must fail, and which may.
+
+A mutation of ``how="behaviour"`` brings the faulty components that are driven, and may change the scratch database as
+well; only the checks that it names are run. ``matrix.LATER`` lists the faults that no mutation shows yet.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, LiteralString, TypeAlias
+
+import msgspec
+import psycopg
+
+from migrator.config import Settings
+from migrator.store.mongo.client import Source
+from migrator.verify.behaviour.scratch_tenants import Components
+
+MutationKind: TypeAlias = Literal["data", "schema", "behaviour"]
+"""``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
+
+AREAS: Mapping[MutationKind, tuple[str, ...]] = {"data": ("parity", "meaning"), "schema": ("schema",), "behaviour": ()}
+"""The areas that are run after a planted class, unless it names its own."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a corruption is planted: a scratch copy of its own, and the scratch source that all share."""
+
+    settings: Settings
+    target: psycopg.Connection[tuple[Any, ...]]
+    """As the user of the DSN, in autocommit, of a database that is dropped afterwards."""
+    source: Source
+
+
+LOSSES = (
+    "Where the document has a value that its column cannot hold: while it is not equal, its residue proves nothing."
+)
+"""When ``parity.losses`` turns red besides."""
+
+Undo: TypeAlias = Callable[[], None]
+Apply: TypeAlias = Callable[[Target], Undo | None]
+"""Plants the corruption; returns what takes it out of the scratch source again. Raises ``NoMaterial``."""
+
+
+class NoMaterial(Exception):  # noqa: N818 - an answer about the sample, not a failure of the tool
+    """The sample holds nothing in which this corruption could be planted."""
+
+
+class Mutation(msgspec.Struct, frozen=True, kw_only=True):
+    """One class of corruption."""
+
+    name: str
+    """What was done, as a few words; the row of ``docs/verifiers.md``."""
+    how: MutationKind
+    plant: Apply
+    yes: tuple[str, ...] = ()
+    """Checks that must turn red. None: nothing sees it, and ``note`` says why that is accepted."""
+    sometimes: Mapping[str, str] = {}
+    """Check → when it turns red."""
+    note: str = ""
+    faults: tuple[str, ...] = ()
+    """Planted faults of the list of capabilities that this class stands for, word for word."""
+    craft: Components | None = None
+    """For a class of behaviour: the faulty parts that are driven; the plant may change the database besides."""
+    areas: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Tables that are touched: only collections that feed them are compared. None: all collections."""
+
+    def may(self, check: str) -> str | None:
+        """Return when a check turns red, if it sometimes does."""
+        usual = LOSSES if self.how == "data" and {"parity.rows", "parity.documents"} & {*self.yes} else None
+        return self.sometimes.get(check, usual if check == "parity.losses" else None)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Return the tables that are touched; none: it cannot be said, so everything is compared."""
+        return self.tables or (self.plant.tables if isinstance(self.plant, Sql) else ())
+
+    def looks_at(self, check: str) -> bool:
+        """Tell whether a check is run: of behaviour, which takes long, only those that may turn red."""
+        if self.how == "behaviour":
+            return check in self.yes or check in self.sometimes
+        return check.partition(".")[0] in self.looked_at
+
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """Return the areas whose checks are run."""
+        return self.areas or AREAS[self.how]
+
+
+class Sql(msgspec.Struct, frozen=True):
+    """A plant that changes the target by statements; the last of them must touch a row."""
+
+    statements: tuple[LiteralString, ...]
+
+    def __call__(self, place: Target) -> None:
+        """Plant it; raise ``NoMaterial`` where the last statement touches no row."""
+        count = 0
+        for statement in self.statements:
+            count = place.target.execute(statement).rowcount
+        if count == 0:
+            raise NoMaterial
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Return the tables that the statements write to."""
+        return tuple(dict.fromkeys(name for text in self.statements for name in _WRITTEN.findall(text)))
+
+
+_WRITTEN = re.compile(r"(?:UPDATE|DELETE FROM|INSERT INTO) scheduler\.(\w+)")
+
+
+def sql(*statements: LiteralString) -> Sql:
+    """Return a plant that changes the target by statements."""
+    return Sql(statements)

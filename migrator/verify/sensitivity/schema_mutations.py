@@ -1,0 +1,123 @@
+"""Mutations of the schema's objects: dropped, added, changed, disabled."""
+
+from typing import Final
+
+from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Target, sql
+
+
+def ddl(statement: str) -> Apply:
+    """Return a plant that changes the schema."""
+
+    def plant(place: Target) -> None:
+        place.target.execute(statement.encode())
+
+    return plant
+
+
+def _mutation(name: str, statement: str, *yes: str, faults: tuple[str, ...] = ()) -> Mutation:
+    checks = tuple(f"schema.{check}" for check in yes)
+    return Mutation(name=name, how="schema", plant=ddl(statement), yes=checks, faults=faults)
+
+
+_OFF_FOR_SESSIONS: Final = (
+    "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', current_database()); END $$"
+)
+NOT_ENFORCED_SINCE: Final = 180_000
+"""PostgreSQL's version number from which on a foreign key may be declared and not enforced."""
+
+
+def _not_enforced(place: Target) -> None:
+    if place.target.info.server_version < NOT_ENFORCED_SINCE:
+        raise NoMaterial
+    row = place.target.execute(
+        "SELECT format('ALTER TABLE %s ALTER CONSTRAINT %I NOT ENFORCED', conrelid::regclass, conname)"
+        " FROM pg_constraint WHERE contype = 'f' AND conrelid = 'scheduler.runs'::regclass ORDER BY conname LIMIT 1"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - runs refer to schedules
+    place.target.execute(row[0])
+
+
+SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
+    _mutation("an index is gone", "DROP INDEX scheduler.ix_runs_page", "catalogue"),
+    _mutation("an index too many", "CREATE INDEX extra_one ON scheduler.runs (error)", "catalogue"),
+    _mutation(
+        "an index without its condition",
+        "DROP INDEX scheduler.uq_runs_slot;"
+        " CREATE UNIQUE INDEX uq_runs_slot ON scheduler.runs (trigger_id, scheduled_at, attempt)",
+        "catalogue",
+    ),
+    _mutation("a unique index is gone", "DROP INDEX scheduler.uq_runs_slot", "catalogue"),
+    _mutation("a constraint is gone", "ALTER TABLE scheduler.runs DROP CONSTRAINT ck_runs_state", "catalogue"),
+    _mutation("a foreign key is gone", "ALTER TABLE scheduler.runs DROP CONSTRAINT fk_runs_schedule_id", "catalogue"),
+    _mutation(
+        "a constraint is not validated",
+        "ALTER TABLE scheduler.runs ADD CONSTRAINT extra_one CHECK (attempt < 1000) NOT VALID",
+        "catalogue",
+        "validated",
+    ),
+    _mutation("foreign keys are switched off", "ALTER TABLE scheduler.runs DISABLE TRIGGER ALL", "enforced"),
+    _mutation(
+        "foreign keys of the ledger are switched off", "ALTER TABLE migration.chunks DISABLE TRIGGER ALL", "enforced"
+    ),
+    _mutation("foreign keys are switched off for every session", _OFF_FOR_SESSIONS, "enforced"),
+    Mutation(
+        name="a foreign key is declared and not enforced",
+        how="schema",
+        plant=_not_enforced,
+        yes=("schema.catalogue", "schema.validated"),
+    ),
+    _mutation(
+        "a foreign key was made anew and not validated",
+        "ALTER TABLE scheduler.audit ADD CONSTRAINT extra_one FOREIGN KEY (tenant_id, run_id)"
+        " REFERENCES scheduler.runs (tenant_id, id) NOT VALID",
+        "catalogue",
+        "validated",
+    ),
+    _mutation(
+        "a rule swallows what is written",
+        "CREATE RULE extra_one AS ON INSERT TO scheduler.runs DO INSTEAD NOTHING",
+        "catalogue",
+    ),
+    _mutation("a table does not survive a crash", "ALTER TABLE scheduler.handlers SET UNLOGGED", "catalogue"),
+    _mutation("a column too many", "ALTER TABLE scheduler.runs ADD COLUMN extra_one int", "catalogue", "comments"),
+    _mutation("a column is gone", "ALTER TABLE scheduler.runs DROP COLUMN error_detail", "catalogue"),
+    _mutation("a column of another type", "ALTER TABLE scheduler.runs ALTER attempt TYPE bigint", "catalogue"),
+    _mutation("a column may be null", "ALTER TABLE scheduler.runs ALTER created_at DROP NOT NULL", "catalogue"),
+    _mutation("a default was changed", "ALTER TABLE scheduler.runs ALTER attempt SET DEFAULT 42", "catalogue"),
+    _mutation(
+        "isolation is off",
+        "ALTER TABLE scheduler.runs DISABLE ROW LEVEL SECURITY",
+        "catalogue",
+        "isolation",
+    ),
+    _mutation(
+        "a policy lets everybody in",
+        "CREATE POLICY extra_one ON scheduler.runs USING (true)",
+        "catalogue",
+    ),
+    _mutation("everybody may read", "GRANT SELECT ON scheduler.runs TO PUBLIC", "catalogue"),
+    _mutation(
+        "a trigger that computes",
+        "CREATE FUNCTION scheduler.extra_one() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';"
+        " CREATE TRIGGER extra_one BEFORE UPDATE ON scheduler.runs FOR EACH ROW EXECUTE FUNCTION scheduler.extra_one()",
+        "catalogue",
+    ),
+    _mutation("a table too many", "CREATE TABLE scheduler.extra_one (id int)", "catalogue"),
+    _mutation("a table is gone", "DROP TABLE scheduler.handlers", "catalogue", "isolation", "comments"),
+    _mutation("a comment is gone", "COMMENT ON COLUMN scheduler.runs.state IS NULL", "catalogue", "comments"),
+    _mutation(
+        "an index was not put back",
+        "INSERT INTO migration.deferred_ddl (target_table, kind, name, definition)"
+        " VALUES ('runs', 'index', 'ix_gone', 'CREATE INDEX')",
+        "restored",
+    ),
+    Mutation(
+        name="a revision file was changed",
+        how="schema",
+        plant=sql(
+            "UPDATE scheduler.schema_history SET sha256 = repeat('0', 64)"
+            " WHERE revision = (SELECT min(revision) FROM scheduler.schema_history)"
+        ),
+        yes=("schema.revision",),
+    ),
+)

@@ -1,0 +1,263 @@
+"""Applies the mutations one after the other in a scratch copy, and runs the checks that may see them.
+
+A mutation that changes rows only shares its clone with others, and its rows are put back, since making a clone takes
+longer than a trial. Any other mutation has a clone of its own.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, Final, Literal, LiteralString, TypeAlias
+
+import msgspec
+import psycopg
+from psycopg import sql
+
+from migrator.config import Settings
+from migrator.errors import MigratorError, RefusedError
+from migrator.parity.flow import LEFT_OUT, compare
+from migrator.parity.model import ParityOutcome
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.executors import Inline
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import SourceSessions, close_kept
+from migrator.records import ALL
+from migrator.sources import profile_of
+from migrator.store.postgres.connection import Connection, open_target, speaking_of
+from migrator.store.postgres.migrate import upgrade
+from migrator.store.postgres.security import Roles
+from migrator.verify.check import CheckSpec, Context
+from migrator.verify.scratch_databases import ScratchDatabases, plain_connection
+from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, Sql, Target
+
+SAVED_SCHEMA: Final = "kept"
+_DEPENDENT_TABLES: Final[dict[str, tuple[str, ...]]] = {
+    "schedules": ("triggers",),
+    "runs": ("execution_logs", "impact_snapshots"),
+    "graph_jobs": ("graph_job_events",),
+}
+"""Tables whose rows may go with those of another."""
+_DDL: Final[tuple[LiteralString, ...]] = ("ALTER ", "DROP ", "CREATE ", "migration.")
+
+
+def is_restorable(one: Mutation) -> bool:
+    """Tell whether a corruption changes rows of known tables and nothing else."""
+    if one.how != "data" or not isinstance(one.plant, Sql):
+        return False
+    return bool(one.touched) and not any(word in text for text in one.plant.statements for word in _DDL)
+
+
+class SavedRows:
+    """The tables that were kept in one clone, and how to bring them back."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._tables: set[str] = set()
+
+    def keep(self, target: psycopg.Connection[Any], tables: tuple[str, ...]) -> None:
+        """Keep the rows of tables, and of those that may go with them, before they are touched for the first time."""
+        for table in self._with_following(tables):
+            if table not in self._tables:
+                target.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SAVED_SCHEMA)))
+                target.execute(
+                    sql.SQL("CREATE TABLE {} AS TABLE {}").format(
+                        sql.Identifier(SAVED_SCHEMA, table), sql.Identifier("scheduler", table)
+                    )
+                )
+                self._tables.add(table)
+
+    def restore(self, target: psycopg.Connection[Any], tables: tuple[str, ...]) -> None:
+        """Bring the rows back: remove what is new, then put back what is gone or changed, parents first."""
+        wanted = self._with_following(tables)
+        with target.transaction():
+            for table in reversed(wanted):
+                target.execute(
+                    sql.SQL(
+                        "DELETE FROM {} AS t WHERE NOT EXISTS"
+                        " (SELECT FROM {} AS k WHERE k.id = t.id AND k.tenant_id = t.tenant_id)"
+                    ).format(sql.Identifier("scheduler", table), sql.Identifier(SAVED_SCHEMA, table))
+                )
+            for table in wanted:
+                names = sql.SQL(", ").join(map(sql.Identifier, _COLUMNS[table]))
+                columns = [name for name in _COLUMNS[table] if name not in ("id", "tenant_id")]
+                target.execute(
+                    sql.SQL(
+                        "INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT (id, tenant_id) DO UPDATE SET {}"
+                    ).format(
+                        sql.Identifier("scheduler", table),
+                        names,
+                        names,
+                        sql.Identifier(SAVED_SCHEMA, table),
+                        sql.SQL(", ").join(
+                            sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in columns
+                        ),
+                    )
+                )
+
+    def _with_following(self, tables: tuple[str, ...]) -> list[str]:
+        names = {*tables, *(other for table in tables for other in _DEPENDENT_TABLES.get(table, ()))}
+        return [record.table for record in ALL if record.table in names]
+
+
+_COLUMNS: Final = {
+    record.table: (*record.__struct_fields__, *(("global_schedule",) if record.table == "runs" else ()))
+    for record in ALL
+}
+"""Table to its columns, without those that the server computes."""
+
+
+Ending: TypeAlias = Literal["caught", "missed", "no-material", "refused", "broke"]
+"""``refused``: the database itself does not take the corruption; ``broke``: a check ended in an error."""
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one class."""
+
+    name: str
+    how: str
+    ending: Ending
+    red: tuple[str, ...] = ()
+    """Checks that turned red and were not red before."""
+    silent: tuple[str, ...] = ()
+    """Checks that should have turned red and did not."""
+    why: str = ""
+    """Why a check could not tell."""
+    made: bool = False
+    """Planted in documents made for the purpose: the sample held nothing to plant it in."""
+
+
+class ScratchContext(Context):
+    """A context whose comparison is made in this process, of the collections that a corruption can show in.
+
+    The sample is small, and processes are slow to start.
+    """
+
+    def __init__(self, settings: Settings, source: SourceSessions, tables: Sequence[str]) -> None:
+        """``tables`` are those that were touched; none: every collection is compared."""
+        super().__init__(settings)
+        self.lent_source = source
+        self._tables = frozenset(tables)
+        self._target: Connection | None = None
+
+    @contextmanager
+    def target(self) -> Iterator[Connection]:
+        """Lend the one connection of this trial."""
+        if self._target is None:
+            self._target = open_target(self.settings, autocommit=True)
+        with speaking_of("the target"):
+            yield self._target
+
+    def close(self) -> None:
+        """Close the connection, so that the clone can be dropped."""
+        if self._target is not None:
+            self._target.close()
+
+    def _compare(self) -> ParityOutcome:
+        profile = profile_of(self.settings.source)
+        feeding = tuple(
+            one.name for one in profile.collections if self._tables & {record.table for record in one.tables}
+        )
+        return compare(self.settings, Scope(only=feeding), pool=Inline())
+
+
+def prepare(place: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
+    """Fill the scratch place: documents, the schema, and a finished copy; return how many documents."""
+    documents = fill(place)
+    postgres = place.settings.postgres
+    upgrade(str(postgres.dsn), names=Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role))
+    if not backfill(place.settings, Scope()).complete:
+        raise RefusedError("the copy of the sample did not come to its end")
+    close_kept()
+    return documents
+
+
+def failed_checks(context: ScratchContext, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
+    """Run the checks; return which ended, and whether they are red; and why one of them could not tell."""
+    red: dict[str, bool] = {}
+    why = ""
+    for spec in specs:
+        try:
+            outcome = spec.run(context).outcome
+        except MigratorError as error:
+            why = why or f"{spec.id}: {error}"
+            continue
+        red[spec.id] = outcome.status == "failed"
+        if outcome.status == "unverified" and LEFT_OUT not in outcome.reason:
+            why = why or f"{spec.id}: {outcome.reason}"
+    return red, why
+
+
+def run_trials(
+    place: ScratchDatabases,
+    classes: Sequence[Mutation],
+    specs: Sequence[CheckSpec],
+    say: Callable[[Trial], None] = lambda _trial: None,
+    *,
+    made: bool = False,
+) -> list[Trial]:
+    """Try every class; ``made``: in documents made for the purpose.
+
+    Classes that change nothing but rows share a clone, whose rows are put back; the others have one of their own.
+    Raises ``RefusedError`` when the sound copy is red already, or is red when all rows were put back.
+    """
+    found: dict[str, Trial] = {}
+    sound = [spec for spec in specs if any(one.looks_at(spec.id) for one in classes)]
+    with closing(SourceSessions(place.settings)) as source:
+        with place.clone() as settings:
+            _require_passed(settings, source, sound)
+            kept = SavedRows()
+            shared = [one for one in classes if is_restorable(one)]
+            for one in shared:
+                found[one.name] = _run_trial(settings, place, source, one, specs, kept)
+                say(found[one.name])
+            if shared:
+                _require_passed(settings, source, [spec for spec in sound if spec.area in AREAS["data"]])
+        for one in classes:
+            if one.name not in found:
+                with place.clone() as settings:
+                    found[one.name] = _run_trial(settings, place, source, one, specs)
+                    say(found[one.name])
+    return [msgspec.structs.replace(found[one.name], made=made) for one in classes]
+
+
+def _require_passed(settings: Settings, source: SourceSessions, specs: Sequence[CheckSpec]) -> None:
+    with closing(ScratchContext(settings, source, ())) as context:
+        red, _ = failed_checks(context, specs)
+    wrong = sorted(name for name, is_red in red.items() if is_red)
+    if wrong:
+        raise RefusedError(f"the sound copy of the sample is red already ({', '.join(wrong)}): nothing can be shown")
+
+
+def _run_trial(
+    settings: Settings,
+    place: ScratchDatabases,
+    source: SourceSessions,
+    one: Mutation,
+    specs: Sequence[CheckSpec],
+    kept: SavedRows | None = None,
+) -> Trial:
+    """Try one class; with ``kept`` the rows are put back afterwards."""
+    with ExitStack() as undone:
+        try:
+            with plain_connection(settings) as target:
+                if kept is not None:
+                    kept.keep(target, one.touched)
+                    undone.callback(_restore, settings, kept, one.touched)
+                undo = one.plant(Target(settings, target, place.source))
+        except NoMaterial:
+            return Trial(name=one.name, how=one.how, ending="no-material")
+        except (psycopg.IntegrityError, psycopg.errors.InsufficientPrivilege):
+            return Trial(name=one.name, how=one.how, ending="refused")
+        if undo is not None:
+            undone.callback(undo)
+        with closing(ScratchContext(settings, source, one.touched)) as context:
+            context.craft = one.craft
+            red, why = failed_checks(context, [spec for spec in specs if one.looks_at(spec.id)])
+    caught = tuple(sorted(name for name, is_red in red.items() if is_red))
+    silent = tuple(sorted(set(one.yes) - set(caught)))
+    ending: Ending = "caught" if caught else "broke" if why else "missed"
+    return Trial(name=one.name, how=one.how, ending=ending, red=caught, silent=silent, why=why)
+
+
+def _restore(settings: Settings, kept: SavedRows, tables: tuple[str, ...]) -> None:
+    with plain_connection(settings) as target:
+        kept.restore(target, tables)

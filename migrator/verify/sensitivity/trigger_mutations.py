@@ -1,0 +1,192 @@
+"""Mutations of what makes schedules fire, and of what counts their runs."""
+
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString
+
+from migrator.values import jsonb
+from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Target, Undo, sql
+
+_LIVE_TRIGGER = (
+    "(SELECT t.id FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled"
+    " AND s.enabled AND s.status = 'scheduled' AND s.deleted_at IS NULL AND "
+)
+_BOTH_DAYS: Final = "0 9 13 * 5"
+"""On the 13th and on Fridays, or on Friday the 13th: the dialects do not agree."""
+_ONLY_TRIGGER = (
+    "t.kind = 'cron' AND NOT EXISTS (SELECT FROM scheduler.triggers AS other WHERE other.schedule_id = t.schedule_id"
+    " AND other.id <> t.id)"
+)
+
+
+def _on(change: LiteralString, condition: LiteralString = "true") -> Apply:
+    """Change the first living trigger that fulfils the condition."""
+    return sql(f"UPDATE scheduler.triggers SET {change} WHERE id = {_LIVE_TRIGGER}{condition} ORDER BY t.id LIMIT 1)")  # noqa: S608 - texts of this module
+
+
+def _lost(condition: LiteralString) -> Apply:
+    return sql(f"DELETE FROM scheduler.triggers WHERE id = {_LIVE_TRIGGER}{condition} ORDER BY t.id LIMIT 1)")  # noqa: S608 - as above
+
+
+def _day_fields(place: Target) -> Undo:
+    """Give a schedule a line with both day fields, in its document and its rows; then swap the dialect."""
+    row = place.target.execute(
+        "SELECT t.id, t.source_id, t.timezone FROM scheduler.triggers AS t JOIN scheduler.schedules AS s"
+        " ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND s.deleted_at IS NULL"
+        " AND t.source = 'stellaops/schedules' AND t.cron_dialect = 'cronos' AND t.source_spec ? 'cronExpression'"
+        " AND t.source_spec ->> 'timezone' = t.timezone ORDER BY t.id LIMIT 1"
+    ).fetchone()
+    if row is None:
+        raise NoMaterial
+    trigger, key, zone = row
+    schedules = place.source[place.settings.source.collections.get("schedules", "schedules")]
+    before: Mapping[str, Any] | None = schedules.find_one_and_update(
+        {"_id": key}, {"$set": {"cronExpression": _BOTH_DAYS}}
+    )
+    spec = jsonb.encode({"cronExpression": _BOTH_DAYS, "timezone": zone}).decode()
+    place.target.execute(
+        "UPDATE scheduler.triggers SET cron_expression = %s, source_spec = %s::jsonb, cron_dialect = 'debian'"
+        " WHERE id = %s",
+        (_BOTH_DAYS, spec, trigger),
+    )
+    return lambda: _put_back(place, key, before)
+
+
+def _put_back(place: Target, key: str, before: Mapping[str, Any] | None) -> None:
+    if before is not None:
+        place.source["schedules"].replace_one({"_id": key}, before)
+
+
+TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        name="an interval doubled",
+        how="data",
+        plant=_on("interval_ms = interval_ms * 2", "t.kind = 'interval'"),
+        yes=("parity.rows", "meaning.fires"),
+        faults=("interval unit doubled",),
+    ),
+    Mutation(
+        name="a weekday shifted by one",
+        how="data",
+        plant=_on("cron_expression = replace(cron_expression, '* * 1', '* * 2')", "t.cron_expression LIKE '%* * 1%'"),
+        yes=("parity.rows", "meaning.fires"),
+        faults=("weekday shifted by one",),
+    ),
+    Mutation(
+        name="a cron line became an interval of 60 minutes",
+        how="data",
+        plant=_on(
+            "kind = 'interval', interval_ms = 3600000, anchor = 'fixed_rate',"
+            " cron_expression = NULL, cron_dialect = NULL",
+            "t.kind = 'cron' AND t.cron_expression NOT LIKE '0 * %'",
+        ),
+        yes=("parity.rows", "meaning.fires"),
+        faults=("complex cron turned into 60 min",),
+    ),
+    Mutation(
+        name="day fields joined by the other word",
+        how="data",
+        plant=_day_fields,
+        yes=("parity.rows", "meaning.fires"),
+        faults=("dom/dow AND vs OR",),
+    ),
+    Mutation(
+        name="a local time read as UTC",
+        how="data",
+        plant=_on("timezone = 'UTC'", "t.timezone <> 'UTC' AND t.cron_expression NOT LIKE '*/%'"),
+        yes=("parity.rows", "meaning.fires"),
+        faults=("naive local time read as UTC",),
+    ),
+    Mutation(
+        name="a zone of the same offset, without its changes of the clock",
+        how="data",
+        plant=_on("timezone = 'Etc/GMT-1'", "t.timezone = 'Europe/Berlin' AND t.cron_expression NOT LIKE '*/%'"),
+        yes=("parity.rows", "meaning.fires"),
+    ),
+    Mutation(
+        name="a trigger is lost",
+        how="data",
+        plant=_lost("NOT EXISTS (SELECT FROM scheduler.runs WHERE trigger_id = t.id) AND " + _ONLY_TRIGGER),
+        yes=("parity.documents", "meaning.fires", "meaning.scheduled"),
+        faults=("job silently not scheduled (missing interval keys / WHERE false)",),
+    ),
+    Mutation(
+        name="a trigger was switched off",
+        how="data",
+        plant=_on("enabled = false", _ONLY_TRIGGER),
+        yes=("parity.rows", "meaning.fires", "meaning.scheduled"),
+    ),
+    Mutation(
+        name="a schedule was paused",
+        how="data",
+        plant=sql(
+            "UPDATE scheduler.schedules SET status = 'paused' WHERE id = (SELECT t.schedule_id FROM scheduler.triggers"
+            " AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND"
+            " s.status = 'scheduled' AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
+        ),
+        yes=("parity.rows", "meaning.fires"),
+    ),
+    Mutation(
+        name="a disabled schedule fires",
+        how="data",
+        plant=sql(
+            "WITH one AS (SELECT s.id FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id ="
+            " t.schedule_id WHERE NOT s.enabled AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1),"
+            " woken AS (UPDATE scheduler.triggers SET enabled = true WHERE schedule_id IN (SELECT id FROM one))"
+            " UPDATE scheduler.schedules SET enabled = true, status = 'scheduled' WHERE id IN (SELECT id FROM one)"
+        ),
+        yes=("parity.rows", "parity.aggregates", "meaning.fires"),
+        faults=("disabled job keeps firing",),
+    ),
+    Mutation(
+        name="a wrong boolean",
+        how="data",
+        plant=sql(
+            "UPDATE scheduler.schedules SET enabled = false WHERE id = (SELECT t.schedule_id FROM scheduler.triggers"
+            " AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND"
+            " s.status = 'scheduled' AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
+        ),
+        yes=("parity.rows", "parity.aggregates", "meaning.fires"),
+    ),
+    Mutation(
+        name="a next fire was pushed",
+        how="data",
+        plant=_on("next_fire_at = '2027-03-01 12:34:56+00'", "t.kind = 'cron'"),
+        yes=("parity.rows", "meaning.scheduled"),
+        faults=("next fire pushed by unrelated update",),
+    ),
+    Mutation(
+        name="a trigger fired once too often",
+        how="data",
+        plant=_on("max_fires = 1, fire_count = 2", "true"),
+        yes=("parity.rows", "meaning.counters"),
+        sometimes={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
+        faults=("max_executions+1",),
+    ),
+    Mutation(
+        name="a counter that no rows back",
+        how="data",
+        plant=_on("fire_count = 9", "true"),
+        yes=("parity.rows", "meaning.counters"),
+        sometimes={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
+        faults=("counters not backed by rows",),
+    ),
+    Mutation(
+        name="a summary that counts more than there is",
+        how="data",
+        plant=sql(
+            "UPDATE scheduler.run_summaries SET counters = jsonb_set(counters, '{total}', to_jsonb((counters ->>"
+            " 'total')::int + 5)) WHERE id = (SELECT id FROM scheduler.run_summaries WHERE counters ? 'total'"
+            " ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.rows", "parity.aggregates", "meaning.summaries"),
+    ),
+    Mutation(
+        name="a summary whose latest run is another",
+        how="data",
+        plant=sql(
+            "UPDATE scheduler.run_summaries SET last_run = jsonb_set(last_run, '{runId}', '\"run_another\"') WHERE id ="
+            " (SELECT id FROM scheduler.run_summaries WHERE last_run ? 'runId' ORDER BY id LIMIT 1)"
+        ),
+        yes=("parity.rows", "meaning.summaries"),
+    ),
+)

@@ -1,1 +1,0 @@
-"""How long the scheduler's operations take: rows made in bulk, operations repeated, percentiles."""

@@ -1,0 +1,173 @@
+"""The scratch tenants go in every case, also after SIGKILL; whatever is not theirs stays byte for byte."""
+
+import multiprocessing
+from collections.abc import Iterator
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import psycopg
+import pytest
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+
+from migrator import records
+from migrator.config import PostgresSettings, Settings
+from migrator.embedded.postgres import PostgresServer
+from migrator.errors import RefusedError
+from migrator.records.worker import Worker
+from migrator.store.ports import SchedulerStore
+from migrator.store.scratch import HELD, fresh, left, remove_leftovers
+from migrator.verify.behaviour.harness import START, Harness
+from migrator.verify.behaviour.scratch_tenants import Components, open_store, scratch_tenants
+from migrator.verify.check import Context
+from migrator.verify.runner import Request, verify
+from tests.integration.verify_behaviour.conftest import SPECS
+from tests.store_postgres import run, schedule, trigger
+
+BACKENDS = ("postgres", "mongo")
+
+
+def real(settings: Settings, backend: str) -> list[bytes]:
+    """Return every row, or document, byte for byte."""
+    if backend == "mongo":
+        with MongoClient[RawBSONDocument](str(settings.mongo.uri), document_class=RawBSONDocument) as client:
+            database = client[str(settings.mongo.database)]
+            return sorted(bytes(raw.raw) for name in database.list_collection_names() for raw in database[name].find())
+    with psycopg.connect(str(settings.postgres.dsn)) as target:
+        texts = [
+            f"{record.table} {row[0]} {row[1]}"
+            for record in records.ALL
+            for row in target.execute(f"SELECT xmin::text, t::text FROM scheduler.{record.table} AS t".encode())
+        ]
+    return sorted(text.encode() for text in texts)
+
+
+def furnish(store: SchedulerStore) -> None:
+    """Write what a live scheduler has: due triggers, queued runs, a worker, a lock that is over."""
+    for tenant in ("acme", "~verify", "~verify-of-somebody"):
+        row = schedule(tenant)
+        with store.session(tenant) as session:
+            session.schedules.upsert(row)
+            session.triggers.upsert(trigger(row))
+            session.runs.create(run(tenant, schedule_id=row.id))
+        store.locks.acquire(tenant, "work", ttl=timedelta(milliseconds=1))
+    store.workers.register(Worker(id=uuid4(), tenant_id="*", kind="worker", status="active", hostname="host-1"))
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(settings: Settings, backend: str) -> Iterator[SchedulerStore]:
+    opened = open_store(settings, backend)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_real_tenants_are_not_touched(store: SchedulerStore, settings: Settings, backend: str) -> None:
+    furnish(store)
+    before = real(settings, backend)
+    context = Context(settings)
+    context.backends = (backend,)
+    for name in ("crud.schedules", "execution.single", "workers.lives", "locking.fences"):
+        assert SPECS[name].run(context).outcome.status == "passed"
+    assert real(settings, backend) == before
+
+
+def linger(settings: Settings, backend: str, pipe: Connection) -> None:
+    """Be in the middle of a verification, for ever."""
+    with scratch_tenants(settings, backend, Components(), fresh()) as place:
+        ground = Harness(place, "lingering")
+        ground.cron()
+        ground.now = START + timedelta(minutes=5)
+        ground.turn()
+        place.store.workers.register(Worker(id=ground.new_id(), tenant_id="*", kind="worker", status="active"))
+        place.store.locks.acquire(place.tenants[0], "work", ttl=timedelta(hours=1))
+        pipe.send(place.base)
+        pipe.recv()
+
+
+def test_what_a_killed_verification_left_is_removed_by_the_next(
+    store: SchedulerStore, settings: Settings, backend: str
+) -> None:
+    furnish(store)
+    before = real(settings, backend)
+    mine, theirs = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=linger, args=(settings, backend, theirs), daemon=True)
+    process.start()
+    name = mine.recv()
+    assert left(store) == [name]
+    assert remove_leftovers(store) == [], "it is alive"
+    assert len(real(settings, backend)) > len(before)
+    process.kill()
+    process.join()
+    if backend == "mongo":  # nothing tells of its end there: the lock has to be over
+        over(settings, name)
+    context = Context(settings)
+    context.backends = (backend,)
+    assert SPECS["transitions.schedule"].run(context).outcome.status == "passed"
+    assert left(store) == []
+    assert real(settings, backend) == before
+
+
+def over(settings: Settings, name: str) -> None:
+    """Let the lock of a verification be as old as it would be after an hour."""
+    with MongoClient[dict[str, Any]](str(settings.mongo.uri)) as client:
+        locks = client[str(settings.mongo.database)]["locks"]
+        (found,) = locks.find({"_id": {"$regex": f"^{name}/"}})
+        times = {key: value - 2 * HELD for key, value in found.items() if hasattr(value, "tzinfo")}
+        locks.update_one({"_id": found["_id"]}, {"$set": times})
+
+
+def test_it_goes_also_when_the_script_fails(store: SchedulerStore, settings: Settings, backend: str) -> None:
+    def fail() -> None:
+        with scratch_tenants(settings, backend, Components(), fresh()) as place:
+            Harness(place, "failing").cron()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert left(store) == []
+    assert real(settings, backend) == []
+
+
+def test_the_fence_lets_nothing_through(settings: Settings, backend: str) -> None:
+    with scratch_tenants(settings, backend, Components(), fresh()) as place:
+        for call in (
+            lambda: place.store.session("acme"),
+            lambda: place.store.purge("acme"),
+            lambda: place.store.queue.fire_due(lambda *_: pytest.fail("fired"), 1),
+            lambda: place.store.queue.claim("w", 1, HELD),
+            lambda: place.store.queue.expired(1, tenants=("acme",)),
+            lambda: place.store.locks.acquire("*", "scheduler-leader", ttl=HELD),
+        ):
+            with pytest.raises(RefusedError):
+                call()
+
+
+def test_who_may_not_remove_it_does_not_begin(settings: Settings, postgres_server: PostgresServer) -> None:
+    name = str(settings.postgres.dsn).rpartition("/")[2]
+    with psycopg.connect(postgres_server.dsn(), autocommit=True) as admin:
+        admin.execute("CREATE ROLE meagre LOGIN PASSWORD 'meagre' IN ROLE scheduler_service, scheduler_dispatcher")
+    try:
+        poor = msgspec.structs.replace(
+            settings, postgres=PostgresSettings(dsn=postgres_server.dsn(name, user="meagre", password="meagre"))
+        )
+        result = verify(poor, Request(run_name="r", only=("crud", "workers")))
+        statuses = {one.id: one.outcome for one in result.evidence.checks if one.id != "crud.lockstep"}
+        assert {one.status for one in statuses.values()} == {"unverified"}
+        assert {one.reason for one in statuses.values()} == {
+            "the target's user meagre is not a member of scheduler_migration; an administrator calls"
+        }
+        assert {one.grant for one in statuses.values()} == {'GRANT "scheduler_migration" TO "meagre"'}
+    finally:
+        with psycopg.connect(postgres_server.dsn(), autocommit=True) as admin:
+            admin.execute("DROP ROLE meagre")
+    assert real(settings, "postgres") == []
