@@ -1,4 +1,4 @@
-"""Run one branch of the revisions on the connection that ``migrator.store.postgres.migrate`` lends.
+"""Run one branch of the revisions on the connection that ``migrator.schema.revisions`` lends.
 
 It also takes the advisory lock, checks and records checksums, and names the roles; hence no way around it.
 """

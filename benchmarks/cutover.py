@@ -52,7 +52,7 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
     from migrator.pipeline.tail.follow import Tail  # noqa: PLC0415 - as above
-    from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - as above
+    from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
 
     with (
         tempfile.TemporaryDirectory() as folder,

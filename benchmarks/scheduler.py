@@ -132,7 +132,7 @@ def measure(
     from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings, SourceSettings  # noqa: PLC0415 - needs the path above
     from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
-    from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - as above
+    from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
 
     began = os.getloadavg()[0]
     found: dict[str, Any] = {"lines": [], "throughput": [], "migration": [], "filled": []}

@@ -55,7 +55,7 @@ def measure(documents: int, events: int, rates: list[int], seconds: float) -> li
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
     from migrator.pipeline.tail.follow import Tail  # noqa: PLC0415 - as above
-    from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - as above
+    from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
 
     results: list[dict[str, Any]] = []
     with MongoServer.start() as mongo, PostgresServer.start() as postgres, MongoClient[Any](mongo.uri) as client:

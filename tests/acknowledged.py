@@ -14,8 +14,8 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.run import Run
-from migrator.store.ports import RunQuery, ScheduleQuery, SchedulerStore, Session
+from migrator.records import Run
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
 
 Answer: TypeAlias = Literal["done", "refused", "lost"]
 Phase: TypeAlias = Literal["absent", "live", "paused", "cancelled"]
@@ -81,7 +81,7 @@ class Seen(msgspec.Struct, frozen=True):
     runs: list[Run]
 
 
-def seen(store: SchedulerStore, tenant: str) -> Seen:
+def seen(store: Store, tenant: str) -> Seen:
     """Read it in one transaction."""
     with store.session(tenant) as session:
         actors = [msgspec.json.decode(one.actor or b"{}")["actorId"] for one in session.audit.list(ALL)]

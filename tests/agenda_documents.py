@@ -13,11 +13,7 @@ from bson import json_util
 from bson.objectid import ObjectId
 
 from migrator.pipeline.transform import Prepared, prepare, rebuild, render
-from migrator.records.base import EMPTY
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import EMPTY, ExecutionLog, Run, Schedule, Trigger
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Context, Note
 from migrator.values import document as documents

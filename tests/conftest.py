@@ -107,7 +107,7 @@ class Cluster:
 
     def scheduler(self) -> str:
         if not self._has_template:
-            from migrator.store.postgres.migrate import upgrade  # noqa: PLC0415 - heavy, and few tests need it
+            from migrator.schema.revisions import upgrade  # noqa: PLC0415 - heavy, and few tests need it
 
             upgrade(self.server.create_database(TEMPLATE))
             self._has_template = True

@@ -21,7 +21,7 @@ from migrator.errors import MigratorError, SwitchedError, UnreachableError
 from migrator.scheduler.requests import EventRequest, OnceRequest, Patch, RecurringRequest, Timing
 from migrator.scheduler.service import SchedulerService
 from migrator.store import open_scheduler_store
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from tests.acknowledged import MAKES, Operation
 
 PACE_S = 0.2
@@ -45,7 +45,7 @@ class Client:
         self.event = ""
         """The id of an event of which it was not heard whether it was taken; it is told again."""
         self.journal = (Path(folder) / f"{tenant}.journal").open("ab", buffering=0)
-        self._store: SchedulerStore | None = None
+        self._store: Store | None = None
 
     def work(self) -> None:
         """Work until told to stop."""

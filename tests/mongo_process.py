@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from migrator.config import MongoSettings, PersistenceSettings, Settings
 from migrator.errors import LostLockError
-from migrator.records.audit import AuditEntry
+from migrator.records import AuditEntry
 from migrator.store.mongo.store import MongoStore
-from migrator.store.work import Claim, Finish
+from migrator.store.queue import Claim, Finish
 from tests.contract.working import each_slot
 from tests.store_postgres import NOW
 

@@ -6,11 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.base import Record
-from migrator.records.residue import residue_of
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Record, Run, Schedule, Trigger, remainder_of
 from migrator.sources.crawler import SYSTEM as CRAWLER
 from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
 from migrator.sources.profile import Note
@@ -305,5 +301,5 @@ def travel(table: TableSource, row: Row, context: RowContext = CONTEXT) -> Trip:
         codec(type(record)).render(record)
     back = restore(table, decoded.rows)
     assert exactly(back) == exactly(row)
-    left = [entry.path for entry in residue.entries(residue_of(decoded.rows))]
+    left = [entry.path for entry in residue.entries(remainder_of(decoded.rows))]
     return Trip(decoded.rows, decoded.notes, back, left)

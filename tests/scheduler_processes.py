@@ -13,12 +13,10 @@ from typing import Any
 from uuid import uuid4
 
 from migrator.config import load_settings
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.leader import RESOURCE
 from migrator.store import open_scheduler_store
-from migrator.store.ports import RunQuery
+from migrator.store.protocols import RunQuery
 from migrator.values import jsonb
 from tests.owned import OWNED
 

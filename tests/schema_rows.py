@@ -7,7 +7,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from migrator.store.postgres.connection import Connection
+from migrator.connections.postgres import Connection
 
 NOW = "2025-11-02T08:00:00+00:00"
 

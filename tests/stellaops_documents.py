@@ -9,7 +9,7 @@ import bson
 import msgspec
 from bson import json_util
 
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.stellaops import PROFILE
 from migrator.values import canonical, document, jsonb, residue

@@ -7,7 +7,7 @@ from typing import Any
 from pymongo.database import Database
 
 from migrator.config import MongoSettings, PersistenceSettings, Settings
-from migrator.records.schedule import Schedule
+from migrator.records import Schedule
 from migrator.store import prepare
 from migrator.store.mongo.store import MongoStore
 from tests.copying import uri_of

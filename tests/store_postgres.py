@@ -7,11 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from migrator.config import PersistenceSettings, PostgresSettings, Settings
-from migrator.records.graph_job import GraphJob
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import GraphJob, PolicyJob, Run, Schedule, Trigger
 from migrator.store.postgres.store import PostgresStore
 
 NOW = datetime(2025, 11, 2, 8, tzinfo=UTC)

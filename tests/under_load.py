@@ -12,7 +12,7 @@ import msgspec
 from migrator.config import Settings, load_settings
 from migrator.embedded.postgres import PostgresServer
 from migrator.store import open_scheduler_store
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from migrator.values import jsonb
 from tests.acknowledged import every_run
 from tests.contract.assignment import Slot
@@ -108,7 +108,7 @@ class Load(Supervised):
         return made
 
     @contextmanager
-    def store(self) -> Iterator[SchedulerStore]:
+    def store(self) -> Iterator[Store]:
         """Open the store that the configuration names now."""
         store = open_scheduler_store(self.settings())
         try:

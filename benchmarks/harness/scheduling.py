@@ -16,8 +16,8 @@ from migrator.scheduler.firing import plan
 from migrator.scheduler.requests import HistoryQuery
 from migrator.scheduler.service import SchedulerService
 from migrator.store import open_scheduler_store
-from migrator.store.ports import ScheduleQuery, SchedulerStore
-from migrator.store.work import Claim, Finish
+from migrator.store.protocols import ScheduleQuery, Store
+from migrator.store.queue import Claim, Finish
 from migrator.verify.timing import RowCounts
 
 TENANT: Final = "bench"
@@ -89,9 +89,7 @@ def fill_mongo(settings: Settings, tenant: str, amount: RowCounts) -> None:
 
 
 def _records(tenant: str, amount: RowCounts) -> Iterator[Any]:
-    from migrator.records.run import Run  # noqa: PLC0415 - as above
-    from migrator.records.schedule import Schedule  # noqa: PLC0415 - as above
-    from migrator.records.trigger import Trigger  # noqa: PLC0415 - as above
+    from migrator.records import Run, Schedule, Trigger  # noqa: PLC0415 - as above
 
     now = datetime.now(UTC).replace(microsecond=0)
     milli = timedelta(milliseconds=1)
@@ -179,7 +177,7 @@ def _instance(task: Task, start: Any, answers: Any) -> None:  # noqa: ANN401 - a
         answers.put(f"{type(error).__name__}: {error}")
 
 
-def _timed(store: SchedulerStore, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
+def _timed(store: Store, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
     found = {}
     for name, (calls, call) in _operations(store, task).items():
         took: list[float] = []
@@ -195,7 +193,7 @@ def _timed(store: SchedulerStore, task: Task, start: Any) -> dict[str, list[floa
     return found
 
 
-def _operations(store: SchedulerStore, task: Task) -> dict[str, tuple[int, Callable[[], object]]]:
+def _operations(store: Store, task: Task) -> dict[str, tuple[int, Callable[[], object]]]:
     worker = str(uuid4())
 
     def poll() -> None:
@@ -244,7 +242,7 @@ def _operations(store: SchedulerStore, task: Task) -> dict[str, tuple[int, Calla
     }
 
 
-def _drained(store: SchedulerStore, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
+def _drained(store: Store, task: Task, start: Any) -> dict[str, list[float]]:  # noqa: ANN401 - as above
     worker = f"{os.getpid()}"
     store.queue.claim(worker, 1, LEASE)
     left = task.drain

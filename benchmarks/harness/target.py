@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 from benchmarks.harness.tools import PROGRAMS
 from migrator.embedded.postgres import PostgresServer
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 
 TEMPLATE = "benchmark_template"
 PREPARED = "benchmark_prepared"

@@ -72,15 +72,15 @@ def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json:
     Processes on PostgreSQL see it before their next claim: from then on they call only handlers that are marked
     idempotent, and record the runs of the others without doing anything. The switch ends it too.
     """
+    from migrator.connections.postgres import open_target, translate_errors  # noqa: PLC0415 - as above
     from migrator.cutover.parallel import begin, end, require_comparable  # noqa: PLC0415 - imported when called, as above
     from migrator.sources import profile_of  # noqa: PLC0415 - as above
-    from migrator.store.postgres.connection import open_target, speaking_of  # noqa: PLC0415 - as above
 
     settings = settings_of(config)
     profile = profile_of(settings.source)
     if not ended:
         require_comparable(profile)
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         if ended:
             end(target, who, reason)
         else:

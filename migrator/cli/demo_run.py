@@ -28,7 +28,7 @@ from migrator.pipeline.census import census
 from migrator.pipeline.outlook import outlook
 from migrator.pipeline.plan import Scope
 from migrator.report import wording
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from migrator.telemetry import visible
 from migrator.values import identity
 from migrator.verify.runner import Request, verify_into

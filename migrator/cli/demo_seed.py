@@ -9,9 +9,9 @@ from pymongo.errors import PyMongoError
 from pymongo.uri_parser import parse_uri
 
 from migrator.config import Settings, mongo_uri
+from migrator.connections.mongo import open_source, translate_errors
 from migrator.embedded.demo import SEED, Planted, Size, planted, seed
 from migrator.errors import RefusedError, UsageError
-from migrator.store.mongo.client import open_source, speaking_of
 
 DATABASE = "stellaops_scheduler"
 """What the product calls its database."""
@@ -56,7 +56,7 @@ def seed_into(
         msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, database=chosen))
     )
     client: MongoClient[dict[str, Any]] = database.client
-    with client, speaking_of("the server"):
+    with client, translate_errors("the server"):
         if drop:
             client.drop_database(database.name)
         try:

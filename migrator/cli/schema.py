@@ -10,7 +10,7 @@ from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
 
 if TYPE_CHECKING:
-    from migrator.store.postgres.security import Roles
+    from migrator.schema.security import Roles
 
 NOTHING_COMPARED = "nothing compared: run migrator schema check"
 
@@ -28,10 +28,10 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     One transaction: an interrupted upgrade leaves nothing behind. Of two upgraders at once the second waits, and finds
     nothing to do.
     """
-    from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     settings = settings_of(config)
-    done = migrate.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
+    done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
     if as_json:
         print_json({"applied": done})
         return
@@ -50,10 +50,10 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
 
     Refused while rows would be lost, unless --discard-rows; the refusal says how many, and where.
     """
-    from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     settings = settings_of(config)
-    done = migrate.downgrade(
+    done = revisions.downgrade(
         postgres_dsn(settings),
         revision,
         names=_roles(settings),
@@ -73,10 +73,10 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
 @common
 def current(config: str | None, *, as_json: bool) -> None:
     """Show at which revision each schema is, and what an upgrade would apply."""
-    from migrator.store.postgres import migrate  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     settings = settings_of(config)
-    places = migrate.current(postgres_dsn(settings), _roles(settings))
+    places = revisions.current(postgres_dsn(settings), _roles(settings))
     if as_json:
         print_json({"schemas": places})
         return
@@ -92,12 +92,12 @@ def current(config: str | None, *, as_json: bool) -> None:
 @common
 def check(config: str | None, *, as_json: bool) -> None:
     """Compare the live catalogue with the declared one; exit status 1 where they differ."""
-    from migrator.store.postgres import catalogue, migrate  # noqa: PLC0415 - imported when called, as above
+    from migrator.schema import catalogue, revisions  # noqa: PLC0415 - imported when called, as above
 
     settings = settings_of(config)
     dsn = postgres_dsn(settings)
-    migrate.require_group_roles(dsn, _roles(settings))
-    places = migrate.current(dsn, _roles(settings))
+    revisions.require_group_roles(dsn, _roles(settings))
+    places = revisions.current(dsn, _roles(settings))
     found = catalogue.differences(dsn, names=_roles(settings)) if any(place.revision for place in places) else []
     behind = [place for place in places if place.pending]
     if as_json:
@@ -119,7 +119,7 @@ def _counted(things: Sequence[object], word: str) -> str:
 
 
 def _roles(settings: Settings) -> "Roles":
-    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - as above
+    from migrator.schema.security import Roles  # noqa: PLC0415 - as above
 
     names = settings.postgres
     return Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.config import Settings
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import reverse
 from migrator.cutover.carry import CarryError
 from migrator.cutover.epoch import in_target
@@ -20,7 +21,6 @@ from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail.alarms import AlarmError
 from migrator.pipeline.tail.follow import Followed, Tail, Until
-from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.telemetry import say
 
 LOOK_AGAIN_S = 1.0
@@ -61,14 +61,14 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Fo
 
 def _finished(settings: Settings) -> bool:
     """Tell whether the last cutover was finished, so that nothing is left to be followed."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = newest(target)
     return found is not None and found.state == "finished"
 
 
 def _stopped(settings: Settings, why: str) -> None:
     """Write down for ``cutover status`` why the reverse sync stopped; empty: it goes on."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = newest(target)
         if found is not None and found.detail.get(STOPPED, "") != why:
             Journal(target, found).note(**{STOPPED: why})

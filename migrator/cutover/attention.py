@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import journal, outbox, rollback
 from migrator.cutover.forward import RETURN, STOPPED
 from migrator.cutover.journal import Journal
 from migrator.pipeline.tail import lock
 from migrator.sources import profile_of
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
 
 RUN = "migrator cutover run"
 ABORT = "migrator cutover abort"
@@ -32,7 +32,7 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
 
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
     """Return what the last cutover needs of a person; none: nothing. ``config`` is named in the commands."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = _found(target, settings)
     if found is None or config is None:
         return found

@@ -22,21 +22,18 @@ import msgspec
 from bson.errors import InvalidId
 from psycopg import sql
 
+from migrator.connections.postgres import Connection
 from migrator.cutover.outbox import Noted
 from migrator.errors import MigratorError
 from migrator.pipeline.decoding import Outcome, outcomes
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild, rendered
-from migrator.records import ALL
-from migrator.records.base import Record, SourcedRecord
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
 from migrator.sources.stellaops.schedules import TOOL_TRIGGER, is_carried
 from migrator.store.mongo.places import PLACES, Place
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import fetch
 from migrator.values import document as documents
 from migrator.values import identity

@@ -10,9 +10,9 @@ from datetime import UTC
 
 import msgspec
 
+from migrator.connections.mongo import MongoDatabase
+from migrator.connections.postgres import Connection
 from migrator.cutover.journal import database_time
-from migrator.store.mongo.client import Source
-from migrator.store.postgres.connection import Connection
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def ahead(server: float, began: float, ended: float) -> float:
     return max(0.0, server - ended) + min(0.0, server - began)
 
 
-def compared(source: Source | None, target: Connection | None, clock: Callable[[], float] = time.time) -> Ahead:
+def compared(source: MongoDatabase | None, target: Connection | None, clock: Callable[[], float] = time.time) -> Ahead:
     """Ask both servers; ``clock`` is this machine's, in seconds."""
     return Ahead(
         source=None if source is None else _asked(lambda: _source(source), clock),
@@ -59,7 +59,7 @@ def _asked(ask: Callable[[], float], clock: Callable[[], float]) -> float:
     return ahead(found, began, clock())
 
 
-def _source(source: Source) -> float:
+def _source(source: MongoDatabase) -> float:
     at: float = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
     return at
 

@@ -19,7 +19,7 @@ from tomlkit.items import String
 
 from migrator.config import PREFIX
 from migrator.errors import ConfigurationError, MigratorError, RefusedError
-from migrator.store.ports import Backend
+from migrator.store.protocols import Backend
 
 SECTION, KEY = "persistence", "scheduler"
 VARIABLE = f"{PREFIX}{SECTION.upper()}__{KEY.upper()}"

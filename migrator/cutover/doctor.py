@@ -14,20 +14,18 @@ import psycopg
 from pymongo.errors import PyMongoError
 
 from migrator.config import MongoSettings, Settings, postgres_dsn
+from migrator.connections import mongo, postgres
+from migrator.connections.mongo import MongoDatabase
+from migrator.connections.postgres import Connection, open_login, open_target
 from migrator.cutover import pgfence, servers
 from migrator.cutover.attention import attention
 from migrator.cutover.gate import Gate
 from migrator.cutover.servers import Answer
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.history import history
+from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
-from migrator.store.mongo import client as mongo
-from migrator.store.mongo.client import Source
-from migrator.store.postgres import connection as postgres
-from migrator.store.postgres import pooling
-from migrator.store.postgres.connection import Connection, open_login, open_target
-from migrator.store.postgres.roles import require_group_roles
-from migrator.store.postgres.security import Roles
+from migrator.store.postgres import lock_sessions
 
 Look = Callable[[], Answer]
 
@@ -44,7 +42,7 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
     """Reach both sides and look at everything; raises ``ConfigurationError`` only."""
     findings: list[Gate] = []
     unreachable: list[str] = []
-    source: Source | None = None
+    source: MongoDatabase | None = None
     target: Connection | None = None
     with ExitStack() as stack:
         if _configured(settings.mongo):
@@ -75,7 +73,7 @@ def _configured(found: MongoSettings) -> bool:
     return any(one is not None for one in (found.uri, found.uri_env, found.uri_file))
 
 
-def _of_source(settings: Settings, source: Source) -> Iterator[Gate]:
+def _of_source(settings: Settings, source: MongoDatabase) -> Iterator[Gate]:
     yield _looked("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
     yield _looked("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
     yield _looked("replica set", lambda: servers.replica_set(source))
@@ -99,7 +97,7 @@ def _of_target(settings: Settings, target: Connection) -> Iterator[Gate]:
 def _way(settings: Settings) -> Gate:
     """Tell what lies between; raises ``UnreachableError`` where that cannot be told."""
     try:
-        return Gate(name="way to the target", passed=True, words=pooling.found(settings))
+        return Gate(name="way to the target", passed=True, words=lock_sessions.describe_pooling(settings))
     except RefusedError as error:
         return Gate(name="way to the target", passed=False, words=str(error))
 
@@ -107,7 +105,7 @@ def _way(settings: Settings) -> Gate:
 def _looked(name: str, look: Look) -> Gate:
     """Look; what fails to be looked at stands in the way."""
     try:
-        with postgres.speaking_of("the target"), mongo.speaking_of("the source"):
+        with postgres.translate_errors("the target"), mongo.translate_errors("the source"):
             passed, words = look()
     except (MigratorError, PyMongoError, psycopg.Error) as error:
         passed, words = False, str(error)
@@ -138,7 +136,7 @@ def _roles(settings: Settings) -> Answer:
 
 
 def _schema(settings: Settings) -> Answer:
-    from migrator.store.postgres.migrate import current  # noqa: PLC0415 - heavy, and needed here only
+    from migrator.schema.revisions import current  # noqa: PLC0415 - heavy, and needed here only
 
     names = settings.postgres
     found = current(postgres_dsn(settings), Roles(names.migration_role, names.service_role, names.dispatcher_role))

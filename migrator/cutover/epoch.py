@@ -1,13 +1,13 @@
 """Writing the persistence epoch on both sides (``store.epoch`` says what it is, and the stores obey it)."""
 
 from migrator.config import Settings
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.stellaops import PROFILE
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo
-from migrator.store.ports import Backend
 from migrator.store.postgres import epoch as postgres
-from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.protocols import Backend
 
 
 def on_source(sessions: Sessions) -> Epoch | None:
@@ -22,7 +22,7 @@ def on_target(sessions: Sessions) -> Epoch | None:
 
 def in_target(settings: Settings) -> bool:
     """Tell whether PostgreSQL holds the data."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = postgres.read(target)
     return found is not None and found.backend == "postgres"
 

@@ -7,12 +7,9 @@ from pathlib import Path
 
 from psycopg import sql
 
+from migrator.connections.postgres import Connection
 from migrator.files import make_folder, open_private
-from migrator.records import ALL
-from migrator.records.base import Record
-from migrator.records.handler import Handler
-from migrator.records.trigger import Trigger
-from migrator.store.postgres.connection import Connection
+from migrator.records import ALL, Handler, Record, Trigger
 
 
 def everything(target: Connection, folder: Path) -> dict[str, int]:

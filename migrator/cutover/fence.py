@@ -26,8 +26,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
+from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, first_line, translate_errors, version
 from migrator.errors import RefusedError
-from migrator.store.mongo.client import UNAUTHORIZED, Source, first_line, speaking_of, version
 from migrator.telemetry import say
 
 Kind: TypeAlias = Literal["write-block", "roles"]
@@ -84,9 +84,9 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The tool may end transactions that stay open."""
 
 
-def survey(source: Source, *, prefer: Kind | None = None) -> Survey:
+def survey(source: MongoDatabase, *, prefer: Kind | None = None) -> Survey:
     """Find out which fence this server allows; ``prefer`` names the only one to consider."""
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         me = _me(source)
         if me is None:
             return Survey(kind=None, why_not="the server asks nobody for a password, so nobody can be shut out")
@@ -113,7 +113,7 @@ def survey(source: Source, *, prefer: Kind | None = None) -> Survey:
     )
 
 
-def _by_roles(source: Source, me: set[tuple[str, str]], writers: Sequence[User], *, ends: bool) -> Survey:
+def _by_roles(source: MongoDatabase, me: set[tuple[str, str]], writers: Sequence[User], *, ends: bool) -> Survey:
     """Look whether what is taken can be given back: a role is granted in the database that defines it."""
     stopped = [user for user in writers if not user.grants]
     granted = {database for name in me for database in _grants(source, name)}
@@ -129,9 +129,9 @@ def _by_roles(source: Source, me: set[tuple[str, str]], writers: Sequence[User],
     )
 
 
-def taken_by_roles(source: Source) -> list[dict[str, Any]]:
+def taken_by_roles(source: MongoDatabase) -> list[dict[str, Any]]:
     """Return what the fence ``roles`` will take away, to be kept where a kill cannot lose it, before `engage`."""
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         me = _me(source) or set()
         return [
             {"user": user.name, "database": user.database, "roles": list(user.roles)}
@@ -141,12 +141,12 @@ def taken_by_roles(source: Source) -> list[dict[str, Any]]:
         ]
 
 
-def engage(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]], limit: timedelta) -> None:
+def engage(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]], limit: timedelta) -> None:
     """Stop the writers; returns when none of them can write any more, not even by a transaction begun before.
 
     Called again, it changes nothing. Raises ``RefusedError`` when that took longer than ``limit``: the caller lifts it.
     """
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         if kind == "write-block":
             _block(source, limit)
             return
@@ -155,13 +155,13 @@ def engage(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]], limit
         _outwait_transactions(source, limit)
 
 
-def lift(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> None:
+def lift(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> None:
     """Let the writers write again, with the roles they had. Called again, it changes nothing.
 
     A user that is not there any more is passed over. Raises ``UnreachableError`` where one cannot be given its roles,
     after all others have theirs.
     """
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         if kind == "write-block":
             source.client.admin.command({SET: 1, "global": False})
             return
@@ -176,7 +176,7 @@ def lift(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> None
             raise failed
 
 
-def _give(source: Source, one: Mapping[str, Any], roles: list[Any]) -> None:
+def _give(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) -> None:
     try:
         source.client[one["database"]].command("updateUser", one["user"], roles=roles)
     except OperationFailure as error:
@@ -184,9 +184,9 @@ def _give(source: Source, one: Mapping[str, Any], roles: list[Any]) -> None:
             raise
 
 
-def is_engaged(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> bool:
+def is_engaged(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the fence stands, as the server sees it."""
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         if kind == "write-block":
             state = source.client.admin.command("serverStatus", repl=1)["repl"].get("userWriteBlockMode")
             return bool(state == BLOCKED)
@@ -194,7 +194,7 @@ def is_engaged(source: Source, kind: Kind, taken: Sequence[Mapping[str, Any]]) -
         return not any(user.writes for user in _users(source) if (user.name, user.database) in fenced)
 
 
-def _block(source: Source, limit: timedelta) -> None:
+def _block(source: MongoDatabase, limit: timedelta) -> None:
     """Try for as long as `PATIENCE` at a time: what was open all that time is ended, and nothing that came later."""
     until = time.monotonic() + limit.total_seconds()
     allowed = True
@@ -209,7 +209,7 @@ def _block(source: Source, limit: timedelta) -> None:
     raise _not_closed(limit, allowed=allowed)
 
 
-def _outwait_transactions(source: Source, limit: timedelta) -> None:
+def _outwait_transactions(source: MongoDatabase, limit: timedelta) -> None:
     """Wait until no transaction is open that began before now; they may still commit though the roles are gone."""
     began = time.monotonic()
     open_now = {_session(one): one["lsid"] for one in _transactions(source)}
@@ -228,7 +228,7 @@ def _not_closed(limit: timedelta, *, allowed: bool) -> RefusedError:
     return RefusedError(f"the fence did not close within {limit.total_seconds():g} s: a transaction stays open{why}")
 
 
-def _older(source: Source, seconds: float) -> list[Any] | None:
+def _older(source: MongoDatabase, seconds: float) -> list[Any] | None:
     """Return the sessions whose transaction has been open for so long; none where the tool may not see them."""
     try:
         found = list(_transactions(source))
@@ -239,7 +239,7 @@ def _older(source: Source, seconds: float) -> list[Any] | None:
     return [one["lsid"] for one in found if one["transaction"].get("timeOpenMicros", 0) >= seconds * 1_000_000]
 
 
-def _end(source: Source, sessions: Sequence[Any] | None) -> bool:
+def _end(source: MongoDatabase, sessions: Sequence[Any] | None) -> bool:
     """End the transactions of these sessions; false where the tool may not."""
     if sessions:
         try:
@@ -252,7 +252,7 @@ def _end(source: Source, sessions: Sequence[Any] | None) -> bool:
     return sessions is not None
 
 
-def _transactions(source: Source) -> Iterator[dict[str, Any]]:
+def _transactions(source: MongoDatabase) -> Iterator[dict[str, Any]]:
     pipeline: list[dict[str, Any]] = [
         {"$currentOp": {"allUsers": True, "idleSessions": True}},
         {"$match": {"transaction": {"$exists": True}}},
@@ -264,14 +264,14 @@ def _session(operation: Mapping[str, Any]) -> tuple[bytes, int]:
     return bytes(operation["lsid"]["id"]), operation["transaction"]["parameters"]["txnNumber"]
 
 
-def _me(source: Source) -> set[tuple[str, str]] | None:
+def _me(source: MongoDatabase) -> set[tuple[str, str]] | None:
     """Return who the tool is logged in as; none where the server does not ask."""
     status = source.client.admin.command("connectionStatus")["authInfo"]
     found = {(user["user"], user["db"]) for user in status["authenticatedUsers"]}
     return found or None
 
 
-def _users(source: Source) -> Iterator[User]:
+def _users(source: MongoDatabase) -> Iterator[User]:
     answer = source.client.admin.command("usersInfo", {"forAllDBs": True})
     for entry in answer["users"]:
         actions = set(_actions(source, (entry["user"], entry["db"])))
@@ -285,7 +285,7 @@ def _users(source: Source) -> Iterator[User]:
         )
 
 
-def _actions(source: Source, user: tuple[str, str]) -> Iterator[str]:
+def _actions(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
     """Yield what a user may do in the source's database or on the server as a whole."""
     for privilege in _privileges(source, user):
         where = privilege["resource"]
@@ -293,18 +293,18 @@ def _actions(source: Source, user: tuple[str, str]) -> Iterator[str]:
             yield from privilege["actions"]
 
 
-def _grants(source: Source, user: tuple[str, str]) -> Iterator[str]:
+def _grants(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
     """Yield the databases whose roles a user may grant; "" stands for all."""
     for privilege in _privileges(source, user):
         if "grantRole" in privilege["actions"]:
             yield privilege["resource"].get("db", "")
 
 
-def _privileges(source: Source, user: tuple[str, str]) -> Iterator[dict[str, Any]]:
+def _privileges(source: MongoDatabase, user: tuple[str, str]) -> Iterator[dict[str, Any]]:
     answer = source.client[user[1]].command("usersInfo", {"user": user[0], "db": user[1]}, showPrivileges=True)
     for entry in answer["users"]:
         yield from entry["inheritedPrivileges"]
 
 
-def _version(source: Source) -> tuple[int, ...]:
+def _version(source: MongoDatabase) -> tuple[int, ...]:
     return tuple(int(number) for number in version(source).split(".")[:2])

@@ -13,14 +13,14 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
 from migrator.scheduler import key_figures
 from migrator.scheduler.exposition import Sample
 from migrator.scheduler.key_figures import FIGURES, KeyFigures
 from migrator.store import open_side
-from migrator.store.ports import SchedulerStore
-from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.protocols import Store
 from migrator.telemetry import logger
 
 Asked: TypeAlias = Literal["MongoDB", "its copy", "PostgreSQL"]
@@ -47,7 +47,7 @@ class Moments(msgspec.Struct, frozen=True, kw_only=True):
     now: Taken | None = None
 
 
-def side(settings: Settings, *, switched: bool) -> tuple[Asked, SchedulerStore]:
+def side(settings: Settings, *, switched: bool) -> tuple[Asked, Store]:
     """Open the store of one side, as a tool: the new one after the switch, else the old one, or its copy."""
     if switched:
         return "PostgreSQL", open_side(settings, "postgres")
@@ -81,7 +81,7 @@ def kept(settings: Settings) -> Moments:
     The scheduler's own figures do not depend on a target that is not there, or not migrated.
     """
     try:
-        with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        with open_target(settings, autocommit=True) as target, translate_errors("the target"):
             return _of(journal.newest(target))
     except MigratorError:
         return Moments()
@@ -89,7 +89,7 @@ def kept(settings: Settings) -> Moments:
 
 def moments(settings: Settings, *, fresh: bool = False) -> Moments:
     """Return the figures of the last switch, if there was one, and of now; ``fresh``: there is no old side."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = _of(journal.newest(target))
     switched = fresh or settings.persistence.scheduler == "postgres" or epoch.in_target(settings)
     return msgspec.structs.replace(found, now=taken(settings, switched=switched))

@@ -17,6 +17,9 @@ import psycopg
 from bson.timestamp import Timestamp
 
 from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import translate_errors
 from migrator.cutover import (
     backup,
     configfile,
@@ -41,10 +44,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.pipeline.tail import lock, positions, touched
 from migrator.pipeline.tail.follow import Tail
-from migrator.store.mongo.client import committed_time
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres import beside
-from migrator.store.postgres.connection import speaking_of
+from migrator.store.postgres import parallel_run
 from migrator.telemetry import say
 
 BEFORE: Final = ("preflight", "catch-up", "fence", "drain", "parity", "outbox")
@@ -78,7 +78,7 @@ def run(settings: Settings, conditions: Conditions) -> Switched:
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+        with translate_errors("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
             resumed = False
             if found is not None and found.state == "running":
@@ -103,7 +103,7 @@ def abort(settings: Settings) -> Cutover:
     """Undo a switch that was interrupted before the point of no return; raises ``RefusedError`` where there is none."""
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+        with translate_errors("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
             if found is None or found.state != "running":
                 raise RefusedError("no cutover is under way: there is nothing to abort")
@@ -232,7 +232,7 @@ def _switch(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> Non
     if stands is None or stands.backend != "postgres":
         detail["overdue"] = overdue.settle(sessions.settings, sessions.target, sessions.settings.cutover.overdue)
     configfile.switch(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
-    beside.end(sessions.target)  # from now on every handler runs here, and nowhere else
+    parallel_run.end(sessions.target)  # from now on every handler runs here, and nowhere else
     epoch.set_target(sessions, number, "postgres")
     row = sessions.target.execute(
         "SELECT extract(epoch FROM clock_timestamp() - began_at)::float8 FROM migration.cutover_steps"

@@ -10,14 +10,13 @@ from uuid import UUID
 
 import msgspec
 
+from migrator.connections.postgres import Connection
 from migrator.cutover.carry import rule_of, stored_rows
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Profile
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.schedules import FIRING, is_carried
-from migrator.store.postgres.connection import Connection
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 
 LISTED: Final = 5
 READ: Final = 1_000

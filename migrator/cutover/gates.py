@@ -10,6 +10,8 @@ import msgspec
 import psycopg
 from pymongo.errors import PyMongoError
 
+from migrator.connections.mongo import committed_time
+from migrator.connections.postgres import translated
 from migrator.cutover import configfile, epoch, journal, parallel, servers
 from migrator.cutover.gate import Gate
 from migrator.cutover.servers import Answer
@@ -22,8 +24,6 @@ from migrator.pipeline.history import history
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions, touched
 from migrator.pipeline.tail.turn import guard
-from migrator.store.mongo.client import committed_time
-from migrator.store.postgres.connection import translate
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
         except psycopg.Error as error:
             if sessions.target.closed:
                 raise
-            passed, words = False, str(translate("the target", error))
+            passed, words = False, str(translated("the target", error))
         found.append(Gate(name=name, passed=passed, words=words))
     return [*found, *parallel.checklist(sessions)]
 

@@ -14,8 +14,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from migrator import __version__, signals
+from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError
-from migrator.store.postgres.connection import Connection
 from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
 

@@ -10,19 +10,19 @@ from pathlib import Path
 from psycopg import sql
 from pymongo.errors import PyMongoError
 
+from migrator.connections.postgres import Connection
 from migrator.cutover import gaps, reverse
 from migrator.cutover.backup import BESIDE
 from migrator.cutover.journal import Cutover
 from migrator.pipeline import ledger
 from migrator.pipeline.sessions import Sessions
 from migrator.records import ALL
+from migrator.schema.migration_tables import LOOKUP_PREFIX
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
 from migrator.sources.stellaops.schedules import TOOL_ENABLED, TOOL_TRIGGER
 from migrator.store import epoch
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 
 DATABASES = "migrator_"
 """Databases that a verification makes begin so; they go when it ends, unless it is killed."""

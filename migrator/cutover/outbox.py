@@ -12,13 +12,11 @@ from typing import Final
 import msgspec
 from psycopg import sql
 
-from migrator.records import ALL
-from migrator.records.lock import Lock
-from migrator.records.worker import Worker
-from migrator.store.postgres.connection import Connection
-from migrator.store.work import SCRATCH
+from migrator.connections.postgres import Connection
+from migrator.records import ALL, Lock, WorkerRecord
+from migrator.store.queue import SCRATCH
 
-FOLLOWED: Final = tuple(record for record in ALL if record not in (Lock, Worker))
+FOLLOWED: Final = tuple(record for record in ALL if record not in (Lock, WorkerRecord))
 """Records whose rows are carried back."""
 POLL_S: Final = 0.1
 TRIGGER: Final = "migrator_outbox"

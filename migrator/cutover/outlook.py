@@ -7,6 +7,9 @@ from typing import Final
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import figures, forward, gaps, gates, journal, outbox, overdue, processes, window
 from migrator.cutover.attention import Attention, attention
 from migrator.cutover.figures import Moments
@@ -17,10 +20,7 @@ from migrator.errors import MigratorError
 from migrator.parity import recorded, since
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
-from migrator.store.mongo.client import committed_time
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres import beside
-from migrator.store.postgres.connection import open_target, speaking_of
+from migrator.store.postgres import parallel_run
 
 WORDS: Final = {
     "preflight": "every gate is looked at again; one that is not met ends the switch",
@@ -82,7 +82,7 @@ def outlook(settings: Settings, config: Path, *, quarantined: int) -> Outlook:
     """Look at everything, and change nothing (a probe table is made and dropped again)."""
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with translate_errors("the target"), speaking_of_source("the source"):
             found = tuple(gates.gates(sessions, Conditions(config=config, quarantined=quarantined)))
             pause, changed = _pause(sessions)
             late = overdue.late(sessions.target)
@@ -108,8 +108,8 @@ def standing(settings: Settings, *, wait_s: float = 0.0, config: str | None = No
 
     ``config`` is the configuration file that the commands of ``attention`` name.
     """
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
-        since = beside.since(target)
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        since = parallel_run.since(target)
         found = journal.newest(target)
         if found is None:
             return Standing(cutover=None, beside_since=since)

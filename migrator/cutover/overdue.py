@@ -7,12 +7,11 @@ import msgspec
 from psycopg import sql
 
 from migrator.config import Settings
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.connections.postgres import Connection
+from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing
 from migrator.store import open_side
-from migrator.store.postgres.connection import Connection
-from migrator.store.work import SCRATCH, Fire, FirePlan
+from migrator.store.queue import SCRATCH, Fire, FirePlan
 
 BATCH: Final = 10_000
 

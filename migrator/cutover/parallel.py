@@ -15,17 +15,17 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
+from migrator.connections.postgres import Connection
 from migrator.cutover.gate import Gate
 from migrator.cutover.journal import database_time, decide
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.sources import comparable_in_parallel
 from migrator.sources.profile import Profile
-from migrator.store.postgres import beside, epoch
-from migrator.store.postgres.connection import Connection
+from migrator.store.postgres import epoch, parallel_run
 
 KIND: Final = "parallel operation"
-"""The kind of the decision (``migration.decisions``) that both sides run; that they do is a row (``store.beside``)."""
+"""The kind of the decision (``migration.decisions``) that both sides run; that they do is a row (``store.postgres.parallel_run``)."""
 ENDED: Final = "parallel operation ended"
 """The kind of the decision that they no longer do."""
 
@@ -89,14 +89,14 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
         raise RefusedError(f"PostgreSQL {why}: nothing can run beside")
     with target.transaction():
         since = decide(target, KIND, who, reason)
-        beside.begin(target, since)
+        parallel_run.begin(target, since)
     return since
 
 
 def end(target: Connection, who: str, reason: str) -> None:
     """Put on record that they do not any more: every handler runs here, and the gates of the checklist are gone."""
     with target.transaction():
-        if not beside.end(target):
+        if not parallel_run.end(target):
             raise RefusedError("no parallel operation is on record")
         decide(target, ENDED, who, reason)
 
@@ -117,7 +117,7 @@ def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
 def checklist(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     """Return the checklist's five entries, computed; none where no parallel operation is on record."""
     target = sessions.target
-    began = beside.since(target)
+    began = parallel_run.since(target)
     if began is None:
         return []
     moment = now or database_time(target)

@@ -12,11 +12,11 @@ from typing import Final
 from psycopg import sql
 
 from migrator.config import PostgresSettings
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.records import ALL
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.security import Roles, writes
-from migrator.store.postgres.tables import SCHEDULER
+from migrator.schema.scheduler_tables import SCHEDULER
+from migrator.schema.security import Roles, write_grants
 
 POLL_S: Final = 0.05
 
@@ -51,7 +51,7 @@ def lift(connection: Connection, roles: PostgresSettings) -> None:
     with connection.transaction():
         names = Roles(roles.migration_role, roles.service_role, roles.dispatcher_role)
         for record in ALL:
-            for statement in writes("scheduler", SCHEDULER.tables[f"scheduler.{record.table}"], names):
+            for statement in write_grants("scheduler", SCHEDULER.tables[f"scheduler.{record.table}"], names):
                 connection.execute(statement)
 
 

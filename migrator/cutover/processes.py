@@ -14,11 +14,11 @@ from uuid import UUID
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
 from migrator.scheduler import health
 from migrator.store import open_side
-from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.telemetry import logger
 
 KEPT: Final = "processes_before"
@@ -86,7 +86,7 @@ def arrived(before: Sequence[Process] | None, here: Sequence[Process], since: da
 
 def arrivals(settings: Settings) -> Arrivals | None:
     """Return who has come over since the last switch; none: PostgreSQL is not open by one."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         last = journal.newest(target)
         since = None if last is None else journal.opened_at(target, last.id)
         if last is None or since is None or last.state not in ("running", "switched", "finished"):

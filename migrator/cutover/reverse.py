@@ -26,6 +26,8 @@ from pymongo.write_concern import WriteConcern
 
 from migrator import signals, telemetry
 from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase
+from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import outbox
 from migrator.cutover.carry import CarryError, Write, carried, rule_of, stored_rows
 from migrator.errors import LostLockError, RefusedError
@@ -33,14 +35,11 @@ from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import OWN, plan_context
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.pipeline.tail.apply import Applier
-from migrator.records.base import Record, SourcedRecord
-from migrator.records.trigger import Trigger
+from migrator.records import Record, SourcedRecord, Trigger
 from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import SCHEDULES
 from migrator.store.epoch import KEY
-from migrator.store.mongo.client import Source
 from migrator.store.mongo.places import PLACES
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.values import document as documents
 from migrator.values.identity import source_id, stable_hash64
 
@@ -112,7 +111,7 @@ class _Stream:
         self._until: int | None = None
         self._fence = 0
         self._connection: Connection | None = None
-        self._source: Source | None = None
+        self._source: MongoDatabase | None = None
         self._session: ClientSession | None = None
         self._context: Context | None = None
 
@@ -195,7 +194,7 @@ class _Stream:
 
 def is_open(settings: Settings) -> bool:
     """Tell whether there is a window in which rows are carried back."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         return outbox.is_open(target)
 
 

@@ -20,6 +20,8 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import backup, configfile, epoch, export, leftovers, outbox, pgfence, reverse
 from migrator.cutover.forward import RETURN, backup_folder, lift, stands
 from migrator.cutover.gaps import Gap, gaps
@@ -31,8 +33,6 @@ from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.lock import ROWS_KEY
 from migrator.sources import profile_of
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
 from migrator.telemetry import say
 
 Level: TypeAlias = Literal[1, 2, 3]
@@ -72,7 +72,7 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
     """Return what must hold for a rollback, as it stands now."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = newest(target)
         why_not = _why_not(target, found, level)
         gates = [Gate(name="window", passed=not why_not, words=why_not or "open")]
@@ -98,7 +98,7 @@ def run(settings: Settings, config: Path, level: Level) -> RolledBack:
     """Go back; raises ``RefusedError`` where the window is closed, or a backup is not what was written."""
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+        with translate_errors("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
             why_not = "" if _is_unsaid(sessions, found) else _why_not(sessions.target, found, level)
             if found is None or why_not:
@@ -285,12 +285,12 @@ def _check(sessions: Sessions, since: datetime) -> int:
 
 
 def _downgrade(sessions: Sessions) -> None:
-    from migrator.store.postgres import migrate  # noqa: PLC0415 - heavy, and rarely needed
-    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - as above
+    from migrator.schema import revisions  # noqa: PLC0415 - heavy, and rarely needed
+    from migrator.schema.security import Roles  # noqa: PLC0415 - as above
 
     names = sessions.settings.postgres
     roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
-    migrate.downgrade(postgres_dsn(sessions.settings), names=roles, discard_rows=True)
+    revisions.downgrade(postgres_dsn(sessions.settings), names=roles, discard_rows=True)
 
 
 def _config_gate(config: Path) -> Gate:

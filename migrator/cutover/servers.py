@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase
+from migrator.connections.mongo import replica_set as name_of_set
+from migrator.connections.postgres import Connection
 from migrator.cutover import clocks as hands
 from migrator.cutover import fence
 from migrator.pipeline.history import History
 from migrator.sources.profile import Profile
-from migrator.store.mongo.client import Source
-from migrator.store.mongo.client import replica_set as name_of_set
-from migrator.store.postgres.connection import Connection
 
 ROOM_MB: Final = 8
 """The target must take so much more: the notes of the outbox, what is fired for what is overdue, the journal."""
@@ -27,7 +27,7 @@ def reverse_sync(profile: Profile) -> Answer:
     return False, f"profile {profile.name} {words}; backfill, tail and parity work for this source"
 
 
-def replica_set(source: Source) -> Answer:
+def replica_set(source: MongoDatabase) -> Answer:
     """Only the members of one can be followed."""
     name = name_of_set(source)
     if name is None:
@@ -35,7 +35,7 @@ def replica_set(source: Source) -> Answer:
     return True, f"replica set {name}"
 
 
-def writers(source: Source, settings: Settings) -> Answer:
+def writers(source: MongoDatabase, settings: Settings) -> Answer:
     """Who could still write behind the fence, but for those who are known not to."""
     found = fence.survey(source)
     if found.kind is None:
@@ -58,7 +58,9 @@ def kept(history: History | None) -> Answer:
     return True, f"the source keeps {length} of its history (oplog){dropped}"
 
 
-def clocks(source: Source | None, target: Connection | None, settings: Settings, clock: Callable[[], float]) -> Answer:
+def clocks(
+    source: MongoDatabase | None, target: Connection | None, settings: Settings, clock: Callable[[], float]
+) -> Answer:
     """How far the clocks are apart; ``clock`` is this machine's, in seconds."""
     found = hands.compared(source, target, clock)
     limit = settings.cutover.max_clock_skew_ms

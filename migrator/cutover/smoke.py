@@ -16,13 +16,12 @@ import msgspec
 from migrator import signals
 from migrator.config import load_settings
 from migrator.errors import MigratorError, RefusedError, UnreachableError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.scheduler.firing import plan
 from migrator.store import open_scheduler_store
-from migrator.store.ports import SchedulerStore
-from migrator.store.scratch import PARTS, fresh, lent
-from migrator.store.work import Finish
+from migrator.store.protocols import Store
+from migrator.store.queue import Finish
+from migrator.store.scratch import PARTS, new_scratch_tenant, scratch_tenant
 
 LIMIT_S = 120
 DRIVER = "pymongo"
@@ -73,9 +72,9 @@ class _Refusal(msgspec.Struct):
 def work(config: str) -> dict[str, Any]:
     """Write, read, fire, claim and finish once; return the backend and the counts."""
     store = open_scheduler_store(load_settings(config))
-    base = fresh()
+    base = new_scratch_tenant()
     try:
-        with lent(store, base, "migrator cutover"):
+        with scratch_tenant(store, base, "migrator cutover"):
             done = _tried(store, base + PARTS[0])
     finally:
         store.close()
@@ -84,7 +83,7 @@ def work(config: str) -> dict[str, Any]:
     return done
 
 
-def _tried(store: SchedulerStore, tenant: str) -> dict[str, Any]:
+def _tried(store: Store, tenant: str) -> dict[str, Any]:
     now = store.now()
     schedule = Schedule(id=uuid4(), tenant_id=tenant, name="smoke", status="scheduled", enabled=True)
     trigger = Trigger(

@@ -8,6 +8,8 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, translate_errors
 from migrator.cutover import leftovers, outbox, reverse
 from migrator.cutover.forward import RETURN, lift
 from migrator.cutover.journal import Cutover, Journal, alone, database_time, decide, newest, opened_at
@@ -15,8 +17,6 @@ from migrator.cutover.rollback import under_way
 from migrator.errors import RefusedError, UnreachableError, UsageError
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lookups import drop_indexes
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, speaking_of
 
 LOCK_PATIENCE = "5s"
 EARLY = "window closed early"
@@ -50,7 +50,7 @@ def finish(settings: Settings, *, early: Early | None = None, now: datetime | No
         raise UsageError("to close the window early is a person's decision: say who and why")
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), alone(sessions.target):
+        with translate_errors("the target"), speaking_of_source("the source"), alone(sessions.target):
             found = newest(sessions.target)
             if found is None or found.state not in ("switched", "finished"):
                 raise RefusedError(_nothing(sessions.target, found))

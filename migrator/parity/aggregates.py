@@ -19,11 +19,10 @@ from psycopg import sql
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
+from migrator.connections import mongo, postgres
 from migrator.errors import UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.sources.profile import Collection, Measure, Profile
-from migrator.store.mongo import client as mongo
-from migrator.store.postgres import connection as postgres
 from migrator.values.rawid import among
 
 LARGEST_EXCLUSION: Final = 8 * 1024 * 1024
@@ -77,7 +76,7 @@ def _collection(
     try:
         left_out = _left_out(excluded.get(collection.name, ()))
         pipeline = _pipeline(collection, measures, left_out, default_tenant)
-        with mongo.speaking_of("the source"):
+        with mongo.translate_errors("the source"):
             try:
                 partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
             except OperationFailure as error:
@@ -168,7 +167,7 @@ def _from_postgres(
         keys=sql.SQL(", ").join(sql.SQL(str(position)) for position in range(1, len(words) + 2)),
     )
     try:
-        with postgres.speaking_of("the target"), connection.transaction(), connection.cursor() as cursor:
+        with postgres.translate_errors("the target"), connection.transaction(), connection.cursor() as cursor:
             cursor.execute(query, [profile.source_of(collection.name)] if has_source else [])
             return [(row[0], list(row[1 : len(words) + 1]), list(row[len(words) + 1 :])) for row in cursor]
     except UnreachableError as error:

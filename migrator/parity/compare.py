@@ -31,7 +31,7 @@ from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filte
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.pipeline.tail import lock
 from migrator.pipeline.transform import Loadable, Row, rebuild
-from migrator.records.base import EMPTY
+from migrator.records import EMPTY
 from migrator.sources.profile import Collection, Rejected
 from migrator.store.postgres.rows import origin, row_key
 from migrator.values import jsonb, residue

@@ -6,7 +6,7 @@ from migrator.parity.model import CauseCount, CollectionComparison, ColumnCount,
 from migrator.pipeline.derived import derived_rows
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import Row
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Closing
 from migrator.store.postgres.rows import fetch, row_key, table_name
 from migrator.values.rowbytes import codec

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from migrator.connections.postgres import Connection
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import fetch, row_key
 from migrator.values.rawid import source_id_of
 from migrator.values.rowbytes import codec

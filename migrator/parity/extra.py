@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 from psycopg import sql
 
+from migrator.connections.postgres import Connection
 from migrator.parity.model import Difference
 from migrator.pipeline.decoding import outcomes
 from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.plan import Found
 from migrator.pipeline.sessions import Sessions
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Collection, Context
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import table_name
 
 EXPECTED = sql.Identifier("pg_temp", "expected_ids")

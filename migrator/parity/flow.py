@@ -7,6 +7,8 @@ from functools import partial
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity.aggregates import aggregates
 from migrator.parity.columns import split, with_columns
@@ -24,8 +26,6 @@ from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail import lock, positions
 from migrator.pipeline.tail.turn import followed
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import speaking_of
 from migrator.telemetry import Progress
 
 NEVER_COPIED = "no copy of this collection stands in the ledger"
@@ -42,7 +42,7 @@ def compare(settings: Settings, scope: Scope, *, pool: Executor | None = None) -
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
             return _compare(sessions, scope, pool)
     finally:
         sessions.close()

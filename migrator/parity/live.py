@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 from bson.timestamp import Timestamp
 
+from migrator.connections.mongo import committed_time
+from migrator.connections.postgres import Connection
 from migrator.parity.equal import Stored, is_equal, stored_rows
 from migrator.parity.extra import Extra
 from migrator.parity.model import AggregateResult, CollectionComparison, Difference
@@ -26,8 +28,6 @@ from migrator.pipeline.tail.positions import standing
 from migrator.pipeline.tail.reading import Reader
 from migrator.pipeline.tail.turn import followed
 from migrator.sources.profile import Collection, Context
-from migrator.store.mongo.client import committed_time
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import row_key
 from migrator.telemetry import waiting
 from migrator.values import document as documents

@@ -11,6 +11,9 @@ from bson.timestamp import Timestamp
 from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError
 from migrator.parity.derived import compare_derived
 from migrator.parity.equal import is_equal, stored_rows
@@ -24,9 +27,6 @@ from migrator.pipeline.sessions import Sessions, naming_holders
 from migrator.pipeline.tail.lookups import Lookups
 from migrator.pipeline.tail.reading import Reader
 from migrator.sources.profile import Collection, Context
-from migrator.store.mongo.client import committed_time
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, speaking_of
 from migrator.telemetry import logger
 from migrator.values.rawid import source_id_of
 
@@ -62,14 +62,14 @@ def compared(settings: Settings, *, must: bool = True) -> ParityOutcome:
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
             position = committed_time(sessions.source)
             row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
             began = time.monotonic()
             outcome = compare(settings, Scope())
             took = time.monotonic() - began
             try:
-                with speaking_of("the target"):
+                with translate_errors("the target"):
                     record(sessions.target, outcome, row[0] if row else None, position, took)
             except MigratorError as error:
                 if must:

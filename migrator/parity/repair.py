@@ -8,6 +8,9 @@ tail: a new position is taken first, then everything is compared, so that nothin
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity import recorded
 from migrator.parity.flow import compare
@@ -24,9 +27,6 @@ from migrator.pipeline.tail.lock import ROWS_KEY
 from migrator.pipeline.tail.lookups import ensure_indexes, says_its_source
 from migrator.pipeline.tail.session import OWED_AT_A_TIME
 from migrator.pipeline.tail.turn import UNFINISHED, guard
-from migrator.store.mongo.client import committed_time
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import speaking_of
 from migrator.store.postgres.epoch import require_forward
 
 EVERY = 10_000_000
@@ -54,7 +54,7 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
     found = _compared(settings, scope)
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
             plan = _plan(sessions)
             return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
     finally:
@@ -71,7 +71,7 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
     whole = not scope.only and not scope.tenants
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
             plan = _plan(sessions)
             profile = sessions.profile.name
             standing = positions.standing(sessions.target, profile)

@@ -11,8 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from migrator import states
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Rows
 from migrator.sources.stellaops.own import is_copy
 

@@ -9,6 +9,7 @@ from typing import Final, LiteralString, cast
 
 from psycopg import sql
 
+from migrator.connections.mongo import committed_time, translate_errors
 from migrator.parity.fires import usable
 from migrator.parity.live import LOOKS, touched_since, wait_for_tail
 from migrator.parity.model import Silent
@@ -16,9 +17,8 @@ from migrator.parity.rules import FIRING, READERS, Rule, decoded_rule, stellaops
 from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.pipeline.tail import lock
 from migrator.pipeline.transform import prepare
-from migrator.records.schedule import Schedule
+from migrator.records import Schedule
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
-from migrator.store.mongo.client import committed_time, speaking_of
 from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.rawid import raw_id
@@ -90,7 +90,7 @@ def with_rule(
     asked: set[str] = set()
     for first in range(0, len(source_ids), ASKED):
         keys = [identity.parse_source_id(one) for one in source_ids[first : first + ASKED]]
-        with speaking_of("the source"):
+        with translate_errors("the source"):
             batches = sessions.source[sessions.name_of(collection.name)].find_raw_batches({"_id": {"$in": keys}})
             raws = [raw for batch in batches for raw in documents.split(cast("bytes", batch))]
             asked |= {

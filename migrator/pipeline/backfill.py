@@ -8,6 +8,8 @@ import msgspec
 
 from migrator import signals
 from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline import plan as plans
@@ -23,8 +25,6 @@ from migrator.pipeline.sessions import Sessions, naming_holders, waited_out
 from migrator.pipeline.tail import contested
 from migrator.pipeline.tail.lock import alone, stay_alone
 from migrator.sources.profile import Profile
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import Connection, speaking_of
 from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import Progress
 
@@ -66,7 +66,12 @@ def backfill(
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings), alone(sessions):
+        with (
+            translate_errors("the target"),
+            speaking_of_source("the source"),
+            naming_holders(settings),
+            alone(sessions),
+        ):
             return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
     finally:
         sessions.close()

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
 from migrator.pipeline.decoding import outcomes
@@ -20,7 +21,6 @@ from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.references import Unlooked
 from migrator.pipeline.sessions import SourceSessions, retrying_source
-from migrator.store.mongo.client import speaking_of
 from migrator.telemetry import Progress
 from migrator.values.bsontypes import type_name
 
@@ -78,7 +78,7 @@ def census(settings: Settings, scope: Scope) -> Census:
     """Read every document of the source and count; needs no target, writes nothing."""
     sessions = SourceSessions(settings)
     try:
-        with speaking_of("the source"):
+        with translate_errors("the source"):
             plans.check_scope(sessions.profile, scope)
             found, unknown = plans.survey(sessions.source, sessions.profile, settings)
             if not found:

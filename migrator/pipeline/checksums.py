@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from migrator.store.postgres.connection import Connection
+from migrator.connections.postgres import Connection
 
 _NOTES: Final[LiteralString] = (
     "(SELECT jsonb_agg(jsonb_build_array(note.collection, note.class, note.kind, note.path, note.documents) ORDER BY"

@@ -11,6 +11,7 @@ import msgspec
 import psycopg
 
 from migrator import signals
+from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger, orphans
 from migrator.pipeline.decoding import aside, outcomes
 from migrator.pipeline.executors import ChunkJob, collector_paused
@@ -21,7 +22,6 @@ from migrator.pipeline.references import FirstLoad, Unlooked
 from migrator.pipeline.sessions import Sessions, retrying
 from migrator.pipeline.transform import Link, Loadable, Lookup, SetAside
 from migrator.sources.profile import Collection, Context
-from migrator.store.postgres.connection import Connection
 from migrator.values.rawid import source_id_of
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from migrator.pipeline.transform import Link, Loadable, Lookup, Prepared, Resolved, SetAside, prepare, render
-from migrator.records.base import EMPTY
+from migrator.records import EMPTY
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.values import document as documents
 from migrator.values import residue

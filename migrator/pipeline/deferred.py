@@ -14,7 +14,7 @@ from psycopg import sql
 
 from migrator import signals
 from migrator.config import Settings
-from migrator.store.postgres.connection import Connection, open_target
+from migrator.connections.postgres import Connection, open_target
 from migrator.store.postgres.rows import SCHEMA
 from migrator.telemetry import say
 

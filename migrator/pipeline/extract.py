@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from bson.max_key import MaxKey
 from pymongo.cursor import Cursor
 
+from migrator.connections.mongo import MongoDatabase
 from migrator.sources.profile import Collection
-from migrator.store.mongo.client import Source
 from migrator.values import document as documents
 
 BATCH_BYTES = 2_097_152
@@ -56,7 +56,7 @@ def tenant_filter(collection: Collection, tenants: Sequence[str], default_tenant
 
 
 def raw_batches(
-    source: Source,
+    source: MongoDatabase,
     name: str,
     *,
     lower: bytes | None,

@@ -6,7 +6,7 @@ import msgspec
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
-from migrator.store.mongo.client import Source
+from migrator.connections.mongo import MongoDatabase
 
 OPLOG: Final = "oplog.rs"
 FULL: Final = 0.8
@@ -23,7 +23,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """Something is dropped for what comes in; else the time it has lived so far says nothing."""
 
 
-def history(source: Source) -> History | None:
+def history(source: MongoDatabase) -> History | None:
     """Return how far back it reaches; None: there is none, or the tool's user may not read it."""
     local = source.client.local
     try:

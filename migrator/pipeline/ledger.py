@@ -13,10 +13,10 @@ from uuid import UUID
 import msgspec
 from psycopg.types.json import Jsonb
 
+from migrator.connections.postgres import Connection
 from migrator.pipeline import checksums
 from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk
 from migrator.pipeline.transform import Link, SetAside
-from migrator.store.postgres.connection import Connection
 
 State = Literal["open", "complete", "abandoned"]
 CLOSING_PASS = -1

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import psycopg
 
+from migrator.connections.postgres import Connection
 from migrator.pipeline.transform import Loadable, Row, SetAside
-from migrator.records.base import Record
-from migrator.store.postgres.connection import Connection
+from migrator.records import Record
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_key, table_name, upsert
 from migrator.values.rawid import source_id_of
 from migrator.values.rowbytes import codec

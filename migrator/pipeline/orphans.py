@@ -11,12 +11,12 @@ from uuid import UUID
 from psycopg import sql
 
 from migrator import signals
+from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome
 from migrator.pipeline.model import Plan
 from migrator.pipeline.references import ORPHAN, Orphaned
 from migrator.sources.profile import ReferenceKey
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import table_name
 from migrator.values.rawid import source_id_of
 

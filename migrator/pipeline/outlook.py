@@ -3,6 +3,9 @@
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.mongo import require_replica_set
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import translate_errors
 from migrator.errors import MigratorError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
@@ -11,9 +14,6 @@ from migrator.pipeline.history import history
 from migrator.pipeline.model import PlannedChunk
 from migrator.pipeline.plan import Found, Scope
 from migrator.pipeline.sessions import Sessions, naming_holders
-from migrator.store.mongo.client import require_replica_set
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import speaking_of
 
 DOCUMENTS_PER_SECOND = 15_000
 """Of one worker, on documents of 1 KB: a cautious figure from benchmarks/; only for the estimate."""
@@ -50,7 +50,7 @@ def outlook(settings: Settings, scope: Scope) -> Outlook:
     """Return what a backfill in ``scope`` would do; writes nothing to either side."""
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
             return _outlook(sessions, scope)
     finally:
         sessions.close()

@@ -11,14 +11,15 @@ import msgspec
 
 from migrator import __version__
 from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set, translate_errors
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline.extract import bounded, tenant_filter
 from migrator.pipeline.model import Mode, Plan, PlannedChunk
-from migrator.records.lock import Lock
+from migrator.records import Lock
 from migrator.sources.profile import Collection, Context, Profile
-from migrator.store import beside, epoch
-from migrator.store.mongo.client import Source, committed_time, require_replica_set, speaking_of
-from migrator.store.postgres.connection import Connection
+from migrator.store import epoch
+from migrator.store.postgres import parallel_run
 from migrator.values import document as documents
 from migrator.values.rawid import bound_of
 
@@ -45,15 +46,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     average_bytes: float
 
 
-def nothing_found(source: Source, profile: Profile, unknown: Sequence[str]) -> str:
+def nothing_found(source: MongoDatabase, profile: Profile, unknown: Sequence[str]) -> str:
     """Return the sentence for a database without any collection of the profile."""
     holds = f"it has: {', '.join(unknown[:10])}" if unknown else "it is empty, or does not exist"
     return f"database {source.name} has no collection of profile {profile.name}; {holds}"
 
 
-def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
+def survey(source: MongoDatabase, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
     """Return the profile's collections that exist, in load order, and the names of those that it does not read."""
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         kinds = {one["name"]: one.get("type", ORDINARY) for one in source.list_collections(nameOnly=True)}
         names = set(kinds)
         for collection in profile.collections:
@@ -69,7 +70,7 @@ def survey(source: Source, profile: Profile, settings: Settings) -> tuple[list[F
     return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
 
 
-def _not_a_collection(source: Source, collection: str, name: str, kind: str) -> RefusedError:
+def _not_a_collection(source: MongoDatabase, collection: str, name: str, kind: str) -> RefusedError:
     """Return the error for a view or a time series, which have no index of ``_id`` to be read by."""
     if kind == "view":
         (made,) = source.list_collections(filter={"name": name})
@@ -85,10 +86,10 @@ def _not_a_collection(source: Source, collection: str, name: str, kind: str) -> 
     )
 
 
-def require_tenants(source: Source, found: Sequence[Found], scope: Scope, default_tenant: str | None) -> None:
+def require_tenants(source: MongoDatabase, found: Sequence[Found], scope: Scope, default_tenant: str | None) -> None:
     """Raise ``UsageError`` for a tenant of the scope that no document of the source is of."""
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         for tenant in scope.tenants:
             if not any(
                 source[one.name].find_one(tenant_filter(one.collection, (tenant,), default_tenant), {"_id": 1})
@@ -97,7 +98,7 @@ def require_tenants(source: Source, found: Sequence[Found], scope: Scope, defaul
                 raise UsageError(f"unknown tenant {tenant}: no document of the source is of it")
 
 
-def _found(source: Source, collection: Collection, name: str) -> Found:
+def _found(source: MongoDatabase, collection: Collection, name: str) -> Found:
     stats = next(iter(source[name].aggregate([{"$collStats": {"storageStats": {}}}])))["storageStats"]
     documents = int(stats.get("count", 0))
     return Found(
@@ -126,11 +127,17 @@ def context_of(settings: Settings, as_of: datetime) -> Context:
 
 
 def new_plan(
-    source: Source, profile: Profile, settings: Settings, scope: Scope, found: Sequence[Found], *, position: bool = True
+    source: MongoDatabase,
+    profile: Profile,
+    settings: Settings,
+    scope: Scope,
+    found: Sequence[Found],
+    *,
+    position: bool = True,
 ) -> Plan:
     """Return a plan without chunks; the position of the change stream is taken here, before anything is read."""
     identity = source_identity(source) if position else source.name
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         now: datetime = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
         stream = _stream_position(source) if position else None
     return Plan(
@@ -148,7 +155,7 @@ def new_plan(
     )
 
 
-def source_identity(source: Source) -> str:
+def source_identity(source: MongoDatabase) -> str:
     """Return what tells one source from another: the replica set and the database."""
     return f"{require_replica_set(source)}/{source.name}"
 
@@ -168,7 +175,7 @@ def plan_scope(plan: Plan) -> Scope:
     return msgspec.convert(plan.context["scope"], Scope)
 
 
-def guard_resume(plan: Plan, source: Source, profile: Profile, settings: Settings, scope: Scope) -> None:
+def guard_resume(plan: Plan, source: MongoDatabase, profile: Profile, settings: Settings, scope: Scope) -> None:
     """Raise ``RefusedError`` when an unfinished plan was begun under other conditions than today's."""
     differs = [
         f"{what}: then {then}, now {now}"
@@ -188,12 +195,12 @@ def guard_resume(plan: Plan, source: Source, profile: Profile, settings: Setting
         )
 
 
-def cut(source: Source, found: Found, settings: Settings, mode: Mode) -> Iterator[PlannedChunk]:
+def cut(source: MongoDatabase, found: Found, settings: Settings, mode: Mode) -> Iterator[PlannedChunk]:
     """Yield a collection's chunks: ranges of ``_id`` between keys found by stepping through the ``_id`` index."""
     size = chunk_documents(settings, found.average_bytes)
     lower: bytes | None = None
     ordinal = 0
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         while True:
             upper = _key_after(source, found.name, lower, size)
             yield PlannedChunk(
@@ -215,7 +222,7 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
     return max(1, min(settings.copy.chunk_documents, int(settings.copy.chunk_bytes / max(average_bytes, 1.0))))
 
 
-def _key_after(source: Source, name: str, lower: bytes | None, steps: int) -> bytes | None:
+def _key_after(source: MongoDatabase, name: str, lower: bytes | None, steps: int) -> bytes | None:
     """Return the next bound; an ``_id`` that no value stands for is none, the one after it is taken."""
     with bounded(source[name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1), lower, None) as cursor:
         for batch in cursor:
@@ -225,7 +232,7 @@ def _key_after(source: Source, name: str, lower: bytes | None, steps: int) -> by
     return None
 
 
-def _stream_position(source: Source) -> bytes:
+def _stream_position(source: MongoDatabase) -> bytes:
     """Return the time from which a change stream can be started."""
     return bson.encode({"operationTime": committed_time(source)})
 
@@ -243,7 +250,9 @@ def guard_foreign(target: Connection, profile: Profile) -> None:
     for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
         if "source" in record.__struct_fields__:
             foreign = "(source IS NULL OR NOT starts_with(source, %(prefix)s))"
-            foreign += f" AND key NOT IN ('{epoch.KEY}', '{beside.KEY}')" if record is Lock else ""  # the tool's own
+            foreign += (
+                f" AND key NOT IN ('{epoch.KEY}', '{parallel_run.KEY}')" if record is Lock else ""
+            )  # the tool's own
         else:  # such a table cannot tell whose its rows are, but the ledger can tell that they are not ours
             foreign = "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
         feeding = [one.name for one in profile.collections if record in one.tables]

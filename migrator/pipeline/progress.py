@@ -5,10 +5,10 @@ from datetime import datetime
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.pipeline import deferred, ledger
 from migrator.pipeline.model import Plan
 from migrator.pipeline.tail import lock, positions, touched
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
 
 
 class StandingCollection(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 def standing(settings: Settings) -> Standing:
     """Return where the copy stands."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         plan = ledger.latest_plan(target)
         if plan is None:
             return Standing(plan=None)

@@ -10,6 +10,8 @@ import bson
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, orphans
 from migrator.pipeline import plan as plans
@@ -24,8 +26,6 @@ from migrator.pipeline.tail import contested
 from migrator.pipeline.tail.lock import alone
 from migrator.pipeline.transform import NOT_ROUND_TRIP, UNDECODABLE, Loadable, SetAside
 from migrator.sources import profile_of
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.values import document as documents
 from migrator.values.rawid import among, source_id_of
 
@@ -82,7 +82,7 @@ def entries(settings: Settings, collection: str | None = None, reason: str | Non
         raise UsageError(f"unknown reason {reason}; known: {', '.join(REASONS)}")
     if collection is not None:
         plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         rows = target.execute(
             "SELECT collection, source_id, tenant_id, reason, path, expected, length(raw), tool_version,"
             " profile_version, created_at FROM migration.quarantine WHERE state = 'open'"
@@ -101,7 +101,7 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
         raise UsageError(
             f"no document of {collection} with that source id is in quarantine; see migrator quarantine list"
         )
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         row = target.execute(
             "SELECT raw FROM migration.quarantine WHERE collection = %s AND source_key = %s",
             (collection, ledger.source_key(source_id)),
@@ -117,7 +117,12 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
     """
     sessions = Sessions(settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(settings), alone(sessions):
+        with (
+            translate_errors("the target"),
+            speaking_of_source("the source"),
+            naming_holders(settings),
+            alone(sessions),
+        ):
             plan = ledger.latest_plan(sessions.target)
             if plan is None:
                 raise RefusedError("nothing was copied into this target yet, so nothing was set aside")

@@ -15,12 +15,12 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
+from migrator.connections.postgres import Connection
 from migrator.pipeline.transform import PendingLink, Prepared, Resolved
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import table_name
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 from migrator.values import identity
 
 ORPHAN = "orphan"

@@ -10,13 +10,13 @@ import stamina
 from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase, committed, open_source
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.errors import LockedError, MigratorError, UnreachableError
 from migrator.pipeline.references import Resolver
+from migrator.schema import table_locks
 from migrator.sources import profile_of
-from migrator.store.mongo.client import Source, committed, open_source
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres import holders
-from migrator.store.postgres.connection import Connection, open_login, open_target, speaking_of
 from migrator.telemetry import waiting
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class SourceSessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.profile = profile_of(settings.source)
-        self.source: Source = committed(open_source(settings))
+        self.source: MongoDatabase = committed(open_source(settings))
 
     def name_of(self, collection: str) -> str:
         """Return what the source calls a collection of the profile."""
@@ -83,7 +83,7 @@ _kept: list[SourceSessions] = []
 
 def retrying(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
     """Run ``work`` with this process's connections to both sides, as ``waited_out`` says."""
-    with speaking_of("the target"), speaking_of_source("the source"):
+    with translate_errors("the target"), speaking_of_source("the source"):
         return waited_out(settings, lambda: _with_sessions(settings, Sessions, work))
 
 
@@ -121,7 +121,7 @@ def naming_holders(settings: Settings) -> Iterator[None]:
         yield
     except psycopg.errors.LockNotAvailable as error:
         with open_login(settings) as connection:
-            words = holders.sentence(connection)
+            words = table_locks.describe_holders(connection)
         raise LockedError(words) from error
 
 
@@ -153,7 +153,7 @@ def _say(details: stamina.instrumentation.RetryDetails) -> None:
 def reason_of(error: Exception) -> str:
     """Return one of the drivers' errors, or of the tool's, as a sentence without credentials."""
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with translate_errors("the target"), speaking_of_source("the source"):
             raise error
     except MigratorError as translated:
         return str(translated)

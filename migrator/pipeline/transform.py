@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.base import EMPTY, Record
+from migrator.records import EMPTY, Record
 from migrator.sources.profile import (
     Collection,
     Context,

@@ -5,10 +5,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import ExecutionLog, Run, Schedule, Trigger
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

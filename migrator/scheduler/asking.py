@@ -7,17 +7,15 @@ from uuid import UUID, uuid5
 import msgspec
 
 from migrator.errors import ConflictError, TransitionError, UnknownError, UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler import checks, retry
 from migrator.scheduler.answers import Delivery
 from migrator.scheduler.change import Change, overtaken
 from migrator.scheduler.changing import woken
 from migrator.scheduler.lifecycle import EXECUTION_RETRY, JOB_UPDATED
 from migrator.scheduler.making import encoded
-from migrator.store.figures import FAILED
-from migrator.store.ports import RunQuery
+from migrator.store.protocols import RunQuery
+from migrator.store.statistics import FAILED
 
 QUEUED = "scheduler:run.queued"
 """Action of the audit entry of a run that was asked for; it is told as dispatched when a process hands it over."""

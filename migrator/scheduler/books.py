@@ -15,16 +15,15 @@ from uuid import UUID
 import msgspec
 
 from migrator.errors import ConflictError, MigratorError
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.run import Run
+from migrator.records import ExecutionLog, Run
 from migrator.scheduler import firing, lifecycle, settling
 from migrator.scheduler.lifecycle import Event, EventSink
 from migrator.scheduler.retry import exhausted_stops
 from migrator.scheduler.rising import RisingIds
-from migrator.store.figures import FAILED
-from migrator.store.ports import SchedulerStore, Session
-from migrator.store.rules import GLOBAL
-from migrator.store.work import Claim, Finish
+from migrator.store.protocols import Session, Store
+from migrator.store.queue import Claim, Finish
+from migrator.store.statistics import FAILED
+from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 from migrator.values import jsonb
 
@@ -58,7 +57,7 @@ class Books:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         *,
         sink: EventSink = lifecycle.ignore,
         audit: bool = True,
@@ -67,7 +66,7 @@ class Books:
         """``audit``: events are entries of the audit trail too. ``clock`` is for tests: else the database's."""
         self._store, self._sink, self._audit, self._clock = store, sink, audit, clock
 
-    def move(self, store: SchedulerStore) -> None:
+    def move(self, store: Store) -> None:
         """Go on with another store."""
         self._store = store
 

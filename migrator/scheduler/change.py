@@ -10,11 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from migrator.errors import ConflictError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from migrator.scheduler.answers import Job
 from migrator.scheduler.lifecycle import Event, entry
-from migrator.store.ports import Session
+from migrator.store.protocols import Session
 
 
 class OvertakenError(ConflictError):

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from migrator.errors import RefusedError, TransitionError, UsageError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.scheduler import checks, firing
 from migrator.scheduler.answers import Job
 from migrator.scheduler.change import Change
@@ -19,7 +18,7 @@ from migrator.scheduler.lifecycle import JOB_CANCELLED, JOB_DELETED, JOB_PAUSED,
 from migrator.scheduler.making import cause_of, encoded
 from migrator.scheduler.requests import Patch, Timing
 from migrator.scheduler.settling import may_fire, settle
-from migrator.store.ports import RunQuery
+from migrator.store.protocols import RunQuery
 
 WAITING = ("planning", "queued")
 

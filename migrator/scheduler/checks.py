@@ -7,9 +7,9 @@ from uuid import UUID
 
 from migrator import cron, states
 from migrator.errors import RefusedError, TransitionError, UnknownError, UsageError
-from migrator.records.schedule import Schedule
-from migrator.store import rules
-from migrator.store.ports import Session
+from migrator.records import Schedule
+from migrator.store import validation
+from migrator.store.protocols import Session
 
 _LARGEST = 2**31 - 1
 _LEAST = {
@@ -44,7 +44,7 @@ def field(name: str, value: Any) -> None:  # noqa: ANN401 - fields have all type
         if type(value) is not int or not _LEAST[name] <= value <= _LARGEST:
             raise UsageError(f"{name} must be a whole number of at least {_LEAST[name]}")
     elif name in _WORDS:
-        rules.known(name, _WORDS[name], (value,))
+        validation.check_known(name, _WORDS[name], (value,))
     elif name == "tags":
         for tag in value:
             text("a tag", tag)
@@ -61,7 +61,7 @@ def priority(given: int | str | None) -> int | None:
     if given is None:
         return None
     if isinstance(given, str):
-        rules.known("priority", states.PRIORITY_WORDS, (given,))
+        validation.check_known("priority", states.PRIORITY_WORDS, (given,))
         return states.PRIORITY_WORDS[given]
     if type(given) is not int or not 0 <= given <= states.PRIORITY_WORDS["critical"]:
         raise UsageError("priority must be a whole number from 0 to 100")
@@ -74,12 +74,12 @@ def moment(name: str, value: datetime | None) -> datetime | None:
         return None
     if value.utcoffset() is None:
         raise UsageError(f"{name} names no time zone")
-    return rules.milliseconds(value)
+    return validation.milliseconds(value)
 
 
 def interval_ms(length: timedelta) -> int:
     """Return an interval in milliseconds; raises ``UsageError`` for one that is not above zero."""
-    rules.above_zero("an interval", length)
+    validation.check_above_zero("an interval", length)
     if length < _MILLISECOND:
         raise UsageError("an interval must be at least one millisecond")
     return length // _MILLISECOND
@@ -114,7 +114,7 @@ def may_run(schedule: Schedule) -> None:
     if not schedule.enabled:
         raise RefusedError(f"schedule {schedule.id} is disabled: enable it first")
     if schedule.status != "running":
-        rules.transition("schedule", schedule.status, "running")
+        validation.check_transition("schedule", schedule.status, "running")
 
 
 def distinct(names: Iterable[str]) -> None:

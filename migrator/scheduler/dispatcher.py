@@ -22,8 +22,8 @@ from migrator.scheduler.gauges import Gauges
 from migrator.scheduler.handing import Dispatcher, failure
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import EventSink
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import Claim, Finish, HandlerFilter
+from migrator.store.protocols import Store
+from migrator.store.queue import Claim, Finish, HandlerFilter
 from migrator.telemetry import logger
 
 _MOST_LINES = 1_000
@@ -59,7 +59,7 @@ class Desk:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         dispatcher: Dispatcher,
         share: Share,
         *,
@@ -83,7 +83,7 @@ class Desk:
         """The runs that are being worked on."""
         return tuple(self._active)
 
-    def move(self, store: SchedulerStore) -> None:
+    def move(self, store: Store) -> None:
         """Go on with another store, to which the runs were moved."""
         self._store = store
         self._books.move(store)

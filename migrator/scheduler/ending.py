@@ -2,11 +2,11 @@
 
 from datetime import datetime, timedelta
 
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.retry import may_retry, retry_of
-from migrator.store.figures import FAILED
-from migrator.store.work import Claim, Finish
+from migrator.store.queue import Claim, Finish
+from migrator.store.statistics import FAILED
 
 __all__ = ["abandoned", "ending", "timed_out", "timeout_of"]
 

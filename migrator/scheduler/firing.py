@@ -23,12 +23,10 @@ from uuid import UUID, uuid5
 import msgspec
 
 from migrator.cron import CronError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler import slots
 from migrator.scheduler.slots import first_fire, next_fire
-from migrator.store.work import Fire
+from migrator.store.queue import Fire
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 
@@ -42,7 +40,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
-    """Decide what a due trigger leads to (``store.work.FirePlan``); a trigger that is not due is left as it is.
+    """Decide what a due trigger leads to (``store.queue.FirePlan``); a trigger that is not due is left as it is.
 
     One whose line cannot be evaluated any more fires what is due, and is disabled: it must not hold up the others.
     """

@@ -9,7 +9,7 @@ import msgspec
 
 from migrator.scheduler import handlers
 from migrator.scheduler.handlers import Context, Function, Outcome, Registry, Request
-from migrator.store.work import Claim, handler_of
+from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
 
 _LONGEST_ERROR = 2_000

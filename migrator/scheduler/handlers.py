@@ -17,9 +17,8 @@ import msgspec
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.store.work import HandlerFilter, handler_of
+from migrator.records import Run, Schedule
+from migrator.store.queue import HandlerFilter, handler_of
 from migrator.values import jsonb
 
 FORBIDDEN: Final = frozenset({"self", "cls", "db", "session", "request"})

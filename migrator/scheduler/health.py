@@ -10,11 +10,11 @@ from typing import Literal, TypeVar, get_args
 import msgspec
 
 from migrator.errors import MigratorError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.scheduler.leader import RESOURCE
-from migrator.store.figures import Backlog
-from migrator.store.ports import SchedulerStore
-from migrator.store.rules import GLOBAL
+from migrator.store.protocols import Store
+from migrator.store.statistics import Backlog
+from migrator.store.validation import GLOBAL
 
 Health = Literal["healthy", "degraded", "unhealthy"]
 Severity = Literal["warning", "error", "critical"]
@@ -68,7 +68,7 @@ class HealthStatus(msgspec.Struct, frozen=True, kw_only=True):
     """By the database's clock, unless another one was passed; none where it could not be asked."""
 
 
-def alive(workers: list[Worker], now: datetime, silent_for: timedelta) -> list[Worker]:
+def alive(workers: list[WorkerRecord], now: datetime, silent_for: timedelta) -> list[WorkerRecord]:
     """Return who is active or draining, and spoke not longer ago than ``silent_for``."""
     return [
         worker
@@ -79,7 +79,7 @@ def alive(workers: list[Worker], now: datetime, silent_for: timedelta) -> list[W
     ]
 
 
-def check(store: SchedulerStore, tenant: str, limits: Limits, now: datetime | None) -> HealthStatus:
+def check(store: Store, tenant: str, limits: Limits, now: datetime | None) -> HealthStatus:
     """Ask each part how it is."""
     issues: list[Issue] = []
     latency = _asked(issues, "database", store.ping)
@@ -87,7 +87,7 @@ def check(store: SchedulerStore, tenant: str, limits: Limits, now: datetime | No
         issues.append(Issue(component="database", severity="warning", message="the database answers slowly"))
     clock = now or (None if latency is None else _asked(issues, "database", store.now))
     backlog: Backlog | None = None
-    workers: list[Worker] | None = None
+    workers: list[WorkerRecord] | None = None
     leader: tuple[str, int] | None = None
     if clock is not None:
         moment = clock
@@ -125,14 +125,14 @@ def _asked(issues: list[Issue], component: Component, ask: Callable[[], Answer])
         return None
 
 
-def _backlog(store: SchedulerStore, tenant: str, now: datetime) -> Backlog:
+def _backlog(store: Store, tenant: str, now: datetime) -> Backlog:
     with store.session(tenant, now=now) as session:
         return session.figures.backlog()
 
 
 def _findings(
     backlog: Backlog | None,
-    workers: list[Worker] | None,
+    workers: list[WorkerRecord] | None,
     leader: tuple[str, int] | None,
     limits: Limits,
     now: datetime,

@@ -16,8 +16,8 @@ from migrator.errors import UnreachableError
 from migrator.scheduler import rates
 from migrator.scheduler.exposition import Sample
 from migrator.scheduler.samples import served
-from migrator.store.figures import RunFilter
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
+from migrator.store.statistics import RunFilter
 
 WINDOW: Final = timedelta(hours=1)
 """Up to the moment at which they are taken; runs count by when they were made."""
@@ -100,7 +100,7 @@ SOMETIMES: Final = frozenset(
 
 
 def take(
-    store: SchedulerStore,
+    store: Store,
     *,
     now: datetime | None = None,
     within: timedelta = timedelta.max,

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.errors import MigratorError
-from migrator.store.ports import SchedulerStore, Session
-from migrator.store.rules import GLOBAL
-from migrator.store.work import LockHandle
+from migrator.store.protocols import Session, Store
+from migrator.store.queue import LockHandle
+from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 
 RESOURCE: Final = "scheduler-leader"
@@ -24,7 +24,7 @@ class Leadership:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         *,
         ttl: timedelta,
         holder: str,
@@ -64,7 +64,7 @@ class Leadership:
             self._lost(self._handle)
         return self.term
 
-    def move(self, store: SchedulerStore) -> None:
+    def move(self, store: Store) -> None:
         """Stand in another store from now on: a term in the old one counts for nothing there."""
         self._store, self._handle = store, None
 

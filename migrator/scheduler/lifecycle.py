@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from migrator.records.audit import AuditEntry
+from migrator.records import AuditEntry
 from migrator.values import jsonb
 
 JOB_CREATED: Final = "scheduler:job.created"

@@ -8,8 +8,7 @@ import msgspec
 
 from migrator import cron
 from migrator.errors import ConflictError, UsageError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.scheduler import checks, firing
 from migrator.scheduler.answers import Job
 from migrator.scheduler.change import Change

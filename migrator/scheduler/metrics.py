@@ -12,10 +12,10 @@ import msgspec
 
 from migrator import cron
 from migrator.errors import UsageError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.scheduler import checks, rates
-from migrator.store.figures import RunFigures, RunFilter
-from migrator.store.ports import Session
+from migrator.store.protocols import Session
+from migrator.store.statistics import RunFilter, RunStatistics
 
 WINDOW = timedelta(hours=24)
 """Where none is asked for: up to now."""
@@ -115,7 +115,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gather(
-    session: Session, workers: list[Worker], *, start: datetime | None, end: datetime | None, zone: str
+    session: Session, workers: list[WorkerRecord], *, start: datetime | None, end: datetime | None, zone: str
 ) -> Metrics:
     """Return the figures of a window; ``workers`` are those alive. Raises ``UsageError``, ``ZoneError``."""
     now = session.now
@@ -169,7 +169,7 @@ def gather(
     )
 
 
-def performance_of(runs: RunFigures) -> Performance:
+def performance_of(runs: RunStatistics) -> Performance:
     """Return rates and durations of runs that were counted."""
     lasted = runs.durations
     return Performance(
@@ -183,7 +183,7 @@ def performance_of(runs: RunFigures) -> Performance:
     )
 
 
-def average(runs: RunFigures) -> float | None:
+def average(runs: RunStatistics) -> float | None:
     """Return the mean duration in milliseconds, of the durations themselves: it does not drift."""
     return None if runs.durations is None else round(runs.durations.total / runs.durations.count, 2)
 

@@ -9,10 +9,10 @@ import msgspec
 from migrator.scheduler import health
 from migrator.scheduler.leader import RESOURCE
 from migrator.scheduler.standing import Instance, Leader, instance_of
-from migrator.store.figures import NextFire
-from migrator.store.ports import SchedulerStore
-from migrator.store.rules import GLOBAL
-from migrator.store.work import SCRATCH
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH
+from migrator.store.statistics import NextFire
+from migrator.store.validation import GLOBAL
 
 
 class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         return sum(one.alive for one in self.instances)
 
 
-def overview(store: SchedulerStore, *, silent_for: timedelta, fires: int = 5, now: datetime | None = None) -> Overview:
+def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: datetime | None = None) -> Overview:
     """Ask the store; ``silent_for``: whoever did not speak for longer is not alive, declared dead or not."""
     at = store.now() if now is None else now
     held = store.locks.holder(GLOBAL, RESOURCE, now)

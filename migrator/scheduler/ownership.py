@@ -11,10 +11,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from migrator.records.schedule import Schedule
-from migrator.records.worker import Worker
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import HandlerFilter, is_served
+from migrator.records import Schedule, WorkerRecord
+from migrator.store.protocols import Store
+from migrator.store.queue import HandlerFilter, is_served
 from migrator.values import jsonb
 
 SCHEDULER: Final = "migrator"
@@ -50,12 +49,12 @@ def metadata_of(scope: Scope) -> bytes:
     return jsonb.encode(stated)
 
 
-def is_own(worker: Worker) -> bool:
+def is_own(worker: WorkerRecord) -> bool:
     """Tell whether a row of ``workers`` is that of a process of this scheduler."""
     return _stated(worker).get("scheduler") == SCHEDULER
 
 
-def scope_of(worker: Worker) -> Scope:
+def scope_of(worker: WorkerRecord) -> Scope:
     """Return the scope that a process of this scheduler stated."""
     stated = _stated(worker)
     names, types = stated.get("handlers"), stated.get("handlerTypes")
@@ -65,7 +64,7 @@ def scope_of(worker: Worker) -> Scope:
     return Scope(queues=worker.queues or None, handlers=handlers)
 
 
-def own(store: SchedulerStore) -> Sequence[Worker]:
+def own(store: Store) -> Sequence[WorkerRecord]:
     """Return the processes of this scheduler that were registered here, or came here with a cutover."""
     found = [one for one in store.workers.list() if is_own(one)]
     if store.backend == "postgres" and any(one.source is not None for one in found):
@@ -74,6 +73,6 @@ def own(store: SchedulerStore) -> Sequence[Worker]:
     return found
 
 
-def _stated(worker: Worker) -> dict[str, Any]:
+def _stated(worker: WorkerRecord) -> dict[str, Any]:
     stated: Any = None if worker.metadata is None else jsonb.decode(worker.metadata)
     return stated if isinstance(stated, dict) else {}

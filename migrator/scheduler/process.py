@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 from migrator import __version__
 from migrator.config import SchedulerSettings
 from migrator.errors import MigratorError, RefusedError, StoreError, UnreachableError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.scheduler import lifecycle
 from migrator.scheduler.books import Books
 from migrator.scheduler.dispatcher import Desk, Share
@@ -27,9 +27,9 @@ from migrator.scheduler.lifecycle import EventSink
 from migrator.scheduler.ownership import Scope, metadata_of
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.timing import Beat, timing_of
-from migrator.store.ports import SchedulerStore
-from migrator.store.rules import GLOBAL
-from migrator.store.work import HandlerFilter
+from migrator.store.protocols import Store
+from migrator.store.queue import HandlerFilter
+from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 
 Until: TypeAlias = Literal["stopped", "idle", "once"]
@@ -48,7 +48,7 @@ class SchedulerProcess:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         settings: SchedulerSettings,
         dispatcher: Dispatcher,
         *,
@@ -56,10 +56,10 @@ class SchedulerProcess:
         tenants: tuple[str, ...] | None = None,
         leader_resource: str = RESOURCE,
         sink: EventSink = lifecycle.ignore,
-        retention: Callable[[SchedulerStore], object] | None = None,
-        successor: Callable[[SchedulerStore], SchedulerStore | None] | None = None,
-        look: Callable[[SchedulerStore], object] = lambda _: None,
-        prepare: Callable[[SchedulerStore], object] = lambda _: None,
+        retention: Callable[[Store], object] | None = None,
+        successor: Callable[[Store], Store | None] | None = None,
+        look: Callable[[Store], object] = lambda _: None,
+        prepare: Callable[[Store], object] = lambda _: None,
         clock: Callable[[], datetime] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wait: Callable[[float], object] | None = None,
@@ -92,7 +92,7 @@ class SchedulerProcess:
             handlers=handlers,
             tenants=tenants,
         )
-        self._worker = Worker(
+        self._worker = WorkerRecord(
             id=self.worker_id,
             tenant_id=GLOBAL,
             kind="scheduler",

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler.answers import Delivery, Execution, History, Job, JobPage
 from migrator.scheduler.health import HealthStatus
 from migrator.scheduler.metrics import Metrics
@@ -19,7 +19,7 @@ from migrator.scheduler.requests import (
     Timing,
 )
 from migrator.scheduler.stats import Stats
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 
 PORT: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -5,7 +5,7 @@ Percentages with two decimals, as the sources give them; none where there is not
 
 from collections.abc import Mapping
 
-from migrator.store.figures import FAILED
+from migrator.store.statistics import FAILED
 
 
 def judged(by_state: Mapping[str, int]) -> int:

@@ -5,12 +5,11 @@ from datetime import timedelta
 from uuid import UUID
 
 from migrator.errors import UnknownError, UsageError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.scheduler import checks
 from migrator.scheduler.answers import Execution, History, Job, JobPage
 from migrator.scheduler.requests import HistoryQuery
-from migrator.store.ports import RunQuery, ScheduleQuery, Session
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session
 
 _INSTANT = timedelta(microseconds=1)
 

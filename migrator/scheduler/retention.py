@@ -18,9 +18,9 @@ import msgspec
 from migrator.config import SchedulerSettings
 from migrator.errors import UsageError
 from migrator.scheduler.lifecycle import Event, entry
-from migrator.store.ports import SchedulerStore, Session
-from migrator.store.rules import GLOBAL
-from migrator.store.work import SCRATCH
+from migrator.store.protocols import Session, Store
+from migrator.store.queue import SCRATCH
+from migrator.store.validation import GLOBAL
 
 REMOVED: Final = "scheduler:retention.removed"
 """Action of the audit entries; no lifecycle event of the source."""
@@ -83,7 +83,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether the configuration names a day that has come."""
         return self.since is not None and now.date() >= self.since
 
-    def carry_out(self, store: SchedulerStore) -> str:
+    def carry_out(self, store: Store) -> str:
         """Remove what the rule does not keep, or only count it where no day has come; return what was done."""
         allowed = self.is_allowed(store.now())
         removed = apply_all(store, self.rule, dry_run=not allowed)
@@ -108,9 +108,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.by_schedule.values())
 
 
-def apply(
-    store: SchedulerStore, tenant: str, rule: Rule, *, dry_run: bool = False, now: datetime | None = None
-) -> Removal:
+def apply(store: Store, tenant: str, rule: Rule, *, dry_run: bool = False, now: datetime | None = None) -> Removal:
     """Remove the old runs of a tenant, or with ``dry_run`` say which it would be; raises ``UsageError``."""
     rule.check()
     removed: Counter[UUID | None] = Counter()
@@ -130,7 +128,7 @@ def apply(
 
 
 def apply_all(
-    store: SchedulerStore,
+    store: Store,
     rule: Rule,
     *,
     tenants: Sequence[str] | None = None,

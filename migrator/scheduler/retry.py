@@ -3,8 +3,7 @@
 from datetime import datetime, timedelta
 from uuid import uuid5
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from migrator.scheduler.firing import slot_run_id
 
 DELAY_MS = 60_000

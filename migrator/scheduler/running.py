@@ -17,7 +17,7 @@ from migrator.scheduler.process import NOT_ENABLED, SchedulerProcess, Until
 from migrator.scheduler.retention import Plan
 from migrator.scheduler.shadow import ShadowDispatcher
 from migrator.store import open_scheduler_store, prepare
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from migrator.telemetry import say
 
 
@@ -44,7 +44,7 @@ def run(
     """Run a scheduler process on the configured backend until it is told to stop (SIGTERM, SIGINT); return its counts.
 
     Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
-    ``SchedulerProcess.run`` raise. Beside another scheduler (``store.beside``) only handlers marked idempotent are
+    ``SchedulerProcess.run`` raise. Beside another scheduler (``store.postgres.parallel_run``) only handlers marked idempotent are
     called. ``reload`` reads the configuration again, so that the process follows a cutover, or
     a rollback, by itself; without it it stops working where it is. What the process will do, and what it leaves alone,
     it says on standard error before it begins.
@@ -59,14 +59,14 @@ def run(
         stores.callback(store.close)
         plan = Plan.of(own)
 
-        def begin(current: SchedulerStore) -> None:
+        def begin(current: Store) -> None:
             for line in announcement(current, own, registry, plan):
                 say(line)
             scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
             for line in prepare(current, scope.covers):
                 say(f"run: {line}")
 
-        def successor(current: SchedulerStore) -> SchedulerStore | None:
+        def successor(current: Store) -> Store | None:
             found = moved_to(current, reload) if reload is not None else None
             if found is not None:
                 stores.callback(found.close)
@@ -86,7 +86,7 @@ def run(
             return process.run(until)
 
 
-def announcement(store: SchedulerStore, settings: SchedulerSettings, registry: Registry, plan: Plan) -> Iterator[str]:
+def announcement(store: Store, settings: SchedulerSettings, registry: Registry, plan: Plan) -> Iterator[str]:
     """Yield what a process that begins will do, and what it leaves alone; reads the workers of the store."""
     names, types = registry.filter.names, registry.filter.types
     which = f"handlers {', '.join(names) or 'none'}"
@@ -100,7 +100,7 @@ def announcement(store: SchedulerStore, settings: SchedulerSettings, registry: R
     yield f"run: {plan.words}"
 
 
-def moved_to(current: SchedulerStore, reload: Callable[[], Settings]) -> SchedulerStore | None:
+def moved_to(current: Store, reload: Callable[[], Settings]) -> Store | None:
     """Return the store that holds the data now, where a switch has moved it; none: it has not, or not wholly yet.
 
     The configuration, read again, must name the backend that the epoch names: both are written by the switch.

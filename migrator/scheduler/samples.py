@@ -9,20 +9,20 @@ from migrator.scheduler import health
 from migrator.scheduler.exposition import Sample
 from migrator.scheduler.metrics import Metrics
 from migrator.scheduler.service import SchedulerService
-from migrator.store.ports import SchedulerStore
-from migrator.store.rules import GLOBAL
-from migrator.store.work import SCRATCH
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH
+from migrator.store.validation import GLOBAL
 
 SOMETIMES: Final = frozenset({"success_rate_percent", "failure_rate_percent", "run_duration_seconds"})
 """Figures that are there only where runs ended."""
 
 
-def served(store: SchedulerStore) -> list[str]:
+def served(store: Store) -> list[str]:
     """Return the tenants that have schedules or runs, without ``*`` and those of verifications."""
     return [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
 
 
-def known_tenants(store: SchedulerStore, tenants: Sequence[str]) -> Sequence[str]:
+def known_tenants(store: Store, tenants: Sequence[str]) -> Sequence[str]:
     """Return the tenants that were asked for; raise ``UsageError`` for one that has neither schedules nor runs."""
     there = store.queue.tenants() if tenants else ()
     for one in tenants:
@@ -31,7 +31,7 @@ def known_tenants(store: SchedulerStore, tenants: Sequence[str]) -> Sequence[str
     return tenants
 
 
-def collect(store: SchedulerStore, tenants: Sequence[str], *, now: datetime | None = None) -> list[Sample]:
+def collect(store: Store, tenants: Sequence[str], *, now: datetime | None = None) -> list[Sample]:
     """Return the figures of these tenants, and of all processes."""
     latency = store.ping()
     status = SchedulerService(store, GLOBAL).status(now=now)

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from migrator.records.base import EMPTY
-from migrator.records.handler import Handler
+from migrator.records import EMPTY, Handler
 from migrator.scheduler import checks
 from migrator.scheduler.answers import Seeding
-from migrator.store.ports import Session
-from migrator.store.rules import own
+from migrator.store.protocols import Session
+from migrator.store.validation import check_own_tenant
 
 
 def seed(session: Session, handlers: Sequence[Handler]) -> Seeding:
@@ -19,7 +18,7 @@ def seed(session: Session, handlers: Sequence[Handler]) -> Seeding:
     """
     checks.distinct(f"handler {handler.name}" for handler in handlers)
     for handler in handlers:
-        own(handler.tenant_id, session.tenant)
+        check_own_tenant(handler.tenant_id, session.tenant)
         checks.text("name", handler.name)
     stored = {handler.name: handler for handler in session.handlers.list()}
     names = {handler.handler_path: handler.name for handler in stored.values() if handler.handler_path is not None}

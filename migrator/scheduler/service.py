@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from migrator.errors import ConflictError
-from migrator.records.handler import Handler
-from migrator.records.run import Run
+from migrator.records import Handler, Run
 from migrator.scheduler import asking, changing, health, making, metrics, reading, seeding, standing, stats
 from migrator.scheduler.answers import Delivery, Execution, History, Job, JobPage, Seeding
 from migrator.scheduler.change import Change
@@ -30,7 +29,7 @@ from migrator.scheduler.requests import (
 )
 from migrator.scheduler.standing import Status
 from migrator.scheduler.stats import Stats
-from migrator.store.ports import ScheduleQuery, SchedulerStore, Session
+from migrator.store.protocols import ScheduleQuery, Session, Store
 from migrator.telemetry import logger
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ class SchedulerService:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         tenant: str,
         *,
         sink: EventSink = ignore,

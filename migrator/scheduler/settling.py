@@ -10,12 +10,10 @@ from datetime import datetime
 from uuid import UUID
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.retry import exhausted_stops
-from migrator.store.figures import FAILED
-from migrator.store.ports import RunQuery, Session
+from migrator.store.protocols import RunQuery, Session
+from migrator.store.statistics import FAILED
 
 LIVE = states.live(states.RUN)
 SAME_MOMENT = 10

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from migrator.scheduler.handing import Dispatcher, Reports
 from migrator.scheduler.handlers import Outcome
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import Claim, handler_of
+from migrator.store.protocols import Store
+from migrator.store.queue import Claim, handler_of
 from migrator.telemetry import logger
 
 SHADOWED: Final = b'{"shadowed":true}'
@@ -34,10 +34,10 @@ class ShadowDispatcher:
 
     def __init__(self, inner: Dispatcher) -> None:
         self._inner = inner
-        self._beside: SchedulerStore | None = None
+        self._beside: Store | None = None
         """Where the handlers' marks are; none: nobody runs beside."""
 
-    def look(self, store: SchedulerStore) -> None:
+    def look(self, store: Store) -> None:
         """Ask whether another scheduler runs; what is handed over from now on goes by the answer."""
         beside = isinstance(store, NewSide) and store.runs_beside()
         if beside != (self._beside is not None):
@@ -62,7 +62,7 @@ class ShadowDispatcher:
         self._inner.close()
 
 
-def _may_run_twice(store: SchedulerStore, claim: Claim) -> bool:
+def _may_run_twice(store: Store, claim: Claim) -> bool:
     """Tell whether the run's handler is marked idempotent; one that nobody has put on record is not."""
     name = handler_of(claim.schedule)
     if name is None:

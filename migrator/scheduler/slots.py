@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from migrator import cron
-from migrator.records.trigger import Trigger
+from migrator.records import Trigger
 
 MOST_SLOTS = 100
 """Of slots that were missed, only so many are looked at, the newest: what was down for years must not loop."""

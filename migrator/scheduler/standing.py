@@ -5,12 +5,12 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.scheduler import health
 from migrator.scheduler.leader import RESOURCE
-from migrator.store.figures import NextFire
-from migrator.store.ports import SchedulerStore
-from migrator.store.rules import GLOBAL
+from migrator.store.protocols import Store
+from migrator.store.statistics import NextFire
+from migrator.store.validation import GLOBAL
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-def of(store: SchedulerStore, tenant: str, limits: health.Limits, now: datetime | None) -> Status:
+def of(store: Store, tenant: str, limits: health.Limits, now: datetime | None) -> Status:
     """Return where the scheduler of a tenant stands."""
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
@@ -75,7 +75,7 @@ def of(store: SchedulerStore, tenant: str, limits: health.Limits, now: datetime 
     )
 
 
-def instance_of(worker: Worker, *, alive: bool) -> Instance:
+def instance_of(worker: WorkerRecord, *, alive: bool) -> Instance:
     """Return a process as it is shown."""
     return Instance(
         id=worker.id,

@@ -10,8 +10,8 @@ from migrator.errors import UsageError
 from migrator.scheduler import checks, rates
 from migrator.scheduler.metrics import average
 from migrator.scheduler.reading import job, known
-from migrator.store.figures import FailurePattern, RunFilter
-from migrator.store.ports import Session
+from migrator.store.protocols import Session
+from migrator.store.statistics import FailurePattern, RunFilter
 
 PATTERNS = 10
 BUSIEST = 5

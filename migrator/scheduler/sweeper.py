@@ -12,16 +12,15 @@ from typing import Final
 import msgspec
 
 from migrator.errors import ConflictError, LostLockError
-from migrator.records.schedule import Schedule
-from migrator.records.worker import Worker
+from migrator.records import Schedule, WorkerRecord
 from migrator.scheduler import firing, ownership, settling
 from migrator.scheduler.books import Books, Ended, Line
 from migrator.scheduler.ending import abandoned, ending
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.ownership import Scope
-from migrator.store.ports import ScheduleQuery, SchedulerStore, Session
-from migrator.store.rules import GLOBAL
-from migrator.store.work import SCRATCH
+from migrator.store.protocols import ScheduleQuery, Session, Store
+from migrator.store.queue import SCRATCH
+from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 
 MAY_RUN: Final = ("pending", "scheduled", "running")
@@ -48,7 +47,7 @@ class Sweeper:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         leadership: Leadership,
         *,
         dead_after: timedelta,
@@ -70,7 +69,7 @@ class Sweeper:
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
         self._books = Books(store, clock=clock) if books is None else books
 
-    def move(self, store: SchedulerStore) -> None:
+    def move(self, store: Store) -> None:
         """Go on with another store."""
         self._store = store
         self._books.move(store)
@@ -92,7 +91,7 @@ class Sweeper:
         """End runs whose lease or time is over; return how many, and how many of them run again."""
         return self._reclaim(self._own())
 
-    def _reclaim(self, own: Sequence[Worker] | None) -> tuple[int, int]:
+    def _reclaim(self, own: Sequence[WorkerRecord] | None) -> tuple[int, int]:
         # Who has stopped has given everything back.
         holders = None if own is None else [str(worker.id) for worker in own if worker.status != "stopped"]
         ended = retried = 0
@@ -120,11 +119,11 @@ class Sweeper:
         """
         return self._each_tenant(partial(self._adopt, covered=self._covered(self._own())))
 
-    def _own(self) -> Sequence[Worker] | None:
+    def _own(self) -> Sequence[WorkerRecord] | None:
         """Return this scheduler's processes; none: whoever is there."""
         return None if self._scope is None else ownership.own(self._store)
 
-    def _covered(self, own: Sequence[Worker] | None) -> Callable[[Schedule], bool]:
+    def _covered(self, own: Sequence[WorkerRecord] | None) -> Callable[[Schedule], bool]:
         """Return what tells whether the leader, or another process that is alive, works for a schedule."""
         if own is None or self._scope is None:
             return lambda _: True

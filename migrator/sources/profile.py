@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.values import identity
 
 Document: TypeAlias = dict[str, Any]
@@ -129,7 +129,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """MongoDB aggregation expression of the tenant text; null where the document has none."""
     measures: tuple[Measure, ...] = ()
     attach: Callable[[Rows, bytes], Rows]
-    """Store a residue with the rows (``records.residue.attach_extra`` for most)."""
+    """Store a residue with the rows (``records.attach_extra`` for most)."""
     residue: Callable[[Rows], bytes]
     """The residue stored with the rows."""
     unique: tuple[tuple[str, ...], ...] = ()

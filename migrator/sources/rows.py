@@ -13,8 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.base import Record
-from migrator.records.residue import attach_extra, residue_of
+from migrator.records import Record, attach_extra, remainder_of
 from migrator.sources.profile import Decoded, Reference, Rejected, Rows
 from migrator.sources.rowvalues import to_document, to_row
 from migrator.sources.shapes import LONGEST_TENANT, Shape, indexed, rejection
@@ -149,7 +148,7 @@ def restore(table: TableSource, rows: Rows) -> Row:
     """Return the row that records made by ``load`` stand for; raises ``TypeError`` for a table that makes none."""
     if table.encode is None:
         raise TypeError(f"rows of {table.name} are not rebuilt")
-    return to_row(residue.apply(to_document(table.encode(rows)), residue_of(rows)))
+    return to_row(residue.apply(to_document(table.encode(rows)), remainder_of(rows)))
 
 
 def tenant_of(context: RowContext) -> str:

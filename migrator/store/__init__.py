@@ -11,11 +11,11 @@ from migrator.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from migrator.records.schedule import Schedule
-    from migrator.store.ports import SchedulerStore
+    from migrator.records import Schedule
+    from migrator.store.protocols import Store
 
 
-def open_store(settings: Settings) -> "SchedulerStore":
+def open_store(settings: Settings) -> "Store":
     """Open the store that ``[persistence] scheduler`` names, with shadow reads where ``shadow`` asks for them.
 
     Opening creates nothing, in no database (``prepare``).
@@ -29,13 +29,13 @@ def open_store(settings: Settings) -> "SchedulerStore":
     store = _open(settings, chosen)
     if shadow == "off":
         return store
-    from migrator.store.dual import ShadowedStore  # noqa: PLC0415 - rarely asked for
+    from migrator.store.shadow_reads import ShadowedStore  # noqa: PLC0415 - rarely asked for
 
     other = "mongo" if chosen == "postgres" else "postgres"
     return ShadowedStore(store, lambda: _open(settings, other))
 
 
-def open_scheduler_store(settings: Settings) -> "SchedulerStore":
+def open_scheduler_store(settings: Settings) -> "Store":
     """Open the chosen backend's store with its queue, workers and locks; shadow reads are for sessions alone.
 
     Raises as ``open_store`` does.
@@ -43,7 +43,7 @@ def open_scheduler_store(settings: Settings) -> "SchedulerStore":
     return _open(settings, settings.persistence.scheduler)
 
 
-def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> "SchedulerStore":
+def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> "Store":
     """Open one backend's store as a tool does, whichever holds the data: the epoch does not concern it.
 
     Nothing is written by opening it, indexes included. Raises as ``open_store`` does.
@@ -64,7 +64,7 @@ class Preparable(Protocol):
         """Write the triggers that schedule documents state themselves; return how many."""
 
 
-def prepare(store: "SchedulerStore", covers: "Callable[[Schedule], bool]") -> Sequence[str]:
+def prepare(store: "Store", covers: "Callable[[Schedule], bool]") -> Sequence[str]:
     """Create what a process needs before it works on a store; return what was created, in words.
 
     That is nothing in PostgreSQL, whose tables ``migrator schema upgrade`` makes; in MongoDB the indexes, and triggers
@@ -77,7 +77,7 @@ def prepare(store: "SchedulerStore", covers: "Callable[[Schedule], bool]") -> Se
     return created + ([f"created {made:,} triggers from the cron lines of schedules"] if made else [])
 
 
-def _open(settings: Settings, backend: str) -> "SchedulerStore":
+def _open(settings: Settings, backend: str) -> "Store":
     if backend == "postgres":
         from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - the backend not chosen stays out
 

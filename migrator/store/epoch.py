@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from migrator.errors import SwitchedError
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 
 RESOURCE: Final = "persistence"
 KEY: Final = f"{GLOBAL}/{RESOURCE}"

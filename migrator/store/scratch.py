@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from migrator.errors import ConfigurationError
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import SCRATCH
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH
 from migrator.telemetry import logger
 
 RESOURCE: Final = "verification"
@@ -23,13 +23,13 @@ PARTS: Final = (".a", ".b")
 _KEY: Final = re.compile(rf"({SCRATCH}[0-9a-f]{{12}})(?:\.[ab])?/")
 
 
-def fresh() -> str:
+def new_scratch_tenant() -> str:
     """Return the name of a scratch tenant that nobody has used."""
     return SCRATCH + secrets.token_hex(6)
 
 
 @contextmanager
-def lent(store: SchedulerStore, base: str, holder: str) -> Iterator[None]:
+def scratch_tenant(store: Store, base: str, holder: str) -> Iterator[None]:
     """Lend the tenants of ``base`` (``fresh``), emptied afterwards in every case; first remove what killed ones left.
 
     Raises ``RefusedError`` before anything is written where it could not be removed again.
@@ -45,10 +45,10 @@ def lent(store: SchedulerStore, base: str, holder: str) -> Iterator[None]:
         yield
 
 
-def remove_leftovers(store: SchedulerStore) -> list[str]:
+def remove_leftovers(store: Store) -> list[str]:
     """Remove what killed processes left; return their tenants."""
     removed = []
-    for name in left(store):
+    for name in leftover_tenants(store):
         handle = store.locks.acquire(name, RESOURCE, ttl=HELD, holder="migrator: removal")
         if handle is None:
             continue  # it is alive
@@ -61,14 +61,14 @@ def remove_leftovers(store: SchedulerStore) -> list[str]:
     return removed
 
 
-def left(store: SchedulerStore) -> list[str]:
+def leftover_tenants(store: Store) -> list[str]:
     """Return the base tenants of which a lock row, or a worker, is there; their process alive or not."""
     found = {match[1] for key in _lock_keys(store) if (match := _KEY.match(key))}
     named = {one.hostname for one in store.workers.list() if one.hostname is not None}
     return sorted(found | {name for name in named if _KEY.match(name + "/")})
 
 
-def remove(store: SchedulerStore, base: str, *, keep: bool = False) -> None:
+def remove(store: Store, base: str, *, keep: bool = False) -> None:
     """Remove everything of one base tenant; ``keep``: but its lock."""
     for worker in store.workers.list():
         if worker.hostname == base:
@@ -80,7 +80,7 @@ def remove(store: SchedulerStore, base: str, *, keep: bool = False) -> None:
         store.purge(base)
 
 
-def _lock_keys(store: SchedulerStore) -> list[str]:
+def _lock_keys(store: Store) -> list[str]:
     inner: Any = store
     if store.backend == "mongo":
         from migrator.sources.stellaops import names  # noqa: PLC0415 - only where asked for

@@ -32,7 +32,7 @@ from migrator.result import (
 
 if TYPE_CHECKING:
     from migrator.pipeline.sessions import SourceSessions
-    from migrator.store.postgres.migrate import Position
+    from migrator.schema.revisions import Position
     from migrator.verify.behaviour.scratch_tenants import Components
 
 
@@ -73,16 +73,16 @@ class Context:
     @cached_property
     def positions(self) -> "list[Position]":
         """Return where the branches of the schema stand."""
-        from migrator.store.postgres.migrate import current  # noqa: PLC0415 - see the class
+        from migrator.schema.revisions import current  # noqa: PLC0415 - see the class
 
         return current(self.dsn)
 
     @contextmanager
     def target(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """Connect to the target as the owner of the tables; each statement on its own."""
-        from migrator.store.postgres.connection import open_target, speaking_of  # noqa: PLC0415 - see the class
+        from migrator.connections.postgres import open_target, translate_errors  # noqa: PLC0415 - see the class
 
-        with open_target(self.settings, autocommit=True) as connection, speaking_of("the target"):
+        with open_target(self.settings, autocommit=True) as connection, translate_errors("the target"):
             yield connection
 
     @property

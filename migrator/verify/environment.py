@@ -49,13 +49,13 @@ def sides(context: Context) -> tuple[Side, ...]:
 
 
 def _source(context: Context) -> Side:
-    from migrator.store.mongo.client import open_source, speaking_of, version  # noqa: PLC0415 - as below
+    from migrator.connections.mongo import open_source, translate_errors, version  # noqa: PLC0415 - as below
 
     if context.fresh is not None:
         return Side(name="source", server=NOT_ASKED)
     try:
         source = open_source(context.settings)
-        with source.client, speaking_of("the source"):
+        with source.client, translate_errors("the source"):
             hello = source.client.admin.command("hello")
             hosts = hello.get("hosts") or [f"{host}:{port}" for host, port in sorted(source.client.nodes)]
             return Side(
@@ -72,10 +72,10 @@ def _source(context: Context) -> Side:
 
 
 def _target(context: Context) -> Side:
-    from migrator.store.postgres.connection import open_login, speaking_of, version  # noqa: PLC0415 - as below
+    from migrator.connections.postgres import open_login, translate_errors, version  # noqa: PLC0415 - as below
 
     try:
-        with open_login(context.settings) as connection, speaking_of("the target"):
+        with open_login(context.settings) as connection, translate_errors("the target"):
             info = connection.info
             address = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
             return Side(
@@ -88,7 +88,7 @@ def _target(context: Context) -> Side:
 
 
 def _postgres(context: Context) -> str:
-    from migrator.store.postgres.connection import version  # noqa: PLC0415 - a driver, only where asked for
+    from migrator.connections.postgres import version  # noqa: PLC0415 - a driver, only where asked for
 
     try:
         with context.target() as connection:
@@ -100,7 +100,7 @@ def _postgres(context: Context) -> str:
 
 
 def _mongo(context: Context) -> str:
-    from migrator.store.mongo.client import open_source, version  # noqa: PLC0415 - a driver, only where asked for
+    from migrator.connections.mongo import open_source, version  # noqa: PLC0415 - a driver, only where asked for
 
     try:
         source = open_source(context.settings)

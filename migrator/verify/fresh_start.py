@@ -13,11 +13,11 @@ from psycopg.types.json import Jsonb
 
 from migrator import __version__
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.records import ALL
 from migrator.result import Decision
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 
 KIND: Final = "fresh start"
 _COPY_TABLES: Final = ("plans", "quarantine")
@@ -72,7 +72,7 @@ def decide(settings: Settings, start: FreshStart) -> Decision:
             " without --fresh-start, or call again with --allow-nonempty"
         )
     _require_latest_schema(settings, upgrade=start.upgrade)
-    with open_target(settings) as target, speaking_of("the target"):
+    with open_target(settings) as target, translate_errors("the target"):
         decision = _first_decision(target, who, why, allowed=start.allow_nonempty)
         target.commit()
     return decision
@@ -87,10 +87,10 @@ def _words(given: str, option: str) -> str:
 
 def _tables_with_rows(settings: Settings) -> list[str]:
     """Return the tables that hold rows; what a verification itself left does not count."""
-    from migrator.store.postgres.shared import connect  # noqa: PLC0415 - SQLAlchemy, only for a fresh start
+    from migrator.schema.transaction import connect  # noqa: PLC0415 - SQLAlchemy, only for a fresh start
 
     full = []
-    with speaking_of("the target"), connect(postgres_dsn(settings)) as connection:
+    with translate_errors("the target"), connect(postgres_dsn(settings)) as connection:
         _bypass_row_security(connection, settings.postgres.migration_role)
         for record in ALL:
             own = sql.SQL("WHERE NOT starts_with(tenant_id, {})").format(sql.Literal(SCRATCH))
@@ -115,11 +115,11 @@ def _with_rows(connection: Connection, schema: str, table: str, where: sql.Compo
 
 
 def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
-    from migrator.store.postgres import migrate  # noqa: PLC0415 - Alembic, only for a fresh start
-    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - as above
+    from migrator.schema import revisions  # noqa: PLC0415 - Alembic, only for a fresh start
+    from migrator.schema.security import Roles  # noqa: PLC0415 - as above
 
     dsn = postgres_dsn(settings)
-    behind = [one.branch for one in migrate.current(dsn) if one.pending]
+    behind = [one.branch for one in revisions.current(dsn) if one.pending]
     if behind and not upgrade:
         raise RefusedError(
             f"the schema is not at its latest revision ({' and '.join(behind)}): call again with --upgrade, or call"
@@ -128,7 +128,7 @@ def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
     if behind:
         names = settings.postgres
         roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
-        migrate.upgrade(dsn, names=roles)
+        revisions.upgrade(dsn, names=roles)
 
 
 def _first_decision(target: Connection, who: str, why: str, *, allowed: bool) -> Decision:

@@ -20,17 +20,17 @@ import msgspec
 import tomlkit
 
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.connections.postgres import Connection, open_target
+from migrator.connections.postgres import translate_errors as speaking_of_target
 from migrator.cutover import configfile, export, outbox, reverse
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.records import ALL
+from migrator.schema import revisions
+from migrator.schema.catalogue import differences
+from migrator.schema.security import Roles
 from migrator.sources.stellaops import names
-from migrator.store.mongo.client import Source, speaking_of
-from migrator.store.postgres import migrate
-from migrator.store.postgres.catalogue import differences
-from migrator.store.postgres.connection import Connection, open_target
-from migrator.store.postgres.connection import speaking_of as speaking_of_target
-from migrator.store.postgres.security import Roles
 from migrator.values import identity
 from migrator.values.document import split
 from migrator.values.rawid import raw_id
@@ -167,9 +167,9 @@ def _write_rows(target: Connection) -> set[DocumentKey]:
     return written
 
 
-def _documents(source: Source) -> dict[DocumentKey, bytes]:
+def _documents(source: MongoDatabase) -> dict[DocumentKey, bytes]:
     found: dict[DocumentKey, bytes] = {}
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         for name in source.list_collection_names():
             if name in TOOL_COLLECTIONS:
                 continue
@@ -202,21 +202,21 @@ def rehearse_downgrade(settings: Settings) -> DowngradeRehearsal:
     wrong = []
     with scratch_database(settings) as place, tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:
         dsn = postgres_dsn(place)
-        applied = migrate.upgrade(dsn, names=roles)
+        applied = revisions.upgrade(dsn, names=roles)
         with open_target(place, autocommit=True) as target:
             timing.insert_rows(target, TENANT, AMOUNT)
             exported = export.everything(target, Path(folder) / "rows")
         try:
-            migrate.downgrade(dsn, names=roles)
+            revisions.downgrade(dsn, names=roles)
         except RefusedError:
             pass
         else:
             wrong.append("rows are lost without a word")
-        undone = migrate.downgrade(dsn, names=roles, discard_rows=True)
-        left = [one.branch for one in migrate.current(dsn) if one.revision is not None]
+        undone = revisions.downgrade(dsn, names=roles, discard_rows=True)
+        left = [one.branch for one in revisions.current(dsn) if one.revision is not None]
         if left or len(undone) != len(applied):
             wrong.append(f"{len(applied)} revisions were applied and {len(undone)} undone")
-        again = migrate.upgrade(dsn, names=roles)
+        again = revisions.upgrade(dsn, names=roles)
         if [one.revision for one in again] != [one.revision for one in applied]:
             wrong.append("not every revision was applied again")
         wrong += [f"not as declared afterwards: {one}" for one in differences(dsn, names=roles)]

@@ -16,12 +16,12 @@ from psycopg.types.json import Jsonb
 
 from migrator import __version__, files, telemetry
 from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import not_migrated, open_target, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
 from migrator.report import wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import not_migrated, open_target, speaking_of
 from migrator.telemetry import logger
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, every_check, require_known, split_fail_on
@@ -44,7 +44,7 @@ def record_run(settings: Settings, result: Result, folder: Path) -> bool:
         "report": str(folder.absolute()),
     }
     try:
-        with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+        with open_target(settings, autocommit=True) as target, translate_errors("the target"):
             target.execute(
                 "INSERT INTO migration.tool_runs (id, command, started_at, finished_at, exit_status, tool_version,"
                 " host, settings) VALUES (%s, %s, %s, clock_timestamp(), %s, %s, %s, %s)",
@@ -243,7 +243,7 @@ def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, in
         if context.fresh is not None and fresh_start.needs_source(spec.id):
             found = CheckResult(outcome=not_applicable(fresh_start.reason(context.fresh)))
         else:
-            with speaking_of("the target"), speaking_of_source("the source"):
+            with translate_errors("the target"), speaking_of_source("the source"):
                 found = spec.run(context)
     except (RefusedError, DeniedError) as error:
         found = CheckResult(outcome=unverified(error.sentence, error.grant))

@@ -21,12 +21,12 @@ from psycopg.conninfo import make_conninfo
 from pymongo.errors import OperationFailure
 
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, grant_of, open_source, translate_errors
+from migrator.connections.postgres import Connection
+from migrator.connections.postgres import translate_errors as speaking_of_target
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import close_kept
-from migrator.store.mongo.client import UNAUTHORIZED, Source, grant_of, open_source, speaking_of
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.connection import speaking_of as speaking_of_target
-from migrator.store.postgres.shared import connect
+from migrator.schema.transaction import connect
 from migrator.values.identity import stable_hash64
 
 PREFIX: Final = "migrator_scratch_"
@@ -43,7 +43,7 @@ _END_OWN_SESSIONS: Final = (
 class ScratchDatabases:
     """A run's scratch place. The next clone is made, and the last one dropped, while checks run on the present one."""
 
-    def __init__(self, settings: Settings, name: str, control: Connection, source: Source) -> None:
+    def __init__(self, settings: Settings, name: str, control: Connection, source: MongoDatabase) -> None:
         self._control = control
         self._given = settings
         self._numbers = itertools.count(1)
@@ -124,9 +124,9 @@ def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
 
 
 @contextmanager
-def writes(source: Source) -> Iterator[None]:
+def writes(source: MongoDatabase) -> Iterator[None]:
     """Say that the right to write into a scratch database is missing, where the server refuses it."""
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         try:
             yield
         except OperationFailure as error:
@@ -138,7 +138,7 @@ def writes(source: Source) -> Iterator[None]:
             ) from error
 
 
-def insert_documents(source: Source, name: str, raws: Iterable[bytes]) -> int:
+def insert_documents(source: MongoDatabase, name: str, raws: Iterable[bytes]) -> int:
     """Write documents, byte for byte, into a collection of the scratch database; return how many."""
     documents = [RawBSONDocument(raw) for raw in raws]
     if documents:
@@ -174,7 +174,7 @@ def drop_database(control: Connection, name: str) -> None:
         control.execute(statement)
 
 
-def remove_leftovers(control: Connection, source: Source) -> list[str]:
+def remove_leftovers(control: Connection, source: MongoDatabase) -> list[str]:
     """Drop what runs have left whose lock nobody holds any more; return the names of those runs."""
     held = {row[0] for row in control.execute(_HELD)}
     databases = [row[0] for row in control.execute("SELECT datname FROM pg_database ORDER BY length(datname) DESC")]
@@ -190,9 +190,9 @@ def remove_leftovers(control: Connection, source: Source) -> list[str]:
     return sorted(runs)
 
 
-def _drop_source(source: Source, name: str) -> None:
+def _drop_source(source: MongoDatabase, name: str) -> None:
     """Drop every collection; a database without any is gone, and no right to drop databases is asked for."""
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         database = source.client[name]
         for collection in database.list_collection_names():
             database.drop_collection(collection)

@@ -15,12 +15,12 @@ from uuid import UUID, uuid4
 import msgspec
 from psycopg import sql
 
+from migrator.connections.postgres import Connection
 from migrator.scheduler.firing import plan
 from migrator.scheduler.requests import HistoryQuery
 from migrator.scheduler.service import SchedulerService
-from migrator.store.ports import ScheduleQuery, SchedulerStore
-from migrator.store.postgres.connection import Connection
-from migrator.store.work import Claim, Finish
+from migrator.store.protocols import ScheduleQuery, Store
+from migrator.store.queue import Claim, Finish
 
 
 def percentile(values: Sequence[float], of: float) -> float:
@@ -131,7 +131,7 @@ class TimedOperation(msgspec.Struct, frozen=True, kw_only=True):
     times: int = 40
 
 
-def queue_operations(store: SchedulerStore, tenant: str, *, stale: int, times: int = 40) -> list[TimedOperation]:
+def queue_operations(store: Store, tenant: str, *, stale: int, times: int = 40) -> list[TimedOperation]:
     """Return what a scheduler's process does all the time; ``stale`` runs are there to be ended, a part each time."""
     worker = str(uuid4())
     each = max(stale // (CLEANUPS + 2), 1)

@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from migrator import signals as points
 from migrator.embedded.postgres import PostgresServer
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from tests.copying import run, run_of, settings_for, write_config
 from tests.gates import held
 

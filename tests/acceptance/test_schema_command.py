@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from migrator.__main__ import main
-from migrator.store.postgres import revisions
+from migrator.schema import revisions
 from tests.schema_rows import connect, insert
 
-PRODUCT, TOOL = ([one.id for one in revisions.revisions(branch)] for branch in revisions.BRANCHES)
+PRODUCT, TOOL = ([one.id for one in revisions.known_revisions(branch)] for branch in revisions.BRANCHES)
 Call = Callable[..., tuple[int, str, str]]
 
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.run import Run
+from migrator.records import Run
 
 K = TypeVar("K", bound=Hashable)
 

@@ -11,10 +11,10 @@ import pytest
 
 from migrator.config import MongoSettings, PersistenceSettings, PostgresSettings, Settings
 from migrator.embedded import binaries
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.store import open_store, prepare
-from migrator.store.ports import SchedulerStore, Store
-from migrator.store.work import Locks, Queue, Workers
+from migrator.store.protocols import SessionStore, Store
+from migrator.store.queue import Locks, Queue, Workers
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, fresh
 from tests.cron_lines import DEEP
@@ -32,7 +32,9 @@ ROUTES = "test_routes.py"
 class Bench:
     """A backend: its store, ``plant``, which writes rows past the store, and ``look``, which reads one."""
 
-    def __init__(self, store: Store, plant: Callable[..., None], look: Callable[[type[Record], UUID], Any]) -> None:
+    def __init__(
+        self, store: SessionStore, plant: Callable[..., None], look: Callable[[type[Record], UUID], Any]
+    ) -> None:
         self.store, self.plant, self.look = store, plant, look
 
 
@@ -63,8 +65,8 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 
 def mongo_bench(uri: str) -> Iterator[Bench]:
+    from migrator.connections.mongo import open_source  # noqa: PLC0415 - only where this backend is used
     from migrator.sources.profile import Context  # noqa: PLC0415 - as below
-    from migrator.store.mongo.client import open_source  # noqa: PLC0415 - only where this backend is used
     from migrator.store.mongo.places import PLACES, document_of  # noqa: PLC0415 - as above
 
     settings = Settings(
@@ -92,7 +94,7 @@ def mongo_bench(uri: str) -> Iterator[Bench]:
 def postgres_bench(dsn: str) -> Iterator[Bench]:
     from psycopg.sql import SQL  # noqa: PLC0415 - as below
 
-    from migrator.store.postgres.mapping import table  # noqa: PLC0415 - only where this backend is used
+    from migrator.store.postgres.rows import table  # noqa: PLC0415 - only where this backend is used
     from tests.schema_rows import connect  # noqa: PLC0415 - as above
 
     settings = Settings(postgres=PostgresSettings(dsn=dsn), persistence=PersistenceSettings(scheduler="postgres"))
@@ -112,30 +114,30 @@ def postgres_bench(dsn: str) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="session")
-def store(bench: Bench) -> Store:
+def store(bench: Bench) -> SessionStore:
     return bench.store
 
 
 @pytest.fixture(scope="session")
-def at_work(store: Store) -> SchedulerStore:
+def at_work(store: SessionStore) -> Store:
     """The store, with what crosses tenants."""
-    return cast("SchedulerStore", store)
+    return cast("Store", store)
 
 
 @pytest.fixture(scope="session")
-def queue(at_work: SchedulerStore) -> Queue:
+def queue(at_work: Store) -> Queue:
     """Firing and claiming; name the tenant in each call, since the others' rows are there too."""
     return at_work.queue
 
 
 @pytest.fixture(scope="session")
-def workers(at_work: SchedulerStore) -> Workers:
+def workers(at_work: Store) -> Workers:
     """Processes; all tests of a backend share them."""
     return at_work.workers
 
 
 @pytest.fixture(scope="session")
-def locks(at_work: SchedulerStore) -> Locks:
+def locks(at_work: Store) -> Locks:
     return at_work.locks
 
 

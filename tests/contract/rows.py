@@ -6,17 +6,20 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from migrator.records.audit import AuditEntry
-from migrator.records.base import EMPTY, Record
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import (
+    EMPTY,
+    AuditEntry,
+    ExecutionLog,
+    GraphJob,
+    GraphJobEvent,
+    Handler,
+    ImpactSnapshot,
+    PolicyJob,
+    Record,
+    Run,
+    Schedule,
+    Trigger,
+)
 
 R = TypeVar("R", bound=Record)
 S = TypeVar("S", bound=msgspec.Struct)

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from migrator.records.run import Run
+from migrator.records import Run
 from tests.contract.assignment import every, once_each, slots
 from tests.contract.rows import NOW, SECOND, changed, run
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from migrator.errors import ConflictError, UsageError
-from migrator.records.handler import Handler
-from migrator.store.ports import Audit, Store
+from migrator.records import Handler
+from migrator.store.protocols import Audit, SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, entry, fresh, handler, ids, schedule
 
 
@@ -15,7 +15,7 @@ def named(rows: object, *names: str) -> list[Handler]:
     return [row for row in rows if row.name in names]  # type: ignore[attr-defined] # a sequence of handlers
 
 
-def test_entries_come_newest_first_ties_by_id(store: Store, tenant: str) -> None:
+def test_entries_come_newest_first_ties_by_id(store: SessionStore, tenant: str) -> None:
     rows = [entry(tenant, occurred_at=NOW + SECOND * (place % 2), message=f"m{place}") for place in range(6)]
     with store.session(tenant, now=NOW) as session:
         for row in rows:
@@ -31,7 +31,7 @@ def test_entries_come_newest_first_ties_by_id(store: Store, tenant: str) -> None
         assert session.audit.list(10) == []
 
 
-def test_entries_are_found_by_schedule_and_by_action(store: Store, tenant: str) -> None:
+def test_entries_are_found_by_schedule_and_by_action(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     rows = [entry(tenant, action=action, schedule_id=of.id) for action in ("pause", "resume")]
     rows.append(entry(tenant, action="pause"))
@@ -47,7 +47,7 @@ def test_entries_are_found_by_schedule_and_by_action(store: Store, tenant: str) 
         assert len(session.audit.list(9, schedule_id=of.id)) == 2  # it outlives what it tells of
 
 
-def test_the_trail_is_append_only(store: Store, tenant: str) -> None:
+def test_the_trail_is_append_only(store: SessionStore, tenant: str) -> None:
     one = entry(tenant, message="first")
     with store.session(tenant, now=NOW) as session:
         session.audit.append(one)
@@ -57,7 +57,7 @@ def test_the_trail_is_append_only(store: Store, tenant: str) -> None:
     assert {name for name in vars(Audit) if not name.startswith("_")} == {"append", "list"}
 
 
-def test_a_handler_is_written_got_and_replaced_by_name(store: Store, tenant: str) -> None:
+def test_a_handler_is_written_got_and_replaced_by_name(store: SessionStore, tenant: str) -> None:
     one = handler(tenant, handler_path="a.b", queue="q", default_timeout_ms=5, is_active=False, idempotent=True)
     with store.session(tenant, now=NOW) as session:
         assert bare(session.handlers.upsert(one)) == one
@@ -71,7 +71,7 @@ def test_a_handler_is_written_got_and_replaced_by_name(store: Store, tenant: str
             session.handlers.upsert(changed(one, handler_type="no such"))
 
 
-def test_a_handler_s_id_is_taken_once(store: Store, tenant: str) -> None:
+def test_a_handler_s_id_is_taken_once(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         one = session.handlers.upsert(handler(tenant))
         with pytest.raises(ConflictError):
@@ -79,7 +79,7 @@ def test_a_handler_s_id_is_taken_once(store: Store, tenant: str) -> None:
         assert session.handlers.get("other") is None
 
 
-def test_a_handler_is_removed_once(store: Store, tenant: str) -> None:
+def test_a_handler_is_removed_once(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         session.handlers.upsert(handler(tenant))
         assert session.handlers.delete("mail") is True
@@ -88,7 +88,7 @@ def test_a_handler_is_removed_once(store: Store, tenant: str) -> None:
         session.handlers.upsert(handler(tenant))
 
 
-def test_a_system_handler_neither_changes_nor_goes(store: Store, tenant: str) -> None:
+def test_a_system_handler_neither_changes_nor_goes(store: SessionStore, tenant: str) -> None:
     one = handler(tenant, is_system=True, handler_path="a.b")
     with store.session(tenant, now=NOW) as session:
         session.handlers.upsert(one)
@@ -105,7 +105,7 @@ def test_a_system_handler_neither_changes_nor_goes(store: Store, tenant: str) ->
 
 @pytest.mark.proves("0-X2")
 def test_a_tenant_s_handler_hides_the_global_one_of_its_name(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     shared, other = handler("*", name=fresh()), handler("*", name=fresh(), is_system=True)
     plant(shared, other)
@@ -128,7 +128,7 @@ def test_a_tenant_s_handler_hides_the_global_one_of_its_name(
         assert ids(named(session.handlers.list(), shared.name)) == [shared.id]
 
 
-def test_handlers_come_in_the_order_of_code_points(store: Store, tenant: str) -> None:
+def test_handlers_come_in_the_order_of_code_points(store: SessionStore, tenant: str) -> None:
     names = ["b", "B", "a", "ä", "_"]
     with store.session(tenant, now=NOW) as session:
         for name in names:

@@ -5,11 +5,11 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import ConflictError, UsageError
-from migrator.store.ports import Store
+from migrator.store.protocols import SessionStore
 from tests.contract.rows import NOW, SECOND, ids, run, schedule, trigger
 
 
-def test_only_the_columns_that_are_named_change(store: Store, tenant: str) -> None:
+def test_only_the_columns_that_are_named_change(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         row = session.schedules.upsert(schedule(tenant, status="paused", priority=3, tags=("a",)))
     with store.session(tenant, now=NOW + SECOND) as session:
@@ -20,7 +20,7 @@ def test_only_the_columns_that_are_named_change(store: Store, tenant: str) -> No
         assert session.schedules.get(row.id) == found
 
 
-def test_a_schedule_that_is_not_there_is_not_changed(store: Store, tenant: str) -> None:
+def test_a_schedule_that_is_not_there_is_not_changed(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         row = session.schedules.upsert(schedule(tenant))
         session.schedules.soft_delete(row.id, "me")
@@ -29,14 +29,14 @@ def test_a_schedule_that_is_not_there_is_not_changed(store: Store, tenant: str) 
 
 
 @pytest.mark.parametrize("column", ["status", "id", "tenant_id", "created_at", "deleted_at", "nonsense"])
-def test_what_has_another_way_is_refused(store: Store, tenant: str, column: str) -> None:
+def test_what_has_another_way_is_refused(store: SessionStore, tenant: str, column: str) -> None:
     with store.session(tenant, now=NOW) as session:
         row = session.schedules.upsert(schedule(tenant))
         with pytest.raises(UsageError, match=f"cannot change {column}"):
             session.schedules.change(row.id, **{column: None})
 
 
-def test_a_name_that_is_taken_stays_with_who_has_it(store: Store, tenant: str) -> None:
+def test_a_name_that_is_taken_stays_with_who_has_it(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         first = session.schedules.upsert(schedule(tenant, name="first"))
         second = session.schedules.upsert(schedule(tenant, name="second"))
@@ -44,7 +44,7 @@ def test_a_name_that_is_taken_stays_with_who_has_it(store: Store, tenant: str) -
             session.schedules.change(second.id, name=first.name)
 
 
-def test_the_triggers_that_are_held_are_the_tenants_own(store: Store, tenant: str) -> None:
+def test_the_triggers_that_are_held_are_the_tenants_own(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         row, other = session.schedules.upsert(schedule(tenant)), session.schedules.upsert(schedule(tenant))
         mine = sorted(session.triggers.upsert(trigger(row)).id for _ in range(3))
@@ -59,7 +59,7 @@ def test_the_triggers_that_are_held_are_the_tenants_own(store: Store, tenant: st
         assert session.triggers.of_schedules([row.id]) == []
 
 
-def test_the_repeats_of_a_run_are_found(store: Store, tenant: str) -> None:
+def test_the_repeats_of_a_run_are_found(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         first = session.runs.create(run(tenant, state="error"))
         late = session.runs.create(run(tenant, retry_of=first.id, created_at=NOW + SECOND))

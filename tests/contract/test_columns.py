@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from migrator.errors import UsageError
-from migrator.records.base import Record
-from migrator.records.schedule import Schedule
-from migrator.store.ports import Session, Store
+from migrator.records import Record, Schedule
+from migrator.store.protocols import Session, SessionStore
 from migrator.values import jsonb
 from migrator.values.rowbytes import column_types
 from tests.contract.rows import (
@@ -100,7 +99,7 @@ def compare(found: Record | None, given: Record, but: frozenset[str] = frozenset
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_all_columns_of_a_schedule(store: Store, tenant: str) -> None:
+def test_all_columns_of_a_schedule(store: SessionStore, tenant: str) -> None:
     full = filled(schedule(tenant), name="n")
     with store.session(tenant, now=NOW) as session:
         compare(session.schedules.upsert(full), full)
@@ -112,7 +111,7 @@ def test_all_columns_of_a_schedule(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cron", "interval", "one_time", "event"])
-def test_all_columns_of_a_trigger(kind: str, store: Store, tenant: str) -> None:
+def test_all_columns_of_a_trigger(kind: str, store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     full = of_kind(kind, of)
     with store.session(tenant, now=NOW) as session:
@@ -126,7 +125,7 @@ def test_all_columns_of_a_trigger(kind: str, store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_all_columns_of_a_run(store: Store, tenant: str) -> None:
+def test_all_columns_of_a_run(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     with store.session(tenant, now=NOW) as session:
@@ -151,7 +150,7 @@ def test_all_columns_of_a_run(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.6.1")
-def test_all_columns_of_a_policy_job(store: Store, tenant: str) -> None:
+def test_all_columns_of_a_policy_job(store: SessionStore, tenant: str) -> None:
     # What only a status document has is not among a work item's fields.
     items = {"status": "pending", "mode": "full", "priority": "high", "stats": None, "started_at": None}
     full = filled(policy_job(tenant), **items)
@@ -184,7 +183,7 @@ LEAST: dict[str, Callable[[str], Any]] = {"impact_snapshots": snapshot, "audit":
 @pytest.mark.proves("0-T2.7.1")
 @pytest.mark.parametrize("table", FULL)
 @pytest.mark.parametrize("full", [True, False])
-def test_all_columns_of_the_other_tables(table: str, full: bool, store: Store, tenant: str) -> None:  # noqa: FBT001 - a parameter
+def test_all_columns_of_the_other_tables(table: str, full: bool, store: SessionStore, tenant: str) -> None:  # noqa: FBT001 - a parameter
     make, write, read = FULL[table]
     row = make(tenant) if full else LEAST[table](tenant)
     with store.session(tenant, now=NOW) as session:
@@ -194,7 +193,7 @@ def test_all_columns_of_the_other_tables(table: str, full: bool, store: Store, t
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_all_columns_of_a_log_line(full: bool, store: Store, tenant: str) -> None:  # noqa: FBT001 - a parameter
+def test_all_columns_of_a_log_line(full: bool, store: SessionStore, tenant: str) -> None:  # noqa: FBT001 - a parameter
     with store.session(tenant, now=NOW) as session:
         of = session.runs.create(run(tenant))
         row = line(tenant, run_id=of.id)
@@ -204,7 +203,7 @@ def test_all_columns_of_a_log_line(full: bool, store: Store, tenant: str) -> Non
         compare(session.execution_logs.of_run(of.id)[0], row)
 
 
-def test_times_are_cut_to_whole_milliseconds(store: Store, tenant: str) -> None:
+def test_times_are_cut_to_whole_milliseconds(store: SessionStore, tenant: str) -> None:
     fine, whole = NOW.replace(microsecond=250_999), NOW
     with store.session(tenant, now=fine) as session:
         of = session.schedules.upsert(schedule(tenant, created_at=fine, updated_at=fine))
@@ -238,7 +237,7 @@ def test_times_are_cut_to_whole_milliseconds(store: Store, tenant: str) -> None:
     ],
     ids=str,
 )
-def test_a_value_that_its_column_refuses_is_refused(columns: dict[str, Any], store: Store, tenant: str) -> None:
+def test_a_value_that_its_column_refuses_is_refused(columns: dict[str, Any], store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, **columns)
     with store.session(tenant, now=NOW) as session:
         with pytest.raises(UsageError):
@@ -246,7 +245,7 @@ def test_a_value_that_its_column_refuses_is_refused(columns: dict[str, Any], sto
         assert session.schedules.get(one.id) is None
 
 
-def test_where_a_row_came_from_is_not_written_from_a_record(store: Store, tenant: str) -> None:
+def test_where_a_row_came_from_is_not_written_from_a_record(store: SessionStore, tenant: str) -> None:
     told = {"source": "elsewhere", "source_id": "x1", "extra": b'{"a":1}'}
     one, job = schedule(tenant, **told), policy_job(tenant, run_id="r", **told)
     with store.session(tenant, now=NOW) as session:

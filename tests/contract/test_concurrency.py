@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import ConflictError
-from migrator.records.trigger import Trigger
-from migrator.store.ports import RunQuery, ScheduleQuery, Session, Store
+from migrator.records import Trigger
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session, SessionStore
 from tests.contract.rows import NOW, SECOND, changed, entry, graph_job, handler, policy_job, run, schedule, trigger
 from tests.marks import proving
 
@@ -74,7 +74,7 @@ RACES: dict[str, Race] = {
 
 
 @pytest.mark.parametrize("key", proving(RACES))
-def test_of_several_sessions_one_has_the_key(key: str, store: Store, tenant: str) -> None:
+def test_of_several_sessions_one_has_the_key(key: str, store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     cause, race = trigger(of), RACES[key]
     with store.session(tenant, now=NOW) as session:
@@ -99,7 +99,7 @@ def test_of_several_sessions_one_has_the_key(key: str, store: Store, tenant: str
         assert len(session.audit.list(9)) == 1  # nothing else of the others is kept
 
 
-def test_of_several_sessions_one_has_the_id_of_a_graph_job(store: Store, tenant: str) -> None:
+def test_of_several_sessions_one_has_the_id_of_a_graph_job(store: SessionStore, tenant: str) -> None:
     job, told = graph_job(tenant), list[bool]()
 
     def act(place: int) -> None:
@@ -118,7 +118,7 @@ def test_of_several_sessions_one_has_the_id_of_a_graph_job(store: Store, tenant:
 
 
 @pytest.mark.proves("0-T2.3.1", "1-G3")
-def test_of_several_changes_of_a_status_one_is_made(store: Store, tenant: str) -> None:
+def test_of_several_changes_of_a_status_one_is_made(store: SessionStore, tenant: str) -> None:
     one, told = schedule(tenant), list[int]()
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -140,7 +140,7 @@ def test_of_several_changes_of_a_status_one_is_made(store: Store, tenant: str) -
 
 
 @pytest.mark.proves("0-T2.3.2")
-def test_of_several_deletions_one_is_told_true(store: Store, tenant: str) -> None:
+def test_of_several_deletions_one_is_told_true(store: SessionStore, tenant: str) -> None:
     one, told = schedule(tenant), list[bool]()
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -158,7 +158,7 @@ def test_of_several_deletions_one_is_told_true(store: Store, tenant: str) -> Non
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_of_several_cancellations_one_is_made(store: Store, tenant: str) -> None:
+def test_of_several_cancellations_one_is_made(store: SessionStore, tenant: str) -> None:
     one, told = run(tenant), list[str | None]()
     with store.session(tenant, now=NOW) as session:
         session.runs.create(one)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import ConflictError, TransitionError, UnknownError, UsageError
-from migrator.records.graph_job import GraphJob
-from migrator.store.ports import GraphType, Store
+from migrator.records import GraphJob
+from migrator.store.protocols import GraphType, SessionStore
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 from tests.contract.rows import NOW, SECOND, changed, fresh, graph_event, graph_job, ids
@@ -23,7 +23,7 @@ CODES, TYPES = states.GRAPH_JOB_CODES, states.GRAPH_JOB_TYPES
 PAYLOAD = b'{"sbomId":"sbom_1"}'
 
 
-def stored(store: Store, job: GraphJob) -> GraphJob | None:
+def stored(store: SessionStore, job: GraphJob) -> GraphJob | None:
     kinds = {code: kind for kind, code in TYPES.items()}
     with store.session(job.tenant_id, now=LATER) as session:
         return session.graph_jobs.get(kinds[job.type], job.id)  # type: ignore[arg-type] # one of the two
@@ -47,7 +47,7 @@ def same(found: GraphJob | None, job: GraphJob) -> bool:
         pytest.param("overlay", marks=pytest.mark.proves("1-R2", "1-R6")),
     ],
 )
-def test_a_job_is_inserted_and_got_by_its_right_type_only(kind: GraphType, store: Store, tenant: str) -> None:
+def test_a_job_is_inserted_and_got_by_its_right_type_only(kind: GraphType, store: SessionStore, tenant: str) -> None:
     job = graph_job(tenant, type=TYPES[kind], payload=PAYLOAD)
     other: GraphType = "overlay" if kind == "build" else "build"
     with store.session(tenant, now=NOW) as session:
@@ -66,7 +66,9 @@ def test_a_job_is_inserted_and_got_by_its_right_type_only(kind: GraphType, store
 @pytest.mark.proves("1-R1", "1-R2", "1-T1")
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
-def test_an_id_is_taken_once_whatever_the_type(first: GraphType, second: GraphType, store: Store, tenant: str) -> None:
+def test_an_id_is_taken_once_whatever_the_type(
+    first: GraphType, second: GraphType, store: SessionStore, tenant: str
+) -> None:
     job = graph_job(tenant, type=TYPES[first])
     with store.session(tenant, now=NOW) as session:
         session.graph_jobs.insert(job)
@@ -76,7 +78,9 @@ def test_an_id_is_taken_once_whatever_the_type(first: GraphType, second: GraphTy
 
 
 @pytest.mark.parametrize("columns", [{"type": 2}, {"status": 9}, {"created_at": NOW.replace(tzinfo=None)}])
-def test_a_job_that_the_table_refuses_is_refused_everywhere(columns: dict[str, Any], store: Store, tenant: str) -> None:
+def test_a_job_that_the_table_refuses_is_refused_everywhere(
+    columns: dict[str, Any], store: SessionStore, tenant: str
+) -> None:
     with store.session(tenant, now=NOW) as session:
         with pytest.raises(UsageError):
             session.graph_jobs.insert(graph_job(tenant, **columns))
@@ -94,7 +98,7 @@ JOBS = st.lists(
 @settings(max_examples=15, deadline=None)
 @given(rows=JOBS, limit=st.integers(1, 6))
 def test_lists_are_what_a_walk_over_all_finds(
-    store: Store, rows: list[tuple[GraphType, str, datetime]], limit: int
+    store: SessionStore, rows: list[tuple[GraphType, str, datetime]], limit: int
 ) -> None:
     tenant = fresh()
     jobs = [graph_job(tenant, type=TYPES[kind], status=CODES[word], created_at=at) for kind, word, at in rows]
@@ -114,7 +118,7 @@ def test_lists_are_what_a_walk_over_all_finds(
 
 
 @pytest.mark.proves("1-R7", "1-R8", "1-G3")
-def test_jobs_of_one_instant_are_listed_by_id(store: Store, tenant: str) -> None:
+def test_jobs_of_one_instant_are_listed_by_id(store: SessionStore, tenant: str) -> None:
     jobs = [graph_job(tenant) for _ in range(6)]
     with store.session(tenant, now=NOW) as session:
         for job in jobs:
@@ -133,7 +137,7 @@ def test_a_list_that_makes_no_sense_is_refused(
     kind: Any,  # noqa: ANN401 - the point
     status: str | None,
     limit: int,
-    store: Store,
+    store: SessionStore,
     tenant: str,
 ) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
@@ -143,7 +147,9 @@ def test_a_list_that_makes_no_sense_is_refused(
 @pytest.mark.proves("1-G3", "1-R3", "1-R4")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("status", states.GRAPH_JOB)
-def test_every_pair_of_statuses_is_as_the_machine_says(status: str, kind: GraphType, store: Store, tenant: str) -> None:
+def test_every_pair_of_statuses_is_as_the_machine_says(
+    status: str, kind: GraphType, store: SessionStore, tenant: str
+) -> None:
     for follower in states.GRAPH_JOB:
         job = graph_job(tenant, type=TYPES[kind], status=CODES[status])
         after = changed(job, status=CODES[follower], updated_at=LATER)
@@ -162,7 +168,7 @@ def test_every_pair_of_statuses_is_as_the_machine_says(status: str, kind: GraphT
 
 @pytest.mark.proves("1-R3", "1-R4", "1-T1")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_is_replaced_only_where_its_status_is_expected(kind: GraphType, store: Store, tenant: str) -> None:
+def test_a_job_is_replaced_only_where_its_status_is_expected(kind: GraphType, store: SessionStore, tenant: str) -> None:
     job = graph_job(tenant, type=TYPES[kind], payload=PAYLOAD)
     running = changed(job, status=CODES["running"], payload=b'{"sbomId":"sbom_2"}', updated_at=LATER)
     with store.session(tenant, now=LATER) as session:
@@ -180,7 +186,7 @@ def test_a_job_is_replaced_only_where_its_status_is_expected(kind: GraphType, st
 
 @pytest.mark.proves("1-R3", "1-R4")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_job_of_the_other_type_is_not_replaced(kind: GraphType, store: Store, tenant: str) -> None:
+def test_a_job_of_the_other_type_is_not_replaced(kind: GraphType, store: SessionStore, tenant: str) -> None:
     job = graph_job(tenant, type=TYPES[kind])
     with store.session(tenant, now=NOW) as session:
         session.graph_jobs.insert(job)
@@ -191,7 +197,7 @@ def test_a_job_of_the_other_type_is_not_replaced(kind: GraphType, store: Store, 
 
 
 @pytest.mark.proves("1-R9", "1-T1")
-def test_a_change_of_status_writes_its_event(store: Store, tenant: str) -> None:
+def test_a_change_of_status_writes_its_event(store: SessionStore, tenant: str) -> None:
     job = graph_job(tenant, payload=PAYLOAD)
     with store.session(tenant, now=NOW) as session:
         session.graph_jobs.insert(job)
@@ -208,7 +214,7 @@ def test_a_change_of_status_writes_its_event(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("1-R9")
-def test_the_event_is_of_the_same_transaction(store: Store, tenant: str) -> None:
+def test_the_event_is_of_the_same_transaction(store: SessionStore, tenant: str) -> None:
     job = graph_job(tenant)
     with store.session(tenant, now=NOW) as session:
         session.graph_jobs.insert(job)
@@ -222,7 +228,7 @@ def test_the_event_is_of_the_same_transaction(store: Store, tenant: str) -> None
 
 
 @pytest.mark.proves("1-R9", "1-T1")
-def test_events_keep_the_order_in_which_they_were_appended(store: Store, tenant: str) -> None:
+def test_events_keep_the_order_in_which_they_were_appended(store: SessionStore, tenant: str) -> None:
     job, other = graph_job(tenant), graph_job(tenant)
     with store.session(tenant, now=NOW) as session:
         for each in (job, other):
@@ -243,7 +249,7 @@ def test_events_keep_the_order_in_which_they_were_appended(store: Store, tenant:
 
 
 @pytest.mark.proves("1-R9")
-def test_an_event_of_no_job_is_refused(store: Store, tenant: str) -> None:
+def test_an_event_of_no_job_is_refused(store: SessionStore, tenant: str) -> None:
     elsewhere = fresh()
     theirs = graph_job(elsewhere)
     with store.session(elsewhere, now=NOW) as session:
@@ -260,7 +266,7 @@ def test_an_event_of_no_job_is_refused(store: Store, tenant: str) -> None:
 @pytest.mark.proves("1-R3", "1-R4", "1-T1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_several_writers_at_the_same_time_exactly_one_is_told_true(
-    kind: GraphType, store: Store, tenant: str
+    kind: GraphType, store: SessionStore, tenant: str
 ) -> None:
     job, writers = graph_job(tenant, type=TYPES[kind]), 6
     with store.session(tenant, now=NOW) as session:

@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import LostLockError, UsageError
-from migrator.records.lock import Lock
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import LockHandle, Locks
+from migrator.records import Lock
+from migrator.store.protocols import Store
+from migrator.store.queue import LockHandle, Locks
 from migrator.values.identity import lock_id
 from tests.contract.rows import MILLISECOND, NOW, SECOND, entry, fresh
 
@@ -266,7 +266,7 @@ def test_of_tries_at_the_same_time_one_succeeds(locks: Locks, tenant: str) -> No
 
 @pytest.mark.proves("4-L6")
 def test_a_guarded_session_commits_only_under_the_fence_of_a_live_lock(
-    at_work: SchedulerStore, locks: Locks, tenant: str
+    at_work: Store, locks: Locks, tenant: str
 ) -> None:
     def write(fence: int, now: Any = NOW, resource: str = "r") -> bool:  # noqa: ANN401 - a time
         try:
@@ -294,7 +294,7 @@ def test_a_guarded_session_commits_only_under_the_fence_of_a_live_lock(
 
 
 @pytest.mark.proves("4-L6")
-def test_a_lock_of_all_tenants_guards_a_tenant_s_session(at_work: SchedulerStore, locks: Locks, tenant: str) -> None:
+def test_a_lock_of_all_tenants_guards_a_tenant_s_session(at_work: Store, locks: Locks, tenant: str) -> None:
     name = fresh()
     one = taken(locks, "*", name)
     with at_work.session(tenant, now=NOW) as session:
@@ -305,9 +305,7 @@ def test_a_lock_of_all_tenants_guards_a_tenant_s_session(at_work: SchedulerStore
 
 
 @pytest.mark.proves("0-T2.8.2")
-def test_the_row_tells_whose_lock_it_is(
-    at_work: SchedulerStore, locks: Locks, tenant: str, plant: Callable[..., None]
-) -> None:
+def test_the_row_tells_whose_lock_it_is(at_work: Store, locks: Locks, tenant: str, plant: Callable[..., None]) -> None:
     del at_work
     key = f"{tenant}/migrated"
     row: dict[str, Any] = {"id": uuid4(), "tenant_id": tenant, "lock_id": lock_id(key), "key": key}

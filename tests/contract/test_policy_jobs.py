@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import ConflictError, TransitionError, UsageError
-from migrator.records.policy_job import PolicyJob
-from migrator.store.ports import Store
+from migrator.records import PolicyJob
+from migrator.store.protocols import SessionStore
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, fresh, ids, policy_job
 
 LATER = NOW + SECOND
@@ -30,7 +30,7 @@ def in_order(jobs: list[PolicyJob]) -> list[PolicyJob]:
 
 
 @pytest.mark.proves("0-T2.6.1")
-def test_a_job_is_inserted_and_got(store: Store, tenant: str) -> None:
+def test_a_job_is_inserted_and_got(store: SessionStore, tenant: str) -> None:
     job = policy_job(tenant, run_id="r-1", metadata=b'{"a":"b"}', policy_version=3)
     with store.session(tenant, now=NOW) as session:
         session.policy_jobs.insert(job)
@@ -43,7 +43,7 @@ def test_a_job_is_inserted_and_got(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.6.1")
-def test_an_id_and_a_run_id_are_taken_once_per_tenant(store: Store, tenant: str) -> None:
+def test_an_id_and_a_run_id_are_taken_once_per_tenant(store: SessionStore, tenant: str) -> None:
     job = policy_job(tenant, run_id="r-1")
     with store.session(tenant, now=NOW) as session:
         session.policy_jobs.insert(job)
@@ -63,7 +63,9 @@ def test_an_id_and_a_run_id_are_taken_once_per_tenant(store: Store, tenant: str)
     "columns",
     [{"status": "no such"}, {"mode": "no such"}, {"priority": "no such"}, {"queued_at": NOW.replace(tzinfo=None)}],
 )
-def test_a_job_that_the_table_refuses_is_refused_everywhere(columns: dict[str, Any], store: Store, tenant: str) -> None:
+def test_a_job_that_the_table_refuses_is_refused_everywhere(
+    columns: dict[str, Any], store: SessionStore, tenant: str
+) -> None:
     with store.session(tenant, now=NOW) as session:
         with pytest.raises(UsageError):
             session.policy_jobs.insert(policy_job(tenant, **columns))
@@ -86,7 +88,7 @@ JOBS = st.lists(
 @pytest.mark.proves("0-T2.6.2", "1-G3")
 @settings(max_examples=15, deadline=None)
 @given(rows=JOBS, limit=st.integers(1, 6))
-def test_lists_are_what_a_walk_over_all_finds(store: Store, rows: list[dict[str, Any]], limit: int) -> None:
+def test_lists_are_what_a_walk_over_all_finds(store: SessionStore, rows: list[dict[str, Any]], limit: int) -> None:
     tenant = fresh()
     jobs = [policy_job(tenant, **columns) for columns in rows]
     with store.session(tenant, now=NOW) as session:
@@ -99,14 +101,16 @@ def test_lists_are_what_a_walk_over_all_finds(store: Store, rows: list[dict[str,
 
 @pytest.mark.proves("0-T2.6.2")
 @pytest.mark.parametrize(("status", "limit"), [(None, 0), (None, -1), ("no such", 5)])
-def test_a_list_that_makes_no_sense_is_refused(status: str | None, limit: int, store: Store, tenant: str) -> None:
+def test_a_list_that_makes_no_sense_is_refused(
+    status: str | None, limit: int, store: SessionStore, tenant: str
+) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
         session.policy_jobs.list(status, limit)
 
 
 @pytest.mark.proves("1-G3", "0-T2.6.1")
 @pytest.mark.parametrize("status", STATUSES)
-def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: Store, tenant: str) -> None:
+def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: SessionStore, tenant: str) -> None:
     for follower in STATUSES:
         job = policy_job(tenant, status=status, run_id=uuid4().hex)
         after = changed(job, status=follower, last_error="e", updated_at=LATER)
@@ -126,7 +130,7 @@ def test_every_pair_of_statuses_is_as_the_machine_says(status: str, store: Store
 
 
 @pytest.mark.proves("0-T2.6.1")
-def test_a_writer_whose_knowledge_is_old_gets_false(store: Store, tenant: str) -> None:
+def test_a_writer_whose_knowledge_is_old_gets_false(store: SessionStore, tenant: str) -> None:
     job = policy_job(tenant, run_id="r-1")
     with store.session(tenant, now=NOW) as session:
         session.policy_jobs.insert(job)
@@ -143,7 +147,7 @@ def test_a_writer_whose_knowledge_is_old_gets_false(store: Store, tenant: str) -
 @settings(max_examples=15, deadline=None)
 @given(rows=JOBS, limit=st.integers(1, 6))
 def test_those_are_leased_that_are_pending_and_available_in_order(
-    store: Store, rows: list[dict[str, Any]], limit: int
+    store: SessionStore, rows: list[dict[str, Any]], limit: int
 ) -> None:
     tenant = fresh()
     jobs = [policy_job(tenant, **columns) for columns in rows]
@@ -161,7 +165,7 @@ def test_those_are_leased_that_are_pending_and_available_in_order(
 
 
 @pytest.mark.proves("0-T2.6.1")
-def test_a_leased_job_says_by_whom_until_when_and_how_often(store: Store, tenant: str) -> None:
+def test_a_leased_job_says_by_whom_until_when_and_how_often(store: SessionStore, tenant: str) -> None:
     first, second = policy_job(tenant, priority_rank=2), policy_job(tenant, priority_rank=1, attempt_count=4)
     with store.session(tenant, now=NOW) as session:
         for job in (first, second):
@@ -182,7 +186,7 @@ def test_a_leased_job_says_by_whom_until_when_and_how_often(store: Store, tenant
 
 
 @pytest.mark.parametrize(("limit", "lease"), [(0, LEASE), (-1, LEASE), (1, timedelta(0)), (1, -LEASE)])
-def test_a_lease_that_makes_no_sense_is_refused(limit: int, lease: timedelta, store: Store, tenant: str) -> None:
+def test_a_lease_that_makes_no_sense_is_refused(limit: int, lease: timedelta, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         session.policy_jobs.insert(policy_job(tenant))
         with pytest.raises(UsageError):
@@ -191,7 +195,7 @@ def test_a_lease_that_makes_no_sense_is_refused(limit: int, lease: timedelta, st
 
 
 @pytest.mark.proves("0-T2.6.1")
-def test_workers_at_the_same_time_share_the_jobs_out(store: Store, tenant: str) -> None:
+def test_workers_at_the_same_time_share_the_jobs_out(store: SessionStore, tenant: str) -> None:
     jobs, workers = [policy_job(tenant) for _ in range(8)], 4
     with store.session(tenant, now=NOW) as session:
         for job in jobs:
@@ -222,7 +226,7 @@ def test_workers_at_the_same_time_share_the_jobs_out(store: Store, tenant: str) 
 
 @pytest.mark.proves("0-X2")
 def test_a_global_job_is_got_and_neither_listed_nor_written(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     shared = policy_job("*", run_id=fresh(), created_at=NOW, updated_at=NOW)
     plant(shared)

@@ -9,8 +9,8 @@ import pytest
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import SCRATCH, Claim, HandlerFilter, Queue
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH, Claim, HandlerFilter, Queue
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, fresh, ids, run, schedule, trigger
 from tests.contract.working import LEASE, MINUTE, claimed, end_of, put, run_of, schedule_of
 
@@ -19,9 +19,7 @@ LONG_AGO = NOW - timedelta(days=9000)
 
 
 @pytest.mark.proves("3-B2", "2-X3", "3-C2")
-def test_a_claimed_run_is_running_with_worker_fence_and_lease(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_claimed_run_is_running_with_worker_fence_and_lease(at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant, payload=b'{"a":1}', max_retries=3))
     (row,) = put(at_work, run(tenant, schedule_id=of.id, trace_id="t", available_at=NOW))
     (claim,) = queue.claim("one", 5, LEASE, LATER, tenants=[tenant])
@@ -41,7 +39,7 @@ def test_a_claimed_run_is_running_with_worker_fence_and_lease(
 
 
 @pytest.mark.proves("3-B2")
-def test_a_run_without_a_schedule_is_claimed_too(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_run_without_a_schedule_is_claimed_too(at_work: Store, queue: Queue, tenant: str) -> None:
     (row,) = put(at_work, run(tenant))
     (claim,) = queue.claim("w", 5, LEASE, NOW, tenants=[tenant])
     assert (claim.run.id, claim.schedule) == (row.id, None)
@@ -49,7 +47,7 @@ def test_a_run_without_a_schedule_is_claimed_too(at_work: SchedulerStore, queue:
 
 @pytest.mark.proves("3-B2", "1-G3")
 @pytest.mark.parametrize("state", states.RUN)
-def test_only_queued_runs_are_claimed(state: str, at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_only_queued_runs_are_claimed(state: str, at_work: Store, queue: Queue, tenant: str) -> None:
     (row,) = put(at_work, run(tenant, state=state))
     claims = queue.claim("w", 5, LEASE, LATER, tenants=[tenant])
     assert claimed(claims) == ([row.id] if state == "queued" else [])
@@ -59,16 +57,14 @@ def test_only_queued_runs_are_claimed(state: str, at_work: SchedulerStore, queue
 
 @pytest.mark.proves("2-X1", "3-B1")
 @pytest.mark.parametrize("steps", [-1, 0, 1])
-def test_a_run_is_available_from_its_very_instant_on(
-    steps: int, at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_run_is_available_from_its_very_instant_on(steps: int, at_work: Store, queue: Queue, tenant: str) -> None:
     put(at_work, run(tenant, available_at=NOW))
     assert len(queue.claim("w", 5, LEASE, NOW + MILLISECOND * steps, tenants=[tenant])) == (steps >= 0)
 
 
 @pytest.mark.parametrize("steps", [-1, 0, 1])
 def test_a_run_that_names_no_time_is_available_from_when_it_was_made(
-    steps: int, at_work: SchedulerStore, queue: Queue, tenant: str
+    steps: int, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     put(at_work, run(tenant, created_at=NOW))
     assert len(queue.claim("w", 5, LEASE, NOW + MILLISECOND * steps, tenants=[tenant])) == (steps >= 0)
@@ -76,7 +72,7 @@ def test_a_run_that_names_no_time_is_available_from_when_it_was_made(
 
 @pytest.mark.proves("2-X6", "3-B1", "1-G3")
 def test_runs_are_claimed_by_priority_then_by_availability_then_by_id(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     low, usual, middle, high = put(at_work, *(schedule(tenant, priority=priority) for priority in (49, None, 50, 51)))
     ties = [run(tenant, schedule_id=middle.id, available_at=NOW - SECOND) for _ in range(3)]
@@ -93,13 +89,13 @@ def test_runs_are_claimed_by_priority_then_by_availability_then_by_id(
 
 
 @pytest.mark.proves("2-X6", "3-B1")
-def test_a_limit_holds_and_the_rest_is_claimed_next_time(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_limit_holds_and_the_rest_is_claimed_next_time(at_work: Store, queue: Queue, tenant: str) -> None:
     rows = put(at_work, *(run(tenant, available_at=NOW - SECOND * (9 - place)) for place in range(5)))
     batches = [claimed(queue.claim("w", 2, LEASE, NOW, tenants=[tenant])) for _ in range(4)]
     assert batches == [ids(rows[:2]), ids(rows[2:4]), ids(rows[4:]), []]
 
 
-def test_a_worker_takes_only_what_its_queues_name(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_worker_takes_only_what_its_queues_name(at_work: Store, queue: Queue, tenant: str) -> None:
     mail, slow, none = put(at_work, *(schedule(tenant, queue=name) for name in ("mail", "slow", None)))
     rows = put(at_work, *(run(tenant, schedule_id=of.id) for of in (mail, slow, none)), run(tenant))
 
@@ -118,7 +114,7 @@ def test_a_worker_takes_only_what_its_queues_name(at_work: SchedulerStore, queue
 
 @pytest.mark.proves("2-F10", "4-S2")
 def test_runs_of_a_schedule_that_is_barred_stay_queued_until_it_is_not(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     disabled, paused, deleted = rows = [schedule(tenant, enabled=False), schedule(tenant), schedule(tenant)]
     put(at_work, *rows)
@@ -138,7 +134,7 @@ def test_runs_of_a_schedule_that_is_barred_stay_queued_until_it_is_not(
 
 @pytest.mark.proves("2-F10")
 @pytest.mark.parametrize("status", states.SCHEDULE)
-def test_of_all_statuses_only_paused_bars(status: str, at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_of_all_statuses_only_paused_bars(status: str, at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant, status=status))
     put(at_work, run(tenant, schedule_id=of.id))
     assert len(queue.claim("w", 9, LEASE, NOW, tenants=[tenant])) == (status != "paused")
@@ -146,9 +142,7 @@ def test_of_all_statuses_only_paused_bars(status: str, at_work: SchedulerStore, 
 
 @pytest.mark.proves("2-X7", "4-C6")
 @pytest.mark.parametrize("most", [0, 1, 3])
-def test_never_more_runs_of_a_schedule_than_it_allows(
-    most: int, at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_never_more_runs_of_a_schedule_than_it_allows(most: int, at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant, max_concurrency=most))
     rows = put(at_work, *(run(tenant, schedule_id=of.id, available_at=NOW + SECOND * place) for place in range(6)))
     held = list(queue.claim("one", 2, LEASE, NOW + MINUTE, tenants=[tenant]))
@@ -165,7 +159,7 @@ def test_never_more_runs_of_a_schedule_than_it_allows(
 
 @pytest.mark.proves("2-X7", "4-C6")
 def test_runs_count_that_are_running_whoever_made_them_run_also_past_their_lease(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     (of,) = put(at_work, schedule(tenant, max_concurrency=2))
     put(at_work, run(tenant, schedule_id=of.id, state="running"))
@@ -176,7 +170,7 @@ def test_runs_count_that_are_running_whoever_made_them_run_also_past_their_lease
 
 
 @pytest.mark.proves("2-X7")
-def test_a_schedule_that_is_full_hides_nothing_behind_it(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_schedule_that_is_full_hides_nothing_behind_it(at_work: Store, queue: Queue, tenant: str) -> None:
     full, free = put(at_work, schedule(tenant, max_concurrency=1, priority=90), schedule(tenant, max_concurrency=2))
     put(at_work, *(run(tenant, schedule_id=full.id, available_at=LONG_AGO + SECOND * place) for place in range(40)))
     rows = put(
@@ -189,7 +183,7 @@ def test_a_schedule_that_is_full_hides_nothing_behind_it(at_work: SchedulerStore
 
 
 @pytest.mark.proves("4-L6", "3-B2")
-def test_the_fence_rises_with_every_claim(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_the_fence_rises_with_every_claim(at_work: Store, queue: Queue, tenant: str) -> None:
     put(at_work, run(tenant, fence=7))
     fences = []
     for _ in range(3):
@@ -200,14 +194,14 @@ def test_the_fence_rises_with_every_claim(at_work: SchedulerStore, queue: Queue,
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_a_start_that_is_known_stays(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_start_that_is_known_stays(at_work: Store, queue: Queue, tenant: str) -> None:
     put(at_work, run(tenant, started_at=LONG_AGO))
     (claim,) = queue.claim("w", 9, LEASE, NOW, tenants=[tenant])
     assert claim.run.started_at == LONG_AGO
 
 
 @pytest.mark.proves("0-X2")
-def test_scratch_tenants_are_served_only_where_they_are_named(at_work: SchedulerStore, queue: Queue) -> None:
+def test_scratch_tenants_are_served_only_where_they_are_named(at_work: Store, queue: Queue) -> None:
     scratch, usual, other = f"{SCRATCH}{fresh()}", fresh(), fresh()
     rows = []
     for place, each in enumerate((scratch, usual, other)):
@@ -221,7 +215,7 @@ def test_scratch_tenants_are_served_only_where_they_are_named(at_work: Scheduler
 
 @pytest.mark.proves("2-P1", "2-X7")
 def test_a_schedule_of_all_tenants_bars_and_limits_the_runs_of_each(
-    at_work: SchedulerStore, queue: Queue, tenant: str, plant: Callable[..., None]
+    at_work: Store, queue: Queue, tenant: str, plant: Callable[..., None]
 ) -> None:
     shared = schedule("*", name=fresh(), max_concurrency=1, created_at=NOW, updated_at=NOW)
     barred = schedule("*", name=fresh(), enabled=False, created_at=NOW, updated_at=NOW)
@@ -236,7 +230,7 @@ def test_a_schedule_of_all_tenants_bars_and_limits_the_runs_of_each(
     assert claim.run.tenant_id != claims[0].run.tenant_id
 
 
-def test_a_lease_is_cut_to_whole_milliseconds(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_lease_is_cut_to_whole_milliseconds(at_work: Store, queue: Queue, tenant: str) -> None:
     (row,) = put(at_work, run(tenant))
     (claim,) = queue.claim("w", 9, timedelta(microseconds=1999), NOW + timedelta(microseconds=700), tenants=[tenant])
     assert claim.run.lease_expires_at == NOW + MILLISECOND
@@ -245,7 +239,7 @@ def test_a_lease_is_cut_to_whole_milliseconds(at_work: SchedulerStore, queue: Qu
 
 @pytest.mark.parametrize(("limit", "lease"), [(0, LEASE), (-1, LEASE), (1, timedelta(0)), (1, -LEASE)])
 def test_a_limit_below_one_or_a_lease_not_above_zero_is_refused(
-    limit: int, lease: timedelta, at_work: SchedulerStore, queue: Queue, tenant: str
+    limit: int, lease: timedelta, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     (row,) = put(at_work, run(tenant))
     with pytest.raises(UsageError):
@@ -259,7 +253,7 @@ def test_a_time_without_zone_is_refused(queue: Queue, tenant: str) -> None:
 
 
 @pytest.mark.proves("3-B2", "2-X1")
-def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_without_a_time_the_database_s_clock_decides(at_work: Store, queue: Queue, tenant: str) -> None:
     now = at_work.now()
     row, _ = put(at_work, run(tenant, available_at=now), run(tenant, available_at=now + 30 * MINUTE))
     (claim,) = queue.claim("w", 9, LEASE, tenants=[tenant])
@@ -272,7 +266,7 @@ def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, qu
 
 @pytest.mark.proves("3-B2", "2-X6", "2-X7", "4-C6", "3-C2")
 def test_workers_at_the_same_time_share_the_runs_out_and_keep_the_limits(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     limited, free = put(at_work, schedule(tenant, max_concurrency=3), schedule(tenant))
     put(at_work, *(run(tenant, schedule_id=of.id) for of in (limited, free) for _ in range(15)))
@@ -296,9 +290,7 @@ def test_workers_at_the_same_time_share_the_runs_out_and_keep_the_limits(
 
 
 @pytest.mark.proves("2-X7")
-def test_a_trigger_that_is_gone_keeps_no_run_from_being_claimed(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_trigger_that_is_gone_keeps_no_run_from_being_claimed(at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant))
     (cause,) = put(at_work, trigger(of))
     (row,) = put(at_work, run(tenant, schedule_id=of.id, trigger_id=cause.id, scheduled_at=NOW))
@@ -310,7 +302,7 @@ def test_a_trigger_that_is_gone_keeps_no_run_from_being_claimed(
 
 @pytest.mark.proves("5-D1", "3-B2")
 def test_only_runs_of_the_handlers_that_are_named_are_claimed_and_others_hide_nothing(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     named = {
         "by name": schedule(tenant, handler_name="mine"),

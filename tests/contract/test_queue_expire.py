@@ -9,8 +9,8 @@ import pytest
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import SCRATCH, Claim, Queue
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH, Claim, Queue
 from tests.contract.rows import MILLISECOND, NOW, SECOND, changed, fresh, ids, run, schedule
 from tests.contract.working import LEASE, MINUTE, claimed, end_of, held, now_of, put, repeat, run_of, runs_of
 
@@ -26,9 +26,7 @@ def lost(tenant: str, **columns: Any) -> Any:  # noqa: ANN401 - columns have all
 
 @pytest.mark.proves("3-B4", "3-B12", "0-T2.9.3")
 @pytest.mark.parametrize("steps", [-1, 0, 1])
-def test_a_lease_is_over_from_its_very_instant_on(
-    steps: int, at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_lease_is_over_from_its_very_instant_on(steps: int, at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant)
     now = OVER + MILLISECOND * steps
     found = queue.expired(9, now, [tenant])
@@ -39,7 +37,7 @@ def test_a_lease_is_over_from_its_very_instant_on(
 @pytest.mark.proves("2-X2", "4-C4")
 @pytest.mark.parametrize("steps", [-1, 0, 1])
 def test_a_timeout_is_over_from_its_very_instant_on_while_the_lease_lives(
-    steps: int, at_work: SchedulerStore, queue: Queue, tenant: str
+    steps: int, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     claim = held(at_work, tenant, timeout_ms=5000)
     now = NOW + 5 * SECOND + MILLISECOND * steps
@@ -49,7 +47,7 @@ def test_a_timeout_is_over_from_its_very_instant_on_while_the_lease_lives(
 
 
 @pytest.mark.proves("3-B12")
-def test_what_has_neither_lease_nor_timeout_is_never_over(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_what_has_neither_lease_nor_timeout_is_never_over(at_work: Store, queue: Queue, tenant: str) -> None:
     timed, untimed = put(at_work, schedule(tenant, timeout_ms=1), schedule(tenant))
     rows = put(
         at_work,
@@ -64,7 +62,7 @@ def test_what_has_neither_lease_nor_timeout_is_never_over(at_work: SchedulerStor
 
 @pytest.mark.proves("3-B12")
 @pytest.mark.parametrize("state", states.RUN)
-def test_only_running_runs_are_over(state: str, at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_only_running_runs_are_over(state: str, at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant, timeout_ms=1))
     (row,) = put(at_work, lost(tenant, state=state, schedule_id=of.id))
     claim = Claim(run=row, schedule=of)
@@ -74,7 +72,7 @@ def test_only_running_runs_are_over(state: str, at_work: SchedulerStore, queue: 
 
 @pytest.mark.proves("3-B4", "1-G3")
 def test_those_come_first_whose_lease_ended_first_and_nothing_changes(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     (of,) = put(at_work, schedule(tenant, timeout_ms=1000))
     ties = [lost(tenant) for _ in range(3)]
@@ -90,7 +88,7 @@ def test_those_come_first_whose_lease_ended_first_and_nothing_changes(
 
 
 @pytest.mark.proves("0-X2")
-def test_scratch_tenants_are_served_only_where_they_are_named(at_work: SchedulerStore, queue: Queue) -> None:
+def test_scratch_tenants_are_served_only_where_they_are_named(at_work: Store, queue: Queue) -> None:
     scratch, usual, other = f"{SCRATCH}{fresh()}", fresh(), fresh()
     rows = put(at_work, *(lost(each, lease_expires_at=LONG_AGO - LEASE) for each in (scratch, usual, other)))
     found = set(claimed(queue.expired(99, LONG_AGO - LEASE)))
@@ -103,7 +101,7 @@ def test_scratch_tenants_are_served_only_where_they_are_named(at_work: Scheduler
 
 
 @pytest.mark.proves("3-B4", "3-B12", "2-X1")
-def test_a_run_that_is_over_ends_once_with_one_retry(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_run_that_is_over_ends_once_with_one_retry(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant, status="running")
     end = end_of(
         claim, "error", error="lost", error_detail="its worker", retry=repeat(claim.run), schedule_status="scheduled"
@@ -129,7 +127,7 @@ def test_a_run_that_is_over_ends_once_with_one_retry(at_work: SchedulerStore, qu
 
 
 @pytest.mark.proves("3-B4")
-def test_a_lease_renewed_in_between_survives(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_lease_renewed_in_between_survives(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant)
     (found,) = queue.expired(9, OVER, [tenant])
     assert queue.heartbeat([claim], LEASE, OVER) == [claim.run.id]
@@ -140,14 +138,14 @@ def test_a_lease_renewed_in_between_survives(at_work: SchedulerStore, queue: Que
 
 
 @pytest.mark.proves("2-X2")
-def test_a_timeout_is_not_renewed_by_a_heartbeat(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_timeout_is_not_renewed_by_a_heartbeat(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant, timeout_ms=5000)
     assert queue.heartbeat([claim], MINUTE, NOW + 5 * SECOND) == [claim.run.id]
     assert queue.expire([end_of(claim, "timeout")], NOW + 5 * SECOND) == [claim.run.id]
 
 
 @pytest.mark.proves("2-X2", "3-C7")
-def test_a_timeout_counts_from_the_start_after_a_release(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_timeout_counts_from_the_start_after_a_release(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant, timeout_ms=5000)
     queue.release([claim], NOW + 4 * SECOND)
     (again,) = queue.claim("two", 9, LEASE, NOW + 4 * SECOND, tenants=[tenant])
@@ -157,7 +155,7 @@ def test_a_timeout_counts_from_the_start_after_a_release(at_work: SchedulerStore
 
 @pytest.mark.proves("4-L6", "3-B4")
 def test_a_worker_that_comes_back_late_neither_ends_nor_renews_what_another_has(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     claim = held(at_work, tenant)
     again = repeat(claim.run)
@@ -174,7 +172,7 @@ def test_a_worker_that_comes_back_late_neither_ends_nor_renews_what_another_has(
 
 
 @pytest.mark.proves("3-B12")
-def test_another_s_fence_tenant_or_worker_expires_nothing(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_another_s_fence_tenant_or_worker_expires_nothing(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant)
     wrong: list[dict[str, Any]] = [
         {"fence": 0},
@@ -188,7 +186,7 @@ def test_another_s_fence_tenant_or_worker_expires_nothing(at_work: SchedulerStor
 
 
 @pytest.mark.proves("3-B12", "4-C4")
-def test_a_run_that_nobody_holds_is_timed_out_too(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_run_that_nobody_holds_is_timed_out_too(at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant, timeout_ms=1000))
     (row,) = put(at_work, run(tenant, schedule_id=of.id, state="running", started_at=NOW))
     (found,) = queue.expired(9, NOW + SECOND, [tenant])
@@ -208,7 +206,7 @@ def test_a_time_without_zone_is_refused(queue: Queue, tenant: str) -> None:
         queue.expired(1, NOW.replace(tzinfo=None), [tenant])
 
 
-def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_without_a_time_the_database_s_clock_decides(at_work: Store, queue: Queue, tenant: str) -> None:
     now = at_work.now()
     past, _ = put(at_work, lost(tenant, lease_expires_at=now), lost(tenant, lease_expires_at=now + 30 * MINUTE))
     (found,) = queue.expired(9, tenants=[tenant])
@@ -220,7 +218,7 @@ def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, qu
 
 
 @pytest.mark.proves("3-B4", "4-C4", "2-X6")
-def test_of_sweepers_at_the_same_time_one_ends_each_run(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_of_sweepers_at_the_same_time_one_ends_each_run(at_work: Store, queue: Queue, tenant: str) -> None:
     (of,) = put(at_work, schedule(tenant))
     rows = put(at_work, *(lost(tenant, schedule_id=of.id) for _ in range(12)))
     barrier, told = Barrier(4), list[UUID]()
@@ -242,7 +240,7 @@ def test_of_sweepers_at_the_same_time_one_ends_each_run(at_work: SchedulerStore,
 
 @pytest.mark.proves("5-D1", "3-B12")
 def test_only_runs_that_the_named_workers_hold_under_a_fence_are_over(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     (timed,) = put(at_work, schedule(tenant, timeout_ms=1))
     own, late, other, foreign, bare_lease = put(

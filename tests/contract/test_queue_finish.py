@@ -9,8 +9,8 @@ import pytest
 
 from migrator import states
 from migrator.errors import MigratorError, TransitionError, UsageError
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import Claim, Finish, Queue
+from migrator.store.protocols import Store
+from migrator.store.queue import Claim, Finish, Queue
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, fresh, ids, run, schedule, trigger
 from tests.contract.working import (
     LEASE,
@@ -35,7 +35,7 @@ FOLLOWERS = ("completed", "failed", "scheduled", "cancelled")
 @pytest.mark.proves("2-X3", "4-C3", "0-T2.4.2")
 @pytest.mark.parametrize("state", ENDS)
 def test_a_run_ends_with_its_outcome_its_time_and_its_duration(
-    state: str, at_work: SchedulerStore, queue: Queue, tenant: str
+    state: str, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     claim = held(at_work, tenant)
     end = end_of(claim, state, result=b'{"a":1}', error="broken", error_detail="at line 7")
@@ -55,7 +55,7 @@ def test_a_run_ends_with_its_outcome_its_time_and_its_duration(
     assert schedule_of(at_work, claim.schedule) == claim.schedule
 
 
-def test_outcome_and_error_are_replaced_also_by_nothing(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_outcome_and_error_are_replaced_also_by_nothing(at_work: Store, queue: Queue, tenant: str) -> None:
     put(at_work, run(tenant, result=b"[1]", error="before", error_detail="before"))
     (claim,) = queue.claim("w", 1, LEASE, NOW, tenants=[tenant])
     assert queue.finish([end_of(claim)], LATER)
@@ -63,7 +63,7 @@ def test_outcome_and_error_are_replaced_also_by_nothing(at_work: SchedulerStore,
     assert (after.result, after.error, after.error_detail) == (None, None, None)
 
 
-def test_an_end_before_the_start_has_no_duration(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_an_end_before_the_start_has_no_duration(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant)
     assert queue.finish([end_of(claim)], NOW - SECOND)
     after = now_of(at_work, claim)
@@ -83,7 +83,7 @@ def zombies(claim: Claim) -> dict[str, Finish]:
 
 
 @pytest.mark.proves("3-B3", "4-L6", "2-X2")
-def test_who_does_not_hold_a_run_cannot_end_it(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_who_does_not_hold_a_run_cannot_end_it(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant, status="running")
     for what, end in zombies(claim).items():
         late = changed(end, retry=changed(repeat(claim.run), tenant_id=end.tenant_id), schedule_status="failed")
@@ -98,7 +98,7 @@ def test_who_does_not_hold_a_run_cannot_end_it(at_work: SchedulerStore, queue: Q
 
 @pytest.mark.proves("0-T2.4.2", "1-G3")
 @pytest.mark.parametrize("state", states.RUN)
-def test_only_a_running_run_is_ended(state: str, at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_only_a_running_run_is_ended(state: str, at_work: Store, queue: Queue, tenant: str) -> None:
     (row,) = put(at_work, run(tenant, state=state, worker_id="one", fence=3, lease_expires_at=NOW + LEASE))
     claim = Claim(run=row, schedule=None)
     assert queue.heartbeat([claim], 2 * LEASE, LATER) == ([row.id] if state == "running" else [])
@@ -111,7 +111,7 @@ def test_only_a_running_run_is_ended(state: str, at_work: SchedulerStore, queue:
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_an_end_counts_once_and_the_first_stands(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_an_end_counts_once_and_the_first_stands(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant)
     ends = [end_of(claim, "error", error="first"), end_of(claim, "completed")]
     assert queue.finish(ends, LATER) == [claim.run.id]
@@ -121,9 +121,7 @@ def test_an_end_counts_once_and_the_first_stands(at_work: SchedulerStore, queue:
 
 
 @pytest.mark.proves("2-F12", "3-B7")
-def test_a_cancelled_run_stays_cancelled_whatever_its_worker_does(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_cancelled_run_stays_cancelled_whatever_its_worker_does(at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant, status="running")
     with at_work.session(tenant, now=LATER) as session:
         cancelled = session.runs.cancel(claim.run.id, "enough")
@@ -138,9 +136,7 @@ def test_a_cancelled_run_stays_cancelled_whatever_its_worker_does(
 
 
 @pytest.mark.proves("2-X1", "2-F15", "3-C3")
-def test_a_retry_comes_with_the_end_as_a_queued_run_of_its_own(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_retry_comes_with_the_end_as_a_queued_run_of_its_own(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     put(at_work, of, cause, slot(of, cause, trace_id="t"))
@@ -158,7 +154,7 @@ def test_a_retry_comes_with_the_end_as_a_queued_run_of_its_own(
 @pytest.mark.parametrize("same_id", [False, True])
 def test_a_retry_whose_attempt_is_there_is_passed_over_and_the_end_stands(
     same_id: bool,  # noqa: FBT001 - a parameter of the test
-    at_work: SchedulerStore,
+    at_work: Store,
     queue: Queue,
     tenant: str,
 ) -> None:
@@ -174,9 +170,7 @@ def test_a_retry_whose_attempt_is_there_is_passed_over_and_the_end_stands(
 
 
 @pytest.mark.proves("2-X1")
-def test_a_retry_of_a_run_whose_trigger_was_removed_has_none(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_retry_of_a_run_whose_trigger_was_removed_has_none(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause, kept = trigger(of), trigger(of)
     put(at_work, of, cause, slot(of, cause))
@@ -193,7 +187,7 @@ def test_a_retry_of_a_run_whose_trigger_was_removed_has_none(
 
 @pytest.mark.proves("2-X1")
 def test_a_retry_of_a_schedule_that_was_deleted_paused_or_disabled_waits(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     claims = [held(at_work, tenant) for _ in range(3)]
     deleted, paused, disabled = (claim.schedule for claim in claims)
@@ -214,7 +208,7 @@ def test_a_retry_of_a_schedule_that_was_deleted_paused_or_disabled_waits(
 @pytest.mark.proves("1-G3", "2-F3b")
 @pytest.mark.parametrize("status", states.SCHEDULE)
 def test_a_status_for_the_schedule_is_written_only_where_it_is_running(
-    status: str, at_work: SchedulerStore, queue: Queue, tenant: str
+    status: str, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     for follower in FOLLOWERS:
         (of,) = put(at_work, schedule(tenant, completed_at=NOW))
@@ -232,7 +226,7 @@ def test_a_status_for_the_schedule_is_written_only_where_it_is_running(
 
 @pytest.mark.proves("0-T2.3.2")
 def test_a_deleted_schedule_is_left_as_it_is(
-    at_work: SchedulerStore, queue: Queue, tenant: str, look: Callable[..., Any]
+    at_work: Store, queue: Queue, tenant: str, look: Callable[..., Any]
 ) -> None:
     claim = held(at_work, tenant, status="running")
     assert claim.schedule is not None
@@ -262,7 +256,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[MigratorError]]] = {
 @pytest.mark.proves("1-G3")
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_end_is_refused_and_nothing_of_the_call_is_kept(
-    what: str, at_work: SchedulerStore, queue: Queue, tenant: str
+    what: str, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     first, second = held(at_work, tenant, status="running"), held(at_work, tenant, status="running")
     columns, error = WRONG[what]
@@ -279,9 +273,7 @@ def test_a_wrong_end_is_refused_and_nothing_of_the_call_is_kept(
 
 
 @pytest.mark.proves("2-X6")
-def test_a_batch_ends_those_that_are_held_and_leaves_the_others(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_batch_ends_those_that_are_held_and_leaves_the_others(at_work: Store, queue: Queue, tenant: str) -> None:
     claims = [held(at_work, tenant) for _ in range(6)]
     ends = [end_of(claim, ENDS[place % 4]) for place, claim in enumerate(claims)]
     ends[1], ends[4] = changed(ends[1], fence=9), changed(ends[4], worker_id="two")
@@ -291,9 +283,7 @@ def test_a_batch_ends_those_that_are_held_and_leaves_the_others(
     assert queue.finish([], LATER) == []
 
 
-def test_a_run_that_no_worker_holds_answers_to_the_empty_name(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_run_that_no_worker_holds_answers_to_the_empty_name(at_work: Store, queue: Queue, tenant: str) -> None:
     rows = put(at_work, *(run(tenant, state="running", started_at=NOW) for _ in range(3)))
     first, second, third = (Claim(run=row, schedule=None) for row in rows)
     assert queue.heartbeat([first], LEASE, LATER) == [first.run.id]
@@ -303,7 +293,7 @@ def test_a_run_that_no_worker_holds_answers_to_the_empty_name(
 
 
 @pytest.mark.parametrize("what", ["finish", "heartbeat", "release", "expire"])
-def test_a_time_without_zone_is_refused(what: str, at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_time_without_zone_is_refused(what: str, at_work: Store, queue: Queue, tenant: str) -> None:
     claim = held(at_work, tenant)
     naive = NOW.replace(tzinfo=None)
     calls: dict[str, Callable[[], Sequence[UUID]]] = {
@@ -318,7 +308,7 @@ def test_a_time_without_zone_is_refused(what: str, at_work: SchedulerStore, queu
 
 
 @pytest.mark.proves("0-T2.4.2", "2-X8")
-def test_of_ends_at_the_same_time_one_counts_with_one_retry(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_of_ends_at_the_same_time_one_counts_with_one_retry(at_work: Store, queue: Queue, tenant: str) -> None:
     claims = [held(at_work, tenant) for _ in range(3)]
     barrier, told = Barrier(4), list[tuple[int, UUID]]()
 
@@ -341,7 +331,7 @@ def test_of_ends_at_the_same_time_one_counts_with_one_retry(at_work: SchedulerSt
         assert len(runs_of(at_work, claim.schedule)) == 2
 
 
-def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_without_a_time_the_database_s_clock_decides(at_work: Store, queue: Queue, tenant: str) -> None:
     put(at_work, run(tenant), run(tenant))
     now = at_work.now()
     first, second = queue.claim("one", 2, LEASE, tenants=[tenant])

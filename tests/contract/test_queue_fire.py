@@ -9,11 +9,9 @@ import pytest
 
 from migrator import states
 from migrator.errors import ConflictError, UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import SCRATCH, Fire, HandlerFilter, Queue
+from migrator.records import Run, Schedule, Trigger
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH, Fire, HandlerFilter, Queue
 from tests.contract.rows import (
     MILLISECOND,
     NOW,
@@ -52,7 +50,7 @@ def silent(schedule: Schedule, trigger: Trigger) -> Fire:
 
 
 @pytest.mark.proves("2-X6", "3-B1", "2-X9")
-def test_a_due_trigger_makes_its_run_and_moves_on(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_due_trigger_makes_its_run_and_moves_on(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant, payload=b'{"a":1}')
     cause = trigger(of)
     put(at_work, of, cause)
@@ -68,9 +66,7 @@ def test_a_due_trigger_makes_its_run_and_moves_on(at_work: SchedulerStore, queue
 
 
 @pytest.mark.proves("2-X6")
-def test_a_plan_is_asked_with_the_rows_the_live_runs_and_the_time(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_plan_is_asked_with_the_rows_the_live_runs_and_the_time(at_work: Store, queue: Queue, tenant: str) -> None:
     of, other = schedule(tenant, tags=("x",)), schedule(tenant)
     cause, plan = trigger(of), Seen()
     put(at_work, of, other, cause, *(run(tenant, schedule_id=of.id, state=state) for state in states.RUN))
@@ -83,9 +79,7 @@ def test_a_plan_is_asked_with_the_rows_the_live_runs_and_the_time(
 
 @pytest.mark.proves("2-X6", "0-T2.3.3")
 @pytest.mark.parametrize("steps", [-1, 0, 1])
-def test_a_trigger_is_due_from_its_very_instant_on(
-    steps: int, at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_trigger_is_due_from_its_very_instant_on(steps: int, at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of))
     made = queue.fire_due(each_slot, 5, NOW + MILLISECOND * steps, [tenant])
@@ -93,7 +87,7 @@ def test_a_trigger_is_due_from_its_very_instant_on(
 
 
 @pytest.mark.proves("2-X6", "1-G3")
-def test_triggers_fire_by_priority_then_time_then_id(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_triggers_fire_by_priority_then_time_then_id(at_work: Store, queue: Queue, tenant: str) -> None:
     low, usual, high = (schedule(tenant, priority=priority) for priority in (49, None, 51))
     middle = schedule(tenant, priority=50)
     late, ties = trigger(usual, next_fire_at=NOW), [trigger(middle, next_fire_at=NOW - SECOND) for _ in range(3)]
@@ -106,9 +100,7 @@ def test_triggers_fire_by_priority_then_time_then_id(at_work: SchedulerStore, qu
 
 
 @pytest.mark.proves("2-X6")
-def test_a_limit_counts_triggers_and_the_rest_fires_next_time(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_limit_counts_triggers_and_the_rest_fires_next_time(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     causes = [trigger(of, next_fire_at=NOW - SECOND * (9 - place)) for place in range(5)]
     put(at_work, of, *causes)
@@ -122,7 +114,7 @@ def test_a_limit_counts_triggers_and_the_rest_fires_next_time(
 
 @pytest.mark.proves("2-X6", "3-B1", "0-T2.3.3")
 def test_what_is_disabled_deleted_or_without_a_next_fire_does_not_fire(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     disabled, deleted, enabled = schedule(tenant, enabled=False), schedule(tenant), schedule(tenant)
     put(at_work, disabled, deleted, enabled, trigger(disabled), trigger(deleted))
@@ -134,7 +126,7 @@ def test_what_is_disabled_deleted_or_without_a_next_fire_does_not_fire(
 
 @pytest.mark.proves("2-X6", "2-F10")
 @pytest.mark.parametrize("status", states.SCHEDULE)
-def test_only_a_schedule_that_may_run_fires(status: str, at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_only_a_schedule_that_may_run_fires(status: str, at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant, status=status)
     put(at_work, of, trigger(of))
     made = queue.fire_due(each_slot, 9, NOW, [tenant])
@@ -143,7 +135,7 @@ def test_only_a_schedule_that_may_run_fires(status: str, at_work: SchedulerStore
 
 @pytest.mark.proves("2-X6", "4-Z6")
 def test_a_slot_that_has_its_run_is_passed_over_and_the_trigger_moves_on(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     of = schedule(tenant)
     cause = trigger(of)
@@ -158,9 +150,7 @@ def test_a_slot_that_has_its_run_is_passed_over_and_the_trigger_moves_on(
 
 
 @pytest.mark.proves("2-X6")
-def test_a_run_that_is_there_under_the_very_id_is_passed_over_too(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_run_that_is_there_under_the_very_id_is_passed_over_too(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause, other = trigger(of), trigger(of, next_fire_at=NOW - SECOND)
     (_, _, _, there) = put(at_work, of, cause, other, slot(of, cause))
@@ -175,7 +165,7 @@ def test_a_run_that_is_there_under_the_very_id_is_passed_over_too(
 
 
 def test_an_id_that_another_run_has_is_a_conflict_and_nothing_is_kept(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     of = schedule(tenant)
     cause = trigger(of)
@@ -188,9 +178,7 @@ def test_an_id_that_another_run_has_is_a_conflict_and_nothing_is_kept(
 
 
 @pytest.mark.proves("2-X6")
-def test_a_dedupe_key_that_the_trigger_ran_for_is_passed_over(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_dedupe_key_that_the_trigger_ran_for_is_passed_over(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause, other = trigger(of), trigger(of, next_fire_at=NOW - SECOND)
     put(at_work, of, cause, other, run(tenant, schedule_id=of.id, trigger_id=cause.id, dedupe_key="k"))
@@ -212,7 +200,7 @@ def test_a_time_without_zone_is_refused(queue: Queue, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-X2")
-def test_scratch_tenants_are_served_only_where_they_are_named(at_work: SchedulerStore, queue: Queue) -> None:
+def test_scratch_tenants_are_served_only_where_they_are_named(at_work: Store, queue: Queue) -> None:
     scratch, usual, other = f"{SCRATCH}{fresh()}", fresh(), fresh()
     rows = [schedule(each, priority=100) for each in (scratch, usual, other)]
     put(at_work, *rows, *(trigger(of, next_fire_at=LONG_AGO) for of in rows))
@@ -231,7 +219,7 @@ def test_scratch_tenants_are_served_only_where_they_are_named(at_work: Scheduler
 
 @pytest.mark.proves("2-P1")
 def test_a_schedule_of_all_tenants_fires_too_and_its_runs_have_no_number(
-    at_work: SchedulerStore, queue: Queue, tenant: str, plant: Callable[..., None]
+    at_work: Store, queue: Queue, tenant: str, plant: Callable[..., None]
 ) -> None:
     shared = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
     cause = trigger(shared, next_fire_at=LONG_AGO)
@@ -259,7 +247,7 @@ def test_a_schedule_of_all_tenants_fires_too_and_its_runs_have_no_number(
 
 
 @pytest.mark.proves("0-T2.9.2", "2-X6")
-def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_without_a_time_the_database_s_clock_decides(at_work: Store, queue: Queue, tenant: str) -> None:
     now = at_work.now()
     past, future = schedule(tenant), schedule(tenant)
     put(at_work, past, future)
@@ -272,9 +260,7 @@ def test_without_a_time_the_database_s_clock_decides(at_work: SchedulerStore, qu
 
 
 @pytest.mark.proves("2-X6", "4-J4")
-def test_of_dispatchers_at_the_same_time_each_slot_is_fired_once(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_of_dispatchers_at_the_same_time_each_slot_is_fired_once(at_work: Store, queue: Queue, tenant: str) -> None:
     rows = [schedule(tenant) for _ in range(4)]
     causes = [trigger(of, next_fire_at=NOW - SECOND * place) for of in rows for place in range(5)]
     put(at_work, *rows, *causes)
@@ -299,7 +285,7 @@ def test_of_dispatchers_at_the_same_time_each_slot_is_fired_once(
         assert [each.run_number for each in runs_of(at_work, of)] == [1, 2, 3, 4, 5]
 
 
-def test_the_queue_knows_the_tenants(at_work: SchedulerStore, queue: Queue, plant: Callable[..., None]) -> None:
+def test_the_queue_knows_the_tenants(at_work: Store, queue: Queue, plant: Callable[..., None]) -> None:
     kept, deleted, only_runs, scratch = fresh(), fresh(), fresh(), f"{SCRATCH}{fresh()}"
     gone = schedule(deleted)
     put(at_work, schedule(kept), gone, run(only_runs), schedule(scratch), schedule(kept))
@@ -314,7 +300,7 @@ def test_the_queue_knows_the_tenants(at_work: SchedulerStore, queue: Queue, plan
 
 @pytest.mark.proves("5-D1", "3-B1")
 def test_only_triggers_of_the_handlers_that_are_named_fire_and_others_hide_nothing(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     theirs = [schedule(tenant, handler_name="theirs", priority=priority) for priority in (90, None, 10)]
     by_mode = schedule(tenant, handler_name=None, mode="analysis-only", queue="slow")

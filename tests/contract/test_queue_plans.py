@@ -7,10 +7,9 @@ import pytest
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import Fire, Queue
+from migrator.records import Schedule, Trigger
+from migrator.store.protocols import Store
+from migrator.store.queue import Fire, Queue
 from tests.contract.rows import (
     NOW,
     SECOND,
@@ -38,7 +37,7 @@ MAY_FIRE = ("pending", "scheduled", "running")
 
 @pytest.mark.proves("2-X6", "3-R3")
 def test_a_plan_s_runs_are_numbered_in_its_order_with_all_others_of_the_schedule(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     of = schedule(tenant)
     cause = trigger(of)
@@ -60,7 +59,7 @@ def test_a_plan_s_runs_are_numbered_in_its_order_with_all_others_of_the_schedule
 
 
 @pytest.mark.proves("2-X7")
-def test_a_run_may_be_planned_as_skipped_and_stays_so(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_run_may_be_planned_as_skipped_and_stays_so(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     put(at_work, of, cause)
@@ -70,7 +69,7 @@ def test_a_run_may_be_planned_as_skipped_and_stays_so(at_work: SchedulerStore, q
     assert queue.claim("w", 9, MINUTE, NOW, tenants=[tenant]) == []
 
 
-def test_a_plan_may_make_no_run(at_work: SchedulerStore, queue: Queue, tenant: str) -> None:
+def test_a_plan_may_make_no_run(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     put(at_work, of, cause)
@@ -95,7 +94,7 @@ def leads(status: str, follower: str) -> bool:
 @pytest.mark.proves("1-G3", "2-F3b")
 @pytest.mark.parametrize("status", MAY_FIRE)
 def test_a_schedule_s_status_is_written_where_the_machine_leads_there(
-    status: str, at_work: SchedulerStore, queue: Queue, tenant: str
+    status: str, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     rows = {follower: schedule(tenant, status=status, completed_at=NOW) for follower in states.SCHEDULE}
     put(at_work, *rows.values(), *(trigger(of) for of in rows.values()))
@@ -113,9 +112,7 @@ def test_a_schedule_s_status_is_written_where_the_machine_leads_there(
         assert bare(schedule_of(at_work, of)) == (after if leads(status, follower) else before), follower
 
 
-def test_a_status_that_is_none_is_refused_and_nothing_is_kept(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_status_that_is_none_is_refused_and_nothing_is_kept(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     put(at_work, of, cause)
@@ -126,9 +123,7 @@ def test_a_status_that_is_none_is_refused_and_nothing_is_kept(
 
 
 @pytest.mark.proves("2-X6", "2-X7")
-def test_a_later_trigger_s_plan_sees_what_the_ones_before_it_made(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_a_later_trigger_s_plan_sees_what_the_ones_before_it_made(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     causes = [trigger(of, next_fire_at=NOW - SECOND * (9 - place)) for place in range(3)]
     put(at_work, of, *causes, run(tenant, schedule_id=of.id))
@@ -149,7 +144,7 @@ def test_a_later_trigger_s_plan_sees_what_the_ones_before_it_made(
 
 @pytest.mark.proves("2-X6")
 def test_a_trigger_whose_schedule_was_ended_by_one_before_it_is_left_and_counts(
-    at_work: SchedulerStore, queue: Queue, tenant: str
+    at_work: Store, queue: Queue, tenant: str
 ) -> None:
     of, other = schedule(tenant, priority=51), schedule(tenant)
     first, second = (trigger(of, next_fire_at=NOW - SECOND * place) for place in (2, 1))
@@ -167,9 +162,7 @@ class PlanError(Exception):
 
 
 @pytest.mark.proves("2-X6")
-def test_what_a_plan_raises_ends_the_call_and_nothing_of_it_is_kept(
-    at_work: SchedulerStore, queue: Queue, tenant: str
-) -> None:
+def test_what_a_plan_raises_ends_the_call_and_nothing_of_it_is_kept(at_work: Store, queue: Queue, tenant: str) -> None:
     of = schedule(tenant)
     causes = [trigger(of, next_fire_at=NOW - SECOND * (9 - place)) for place in range(3)]
     put(at_work, of, *causes)
@@ -202,7 +195,7 @@ WRONG: dict[str, Callable[[Schedule, Trigger], Fire]] = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_answer_of_a_plan_is_refused_and_nothing_is_kept(
-    what: str, at_work: SchedulerStore, queue: Queue, tenant: str
+    what: str, at_work: Store, queue: Queue, tenant: str
 ) -> None:
     of = schedule(tenant)
     cause = trigger(of)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.store.ports import RunQuery, Store
+from migrator.records import Run
+from migrator.store.protocols import RunQuery, SessionStore
 from tests.contract.rows import NOW, SECOND, fresh, ids, run, schedule
 
 TIMES = st.integers(-2, 2).map(lambda seconds: NOW + SECOND * seconds)
@@ -41,7 +41,7 @@ def newest_first(rows: list[Run]) -> list[UUID]:
     return ids(sorted(sorted(rows, key=lambda row: row.id), key=lambda row: row.created_at, reverse=True))
 
 
-def pages(store: Store, tenant: str, limit: int, **filters: Any) -> list[UUID]:  # noqa: ANN401 - filters have all types
+def pages(store: SessionStore, tenant: str, limit: int, **filters: Any) -> list[UUID]:  # noqa: ANN401 - filters have all types
     """Return the ids of all pages, each read in a session of its own."""
     found: list[UUID] = []
     cursor: tuple[datetime, UUID] | None = None
@@ -61,7 +61,7 @@ def pages(store: Store, tenant: str, limit: int, **filters: Any) -> list[UUID]: 
 @settings(max_examples=20, deadline=None)
 @given(rows=ROWS, filters=FILTERS, limit=st.integers(1, 4))
 def test_all_pages_together_are_what_a_walk_over_all_finds(
-    store: Store, rows: list[dict[str, Any]], filters: dict[str, Any], limit: int
+    store: SessionStore, rows: list[dict[str, Any]], filters: dict[str, Any], limit: int
 ) -> None:
     tenant = fresh()
     of = schedule(tenant)
@@ -85,7 +85,7 @@ def test_all_pages_together_are_what_a_walk_over_all_finds(
 
 
 @pytest.mark.proves("0-T2.4.3")
-def test_what_is_inserted_meanwhile_neither_repeats_nor_hides_a_run(store: Store, tenant: str) -> None:
+def test_what_is_inserted_meanwhile_neither_repeats_nor_hides_a_run(store: SessionStore, tenant: str) -> None:
     rows = [run(tenant, created_at=NOW - SECOND * (place // 2)) for place in range(7)]
     with store.session(tenant, now=NOW) as session:
         for row in rows:
@@ -108,7 +108,7 @@ def test_what_is_inserted_meanwhile_neither_repeats_nor_hides_a_run(store: Store
 
 
 @pytest.mark.proves("0-T2.4.3", "1-G3")
-def test_runs_of_one_instant_are_paged_by_id(store: Store, tenant: str) -> None:
+def test_runs_of_one_instant_are_paged_by_id(store: SessionStore, tenant: str) -> None:
     rows = [run(tenant) for _ in range(7)]
     with store.session(tenant, now=NOW) as session:
         for row in rows:
@@ -117,7 +117,7 @@ def test_runs_of_one_instant_are_paged_by_id(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.4.3")
-def test_the_last_page_says_that_it_is_the_last(store: Store, tenant: str) -> None:
+def test_the_last_page_says_that_it_is_the_last(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         assert session.runs.list(RunQuery()).cursor is None
         for _ in range(4):
@@ -129,6 +129,6 @@ def test_the_last_page_says_that_it_is_the_last(store: Store, tenant: str) -> No
 
 @pytest.mark.proves("0-T2.4.1")
 @pytest.mark.parametrize("query", [RunQuery(limit=0), RunQuery(limit=-1), RunQuery(states=("queued", "no such"))])
-def test_a_query_that_makes_no_sense_is_refused(query: RunQuery, store: Store, tenant: str) -> None:
+def test_a_query_that_makes_no_sense_is_refused(query: RunQuery, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
         session.runs.list(query)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.store.ports import Store
+from migrator.store.protocols import SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, line, run, schedule, snapshot
 
 ROWS = st.lists(
@@ -21,7 +21,7 @@ ROWS = st.lists(
 @settings(max_examples=20, deadline=None)
 @given(rows=ROWS, keep=st.integers(0, 3), before=st.integers(-2, 4), limit=st.integers(1, 9))
 def test_neither_young_runs_nor_the_newest_ones_of_a_schedule_may_go(
-    store: Store, rows: list[Any], keep: int, before: int, limit: int
+    store: SessionStore, rows: list[Any], keep: int, before: int, limit: int
 ) -> None:
     tenant = fresh()
     of = [schedule(tenant), schedule(tenant)]
@@ -58,12 +58,12 @@ def test_neither_young_runs_nor_the_newest_ones_of_a_schedule_may_go(
 
 
 @pytest.mark.parametrize(("keep", "limit"), [(-1, 1), (0, 0), (0, -1)])
-def test_retention_that_makes_no_sense_is_refused(keep: int, limit: int, store: Store, tenant: str) -> None:
+def test_retention_that_makes_no_sense_is_refused(keep: int, limit: int, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
         session.runs.beyond(keep, NOW, limit)
 
 
-def test_ended_runs_are_removed_with_their_logs(store: Store, tenant: str) -> None:
+def test_ended_runs_are_removed_with_their_logs(store: SessionStore, tenant: str) -> None:
     elsewhere = fresh()
     with store.session(elsewhere, now=NOW) as session:
         theirs = session.runs.create(run(elsewhere, state="completed"))
@@ -82,7 +82,7 @@ def test_ended_runs_are_removed_with_their_logs(store: Store, tenant: str) -> No
         assert session.runs.get(theirs.id) is not None
 
 
-def test_snapshots_and_retries_stay_without_the_run(store: Store, tenant: str) -> None:
+def test_snapshots_and_retries_stay_without_the_run(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         row = session.runs.create(run(tenant, state="error"))
         again = session.runs.create(run(tenant, retry_of=row.id, attempt=2))

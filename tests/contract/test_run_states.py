@@ -8,8 +8,8 @@ import pytest
 
 from migrator import states
 from migrator.errors import ConflictError, TransitionError, UnknownError, UsageError
-from migrator.records.run import Run
-from migrator.store.ports import Store
+from migrator.records import Run
+from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, bare, changed, ids, run, schedule, trigger
 
@@ -18,12 +18,12 @@ TERMINAL = [state for state in states.RUN if not states.RUN[state]]
 LIVE = [state for state in states.RUN if states.RUN[state]]
 
 
-def created(store: Store, tenant: str, **columns: Any) -> Run:  # noqa: ANN401 - columns have all types
+def created(store: SessionStore, tenant: str, **columns: Any) -> Run:  # noqa: ANN401 - columns have all types
     with store.session(tenant, now=NOW) as session:
         return session.runs.create(run(tenant, **columns))
 
 
-def updated(store: Store, row: Run, expected: str) -> Run:
+def updated(store: SessionStore, row: Run, expected: str) -> Run:
     """Update a run that is ``expected``, a second later; return what is stored then."""
     with store.session(row.tenant_id, now=LATER) as session:
         assert session.runs.update(row, expected) is True
@@ -34,7 +34,7 @@ def updated(store: Store, row: Run, expected: str) -> Run:
 
 @pytest.mark.proves("0-T2.4.2", "1-G3")
 @pytest.mark.parametrize("state", states.RUN)
-def test_every_pair_of_states_is_as_the_machine_says(state: str, store: Store, tenant: str) -> None:
+def test_every_pair_of_states_is_as_the_machine_says(state: str, store: SessionStore, tenant: str) -> None:
     for follower in states.RUN:
         row = created(store, tenant, state=state)
         legal = states.may_follow(states.RUN, state, follower) or (state == follower and state in LIVE)
@@ -52,7 +52,7 @@ def test_every_pair_of_states_is_as_the_machine_says(state: str, store: Store, t
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_a_writer_whose_knowledge_is_old_gets_false_and_changes_nothing(store: Store, tenant: str) -> None:
+def test_a_writer_whose_knowledge_is_old_gets_false_and_changes_nothing(store: SessionStore, tenant: str) -> None:
     row = created(store, tenant)
     with store.session(tenant, now=LATER) as session:
         assert session.runs.update(changed(row, state="running", worker_id="one"), "queued") is True
@@ -63,7 +63,7 @@ def test_a_writer_whose_knowledge_is_old_gets_false_and_changes_nothing(store: S
         assert found.worker_id == "one"
 
 
-def test_an_update_of_what_is_not_there_is_false_an_illegal_one_an_error(store: Store, tenant: str) -> None:
+def test_an_update_of_what_is_not_there_is_false_an_illegal_one_an_error(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         assert session.runs.update(run(tenant, state="running"), "queued") is False
         with pytest.raises(TransitionError):
@@ -73,7 +73,7 @@ def test_an_update_of_what_is_not_there_is_false_an_illegal_one_an_error(store: 
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_of_several_writers_at_the_same_time_one_wins(store: Store, tenant: str) -> None:
+def test_of_several_writers_at_the_same_time_one_wins(store: SessionStore, tenant: str) -> None:
     row, writers = created(store, tenant), 5
     barrier, won = Barrier(writers), []
 
@@ -99,7 +99,7 @@ def test_of_several_writers_at_the_same_time_one_wins(store: Store, tenant: str)
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_an_update_replaces_all_but_what_the_store_keeps(store: Store, tenant: str) -> None:
+def test_an_update_replaces_all_but_what_the_store_keeps(store: SessionStore, tenant: str) -> None:
     row = created(store, tenant, cause="api", trace_id="t", reason=b'{"manualReason":"x"}')
     other = run(
         tenant, id=row.id, created_at=LATER, run_number=9, cause="event", error="e", metadata=b'{"b":2}', updated_at=NOW
@@ -109,7 +109,7 @@ def test_an_update_replaces_all_but_what_the_store_keeps(store: Store, tenant: s
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_started_at_is_stamped_once(store: Store, tenant: str) -> None:
+def test_started_at_is_stamped_once(store: SessionStore, tenant: str) -> None:
     given = created(store, tenant)
     assert updated(store, changed(given, state="running", started_at=NOW), "queued").started_at == NOW
     row = updated(store, changed(created(store, tenant), state="running"), "queued")
@@ -124,7 +124,7 @@ def test_started_at_is_stamped_once(store: Store, tenant: str) -> None:
 
 @pytest.mark.proves("0-T2.4.2")
 @pytest.mark.parametrize("state", TERMINAL)
-def test_finished_at_and_the_duration_come_with_the_end(state: str, store: Store, tenant: str) -> None:
+def test_finished_at_and_the_duration_come_with_the_end(state: str, store: SessionStore, tenant: str) -> None:
     before = "queued" if state == "skipped" else "running"
     row = created(store, tenant, state=before, started_at=None if state == "skipped" else NOW - SECOND)
     found = updated(store, changed(row, state=state, duration_ms=7), before)
@@ -135,7 +135,9 @@ def test_finished_at_and_the_duration_come_with_the_end(state: str, store: Store
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_a_live_run_has_no_end_and_times_that_contradict_each_other_give_no_duration(store: Store, tenant: str) -> None:
+def test_a_live_run_has_no_end_and_times_that_contradict_each_other_give_no_duration(
+    store: SessionStore, tenant: str
+) -> None:
     row = created(store, tenant)
     found = updated(store, changed(row, state="running", finished_at=LATER, duration_ms=5), "queued")
     assert (found.finished_at, found.duration_ms) == (None, None)
@@ -144,7 +146,7 @@ def test_a_live_run_has_no_end_and_times_that_contradict_each_other_give_no_dura
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_numbers_in_stats_never_decrease_and_none_is_lost(store: Store, tenant: str) -> None:
+def test_numbers_in_stats_never_decrease_and_none_is_lost(store: SessionStore, tenant: str) -> None:
     row = created(store, tenant, state="running", stats=b'{"candidates":5,"completed":2,"deltas":1}')
     row = updated(store, changed(row, stats=b'{"candidates":3,"completed":4,"queued":1}'), "running")
     assert jsonb.decode(row.stats or b"") == {"candidates": 5, "completed": 4, "deltas": 1, "queued": 1}
@@ -153,7 +155,7 @@ def test_numbers_in_stats_never_decrease_and_none_is_lost(store: Store, tenant: 
     assert updated(store, changed(empty, stats=b'{"queued":1}'), "running").stats == b'{"queued":1}'
 
 
-def test_only_a_reference_that_changes_is_looked_up(store: Store, tenant: str) -> None:
+def test_only_a_reference_that_changes_is_looked_up(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -165,7 +167,7 @@ def test_only_a_reference_that_changes_is_looked_up(store: Store, tenant: str) -
                 session.runs.update(changed(row, state="running", **{column: uuid4()}), "running")
 
 
-def test_an_update_cannot_take_another_run_s_slot(store: Store, tenant: str) -> None:
+def test_an_update_cannot_take_another_run_s_slot(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     cause = trigger(of)
     with store.session(tenant, now=NOW) as session:
@@ -181,7 +183,7 @@ def test_an_update_cannot_take_another_run_s_slot(store: Store, tenant: str) -> 
 
 @pytest.mark.proves("0-T2.4.2")
 @pytest.mark.parametrize("state", states.RUN)
-def test_a_live_run_is_cancelled_an_ended_one_is_not(state: str, store: Store, tenant: str) -> None:
+def test_a_live_run_is_cancelled_an_ended_one_is_not(state: str, store: SessionStore, tenant: str) -> None:
     row = created(store, tenant, state=state, started_at=NOW, worker_id="w", fence=3, lease_expires_at=LATER)
     with store.session(tenant, now=LATER) as session:
         found = session.runs.cancel(row.id, "enough")
@@ -204,7 +206,7 @@ def test_a_live_run_is_cancelled_an_ended_one_is_not(state: str, store: Store, t
 
 
 @pytest.mark.proves("0-T2.4.2")
-def test_all_live_runs_of_a_schedule_are_cancelled(store: Store, tenant: str) -> None:
+def test_all_live_runs_of_a_schedule_are_cancelled(store: SessionStore, tenant: str) -> None:
     of, other = schedule(tenant), schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         for each in (of, other):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import UnknownError, UsageError
-from migrator.store.ports import Store
+from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, fresh, ids, run, schedule
 
@@ -21,7 +21,7 @@ ROWS = st.lists(st.tuples(st.sampled_from([*states.RUN]), st.integers(-2, 2), ST
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_the_first_run_makes_a_summary_that_holds_the_counter(store: Store, tenant: str) -> None:
+def test_the_first_run_makes_a_summary_that_holds_the_counter(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -39,7 +39,7 @@ def test_the_first_run_makes_a_summary_that_holds_the_counter(store: Store, tena
 @pytest.mark.proves("0-T2.4.1")
 @settings(max_examples=12, deadline=None)
 @given(rows=ROWS, recent=st.integers(1, 4))
-def test_a_summary_is_what_a_walk_over_the_runs_finds(store: Store, rows: list[Any], recent: int) -> None:
+def test_a_summary_is_what_a_walk_over_the_runs_finds(store: SessionStore, rows: list[Any], recent: int) -> None:
     tenant = fresh()
     of, other = schedule(tenant), schedule(tenant)
     with store.session(tenant, now=NOW) as session:
@@ -78,7 +78,7 @@ def test_a_summary_is_what_a_walk_over_the_runs_finds(store: Store, rows: list[A
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_summary_computed_again_is_the_same(store: Store, tenant: str) -> None:
+def test_a_summary_computed_again_is_the_same(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -89,7 +89,7 @@ def test_a_summary_computed_again_is_the_same(store: Store, tenant: str) -> None
         assert session.run_summaries.recompute(of.id) == first
 
 
-def test_the_last_number_never_goes_back(store: Store, tenant: str) -> None:
+def test_the_last_number_never_goes_back(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -102,7 +102,9 @@ def test_the_last_number_never_goes_back(store: Store, tenant: str) -> None:
         assert found.last_run is None
 
 
-def test_a_schedule_without_runs_has_an_empty_summary_and_none_that_is_not_there(store: Store, tenant: str) -> None:
+def test_a_schedule_without_runs_has_an_empty_summary_and_none_that_is_not_there(
+    store: SessionStore, tenant: str
+) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -117,7 +119,7 @@ def test_a_schedule_without_runs_has_an_empty_summary_and_none_that_is_not_there
         session.run_summaries.recompute(of.id)
 
 
-def test_a_deleted_schedule_s_runs_can_still_be_summed_up(store: Store, tenant: str) -> None:
+def test_a_deleted_schedule_s_runs_can_still_be_summed_up(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)

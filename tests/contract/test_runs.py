@@ -7,14 +7,14 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import ConflictError, UnknownError, UsageError
-from migrator.store.ports import RunQuery, Store
+from migrator.store.protocols import RunQuery, SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, line, run, schedule, snapshot, trigger
 
 LATER = NOW + SECOND
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_run_is_created_and_got(store: Store, tenant: str) -> None:
+def test_a_run_is_created_and_got(store: SessionStore, tenant: str) -> None:
     one = run(tenant, run_number=77, cause="api", trace_id="t", updated_at=None)
     with store.session(tenant, now=LATER) as session:
         made = session.runs.create(one)
@@ -26,7 +26,7 @@ def test_a_run_is_created_and_got(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_an_id_is_taken_once(store: Store, tenant: str) -> None:
+def test_an_id_is_taken_once(store: SessionStore, tenant: str) -> None:
     one = run(tenant)
     with store.session(tenant, now=NOW) as session:
         session.runs.create(one)
@@ -36,7 +36,7 @@ def test_an_id_is_taken_once(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_numbers_count_up_per_schedule(store: Store, tenant: str) -> None:
+def test_numbers_count_up_per_schedule(store: SessionStore, tenant: str) -> None:
     one, other = schedule(tenant), schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         for each in (one, other):
@@ -50,7 +50,7 @@ def test_numbers_count_up_per_schedule(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_number_is_not_given_again_after_retention(store: Store, tenant: str) -> None:
+def test_a_number_is_not_given_again_after_retention(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -62,7 +62,7 @@ def test_a_number_is_not_given_again_after_retention(store: Store, tenant: str) 
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_refused_create_takes_no_number(store: Store, tenant: str) -> None:
+def test_a_refused_create_takes_no_number(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -73,7 +73,9 @@ def test_a_refused_create_takes_no_number(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_number_is_one_more_than_the_highest_there_is(store: Store, tenant: str, plant: Callable[..., None]) -> None:
+def test_a_number_is_one_more_than_the_highest_there_is(
+    store: SessionStore, tenant: str, plant: Callable[..., None]
+) -> None:
     """Migrated runs have numbers, and no counter."""
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
@@ -84,7 +86,7 @@ def test_a_number_is_one_more_than_the_highest_there_is(store: Store, tenant: st
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_sessions_at_the_same_time_share_the_numbers_out(store: Store, tenant: str) -> None:
+def test_sessions_at_the_same_time_share_the_numbers_out(store: SessionStore, tenant: str) -> None:
     of, writers = schedule(tenant), 4
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -112,7 +114,7 @@ def test_sessions_at_the_same_time_share_the_numbers_out(store: Store, tenant: s
 
 
 @pytest.mark.proves("0-X2")
-def test_runs_of_a_global_schedule_have_no_number(store: Store, tenant: str, plant: Callable[..., None]) -> None:
+def test_runs_of_a_global_schedule_have_no_number(store: SessionStore, tenant: str, plant: Callable[..., None]) -> None:
     of = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
     plant(of)
     with store.session(tenant, now=NOW) as session:
@@ -121,7 +123,7 @@ def test_runs_of_a_global_schedule_have_no_number(store: Store, tenant: str, pla
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_slot_of_a_trigger_is_taken_once_per_attempt(store: Store, tenant: str) -> None:
+def test_a_slot_of_a_trigger_is_taken_once_per_attempt(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     cause, other = trigger(of), trigger(of)
     slot = {"schedule_id": of.id, "trigger_id": cause.id, "scheduled_at": NOW}
@@ -144,7 +146,7 @@ def test_a_slot_of_a_trigger_is_taken_once_per_attempt(store: Store, tenant: str
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_a_dedupe_key_is_taken_once_per_trigger(store: Store, tenant: str) -> None:
+def test_a_dedupe_key_is_taken_once_per_trigger(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     cause, other = trigger(of), trigger(of)
     with store.session(tenant, now=NOW) as session:
@@ -162,7 +164,7 @@ def test_a_dedupe_key_is_taken_once_per_trigger(store: Store, tenant: str) -> No
 
 
 @pytest.mark.proves("0-T2.4.1", "0-X2")
-def test_a_run_refers_only_to_what_the_tenant_sees(store: Store, tenant: str) -> None:
+def test_a_run_refers_only_to_what_the_tenant_sees(store: SessionStore, tenant: str) -> None:
     elsewhere = fresh()
     theirs, gone = schedule(elsewhere), schedule(tenant)
     cause = trigger(theirs)
@@ -189,7 +191,7 @@ def test_a_run_refers_only_to_what_the_tenant_sees(store: Store, tenant: str) ->
 
 @pytest.mark.proves("0-X2")
 def test_of_what_is_global_only_schedules_and_triggers_are_referred_to(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     of, theirs = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW), run("*", updated_at=NOW)
     cause = trigger(of)
@@ -211,7 +213,7 @@ def test_of_what_is_global_only_schedules_and_triggers_are_referred_to(
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_pending_runs_are_the_planning_and_queued_ones_oldest_first(store: Store, tenant: str) -> None:
+def test_pending_runs_are_the_planning_and_queued_ones_oldest_first(store: SessionStore, tenant: str) -> None:
     states = ["queued", "planning", "running", "queued", "completed", "planning", "cancelled", "queued"]
     rows = [run(tenant, state=state, created_at=NOW + SECOND * (place % 3)) for place, state in enumerate(states)]
     with store.session(tenant, now=NOW) as session:
@@ -227,7 +229,7 @@ def test_pending_runs_are_the_planning_and_queued_ones_oldest_first(store: Store
 
 
 @pytest.mark.proves("0-T2.4.1")
-def test_runs_of_a_schedule_come_newest_first_ties_by_id(store: Store, tenant: str) -> None:
+def test_runs_of_a_schedule_come_newest_first_ties_by_id(store: SessionStore, tenant: str) -> None:
     of, other = schedule(tenant), schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         for each in (of, other):
@@ -251,7 +253,7 @@ def test_runs_of_a_schedule_come_newest_first_ties_by_id(store: Store, tenant: s
     "columns", [{"state": "no such"}, {"duration_ms": -1}, {"created_at": NOW.replace(tzinfo=None)}]
 )
 def test_a_run_that_the_table_refuses_is_refused_everywhere(
-    columns: dict[str, object], store: Store, tenant: str
+    columns: dict[str, object], store: SessionStore, tenant: str
 ) -> None:
     with store.session(tenant, now=NOW) as session:
         with pytest.raises(UsageError):

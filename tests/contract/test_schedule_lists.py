@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import ScheduleQuery, SortKey, Store
+from migrator.records import Schedule, Trigger
+from migrator.store.protocols import ScheduleQuery, SessionStore, SortKey
 from tests.contract.rows import NOW, SECOND, event_trigger, fresh, ids, schedule, trigger
 
 FEW = settings(max_examples=15, deadline=None)
@@ -97,7 +96,7 @@ class Walk:
         return known + [row for row in rows if value(row) is None]
 
 
-def fill(store: Store, tenant: str, data: list[Any]) -> Walk:
+def fill(store: SessionStore, tenant: str, data: list[Any]) -> Walk:
     walk = Walk([], [])
     with store.session(tenant, now=NOW) as session:
         for columns, fires in data:
@@ -117,7 +116,7 @@ def fill(store: Store, tenant: str, data: list[Any]) -> Walk:
 @FEW
 @given(data=DATA, queries=st.lists(QUERIES, min_size=6, max_size=12))
 def test_every_filter_answers_as_a_walk_over_all_would(
-    store: Store, data: list[Any], queries: list[ScheduleQuery]
+    store: SessionStore, data: list[Any], queries: list[ScheduleQuery]
 ) -> None:
     tenant = fresh()
     walk = fill(store, tenant, data)
@@ -132,7 +131,7 @@ def test_every_filter_answers_as_a_walk_over_all_would(
 @FEW
 @given(data=DATA, offset=st.integers(0, 5), limit=st.integers(1, 4))
 def test_every_order_and_page_is_as_a_walk_over_all_would_give(
-    store: Store, data: list[Any], offset: int, limit: int
+    store: SessionStore, data: list[Any], offset: int, limit: int
 ) -> None:
     tenant = fresh()
     walk = fill(store, tenant, data)
@@ -149,7 +148,7 @@ def test_every_order_and_page_is_as_a_walk_over_all_would_give(
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_bounds_are_exclusive(store: Store, tenant: str) -> None:
+def test_bounds_are_exclusive(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, created_at=NOW)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -173,12 +172,12 @@ def test_bounds_are_exclusive(store: Store, tenant: str) -> None:
         ScheduleQuery(sort_by="no such"),  # type: ignore[arg-type] # the point
     ],
 )
-def test_a_query_that_makes_no_sense_is_refused(query: ScheduleQuery, store: Store, tenant: str) -> None:
+def test_a_query_that_makes_no_sense_is_refused(query: ScheduleQuery, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
         session.schedules.list(query)
 
 
-def test_a_part_of_a_name_is_no_pattern(store: Store, tenant: str) -> None:
+def test_a_part_of_a_name_is_no_pattern(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         for name in ("100%", "a_b", "a.b", "a\\b", "ÄPFEL"):
             session.schedules.upsert(schedule(tenant, name=name))
@@ -188,7 +187,7 @@ def test_a_part_of_a_name_is_no_pattern(store: Store, tenant: str) -> None:
         assert session.schedules.count(ScheduleQuery(name_contains="")) == 5
 
 
-def test_names_are_in_the_order_of_code_points(store: Store, tenant: str) -> None:
+def test_names_are_in_the_order_of_code_points(store: SessionStore, tenant: str) -> None:
     names = ["B", "a", "Z", "ä", "_", "b", "\U0001f600", "\uffee", "a b", "ab"]
     with store.session(tenant, now=NOW) as session:
         for name in names:
@@ -198,7 +197,7 @@ def test_names_are_in_the_order_of_code_points(store: Store, tenant: str) -> Non
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_all_of_some_tags_are_more_than_any_of_them(store: Store, tenant: str) -> None:
+def test_all_of_some_tags_are_more_than_any_of_them(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         for name, tags in (("none", None), ("no tag", ()), ("one", ("a",)), ("both", ("b", "a")), ("other", ("c",))):
             session.schedules.upsert(schedule(tenant, name=name, tags=tags))

@@ -8,16 +8,16 @@ import pytest
 
 from migrator import states
 from migrator.errors import ConflictError, TransitionError, UsageError
-from migrator.records.schedule import Schedule
-from migrator.store.ports import ScheduleQuery, Store
+from migrator.records import Schedule
 from migrator.store.postgres.store import PostgresStore
+from migrator.store.protocols import ScheduleQuery, SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, run, schedule, trigger
 
 LATER = NOW + SECOND
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_an_insert_fills_the_times_that_are_absent(store: Store, tenant: str) -> None:
+def test_an_insert_fills_the_times_that_are_absent(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         written = session.schedules.upsert(one)
@@ -27,7 +27,7 @@ def test_an_insert_fills_the_times_that_are_absent(store: Store, tenant: str) ->
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_an_update_replaces_every_column_but_the_birth(store: Store, tenant: str) -> None:
+def test_an_update_replaces_every_column_but_the_birth(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, description="old", priority=10, tags=("a",), enabled=True)
     other = schedule(tenant, id=one.id, name="new", enabled=False, created_at=LATER, updated_at=LATER)
     with store.session(tenant, now=NOW) as session:
@@ -41,7 +41,7 @@ def test_an_update_replaces_every_column_but_the_birth(store: Store, tenant: str
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_what_is_not_there_is_not_found(store: Store, tenant: str) -> None:
+def test_what_is_not_there_is_not_found(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         assert session.schedules.get(uuid4()) is None
         assert session.schedules.by_name("no such") is None
@@ -52,7 +52,7 @@ def test_what_is_not_there_is_not_found(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_a_schedule_is_found_by_its_exact_name(store: Store, tenant: str) -> None:
+def test_a_schedule_is_found_by_its_exact_name(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, name="Näch tlich.*$")
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -64,7 +64,7 @@ def test_a_schedule_is_found_by_its_exact_name(store: Store, tenant: str) -> Non
 
 
 @pytest.mark.proves("0-T2.3.1")
-def test_a_name_is_taken_once_per_tenant(store: Store, tenant: str) -> None:
+def test_a_name_is_taken_once_per_tenant(store: SessionStore, tenant: str) -> None:
     one, other = schedule(tenant, name="n"), schedule(tenant, name="m")
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -85,7 +85,7 @@ def test_a_name_is_taken_once_per_tenant(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.3.2")
-def test_a_deleted_schedule_is_seen_by_nobody(store: Store, tenant: str) -> None:
+def test_a_deleted_schedule_is_seen_by_nobody(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, name="n")
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -102,7 +102,7 @@ def test_a_deleted_schedule_is_seen_by_nobody(store: Store, tenant: str) -> None
 
 @pytest.mark.proves("0-T2.3.2")
 def test_a_deletion_writes_when_and_by_whom_and_nothing_else(
-    store: Store, tenant: str, look: Callable[[type[Schedule], UUID], Schedule]
+    store: SessionStore, tenant: str, look: Callable[[type[Schedule], UUID], Schedule]
 ) -> None:
     with store.session(tenant, now=NOW) as session:
         one = session.schedules.upsert(schedule(tenant, description="d", tags=("a",)))
@@ -113,7 +113,7 @@ def test_a_deletion_writes_when_and_by_whom_and_nothing_else(
 
 
 @pytest.mark.proves("0-T2.3.2")
-def test_a_second_delete_is_false(store: Store, tenant: str) -> None:
+def test_a_second_delete_is_false(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -124,7 +124,7 @@ def test_a_second_delete_is_false(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("0-T2.3.2")
-def test_a_deleted_schedule_s_name_is_free_and_its_id_is_not(store: Store, tenant: str) -> None:
+def test_a_deleted_schedule_s_name_is_free_and_its_id_is_not(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, name="n")
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -140,7 +140,7 @@ def test_a_deleted_schedule_s_name_is_free_and_its_id_is_not(store: Store, tenan
 
 
 @pytest.mark.proves("0-T2.3.2")
-def test_a_delete_disables_the_triggers_and_leaves_runs_and_others_alone(store: Store, tenant: str) -> None:
+def test_a_delete_disables_the_triggers_and_leaves_runs_and_others_alone(store: SessionStore, tenant: str) -> None:
     one, other = schedule(tenant), schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         for each in (one, other):
@@ -160,7 +160,7 @@ def test_a_delete_disables_the_triggers_and_leaves_runs_and_others_alone(store: 
 
 
 @pytest.mark.proves("0-T2.3.2")
-def test_deletion_is_not_written_by_upsert(store: Store, tenant: str) -> None:
+def test_deletion_is_not_written_by_upsert(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         for columns in ({"deleted_at": NOW}, {"deleted_by": "me"}):
             with pytest.raises(UsageError):
@@ -186,7 +186,9 @@ PAIRS = [(status, follower) for status in ALLOWED for follower in ALLOWED]
     ("status", "follower"),
     [pytest.param(*pair, marks=pytest.mark.proves(f"3-S{place}")) for place, pair in enumerate(PAIRS, 1)],
 )
-def test_every_pair_of_statuses_is_as_the_machine_says(status: str, follower: str, store: Store, tenant: str) -> None:
+def test_every_pair_of_statuses_is_as_the_machine_says(
+    status: str, follower: str, store: SessionStore, tenant: str
+) -> None:
     allowed = follower in ALLOWED[status]
     assert states.may_follow(states.SCHEDULE, status, follower) == allowed
     one = schedule(tenant, status=status)
@@ -206,7 +208,9 @@ def test_every_pair_of_statuses_is_as_the_machine_says(status: str, follower: st
 
 
 @pytest.mark.proves("0-T2.3.1", "1-G3")
-def test_a_change_of_status_writes_its_changes_only_where_the_status_is_expected(store: Store, tenant: str) -> None:
+def test_a_change_of_status_writes_its_changes_only_where_the_status_is_expected(
+    store: SessionStore, tenant: str
+) -> None:
     one = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -221,7 +225,7 @@ def test_a_change_of_status_writes_its_changes_only_where_the_status_is_expected
 @pytest.mark.parametrize(
     "column", ["id", "tenant_id", "source", "extra", "created_at", "created_by", "deleted_at", "no_such"]
 )
-def test_a_change_of_status_takes_only_columns_that_may_change(column: str, store: Store, tenant: str) -> None:
+def test_a_change_of_status_takes_only_columns_that_may_change(column: str, store: SessionStore, tenant: str) -> None:
     one = schedule(tenant)
     changes = {column: None}
     with store.session(tenant, now=NOW) as session:
@@ -234,13 +238,15 @@ def test_a_change_of_status_takes_only_columns_that_may_change(column: str, stor
 
 
 @pytest.mark.parametrize(("expected", "status"), [("scheduled", "no such"), ("no such", "paused")])
-def test_a_status_that_is_none_is_refused(expected: str, status: str, store: Store, tenant: str) -> None:
+def test_a_status_that_is_none_is_refused(expected: str, status: str, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
         session.schedules.change_status(uuid4(), expected, status)
 
 
 @pytest.mark.proves("0-X2")
-def test_a_global_schedule_is_seen_and_not_written(store: Store, tenant: str, plant: Callable[..., None]) -> None:
+def test_a_global_schedule_is_seen_and_not_written(
+    store: SessionStore, tenant: str, plant: Callable[..., None]
+) -> None:
     shared = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
     plant(shared)
     everywhere = ScheduleQuery(include_global=True, name_contains=shared.name)
@@ -260,7 +266,7 @@ def test_a_global_schedule_is_seen_and_not_written(store: Store, tenant: str, pl
 
 @pytest.mark.proves("0-X2")
 def test_an_own_schedule_with_the_id_of_a_global_one_leaves_that_one_alone(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     """PostgreSQL's keys carry the tenant, and the own row comes first; a collection of MongoDB has one ``_id``."""
     shared = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
@@ -284,7 +290,7 @@ def test_an_own_schedule_with_the_id_of_a_global_one_leaves_that_one_alone(
 
 @pytest.mark.proves("0-X2")
 def test_a_tenant_s_own_schedule_goes_before_the_global_one_of_its_name(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     shared = schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
     plant(shared)

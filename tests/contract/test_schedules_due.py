@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.store.ports import Store
+from migrator.store.protocols import SessionStore
 from tests.contract.rows import MILLISECOND, NOW, SECOND, event_trigger, fresh, ids, schedule, trigger
 
 STEPS = st.integers(-3, 3).map(lambda steps: NOW + MILLISECOND * steps)
@@ -24,7 +24,7 @@ ROWS = st.lists(st.tuples(STATUSES, MOSTLY, MOSTLY, FIRES), min_size=3, max_size
 @settings(max_examples=25, deadline=None)
 @given(rows=ROWS, now=STEPS, limit=st.integers(1, 8))
 def test_due_schedules_are_those_that_a_walk_over_all_finds(
-    store: Store, rows: list[Any], now: datetime, limit: int
+    store: SessionStore, rows: list[Any], now: datetime, limit: int
 ) -> None:
     tenant, expected = fresh(), []
     with store.session(tenant, now=NOW) as session:
@@ -42,7 +42,7 @@ def test_due_schedules_are_those_that_a_walk_over_all_finds(
 
 
 @pytest.mark.proves("0-T2.3.3")
-def test_a_schedule_is_due_from_the_very_instant_on(store: Store, tenant: str) -> None:
+def test_a_schedule_is_due_from_the_very_instant_on(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -54,7 +54,7 @@ def test_a_schedule_is_due_from_the_very_instant_on(store: Store, tenant: str) -
 
 @pytest.mark.proves("0-T2.3.3")
 @pytest.mark.parametrize("status", [status for status in states.SCHEDULE if status != "scheduled"])
-def test_only_a_scheduled_one_is_due(status: str, store: Store, tenant: str) -> None:
+def test_only_a_scheduled_one_is_due(status: str, store: SessionStore, tenant: str) -> None:
     one = schedule(tenant, status=status)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(one)
@@ -63,7 +63,7 @@ def test_only_a_scheduled_one_is_due(status: str, store: Store, tenant: str) -> 
 
 
 @pytest.mark.proves("0-T2.3.3")
-def test_disabled_deleted_and_paused_ones_are_not_due(store: Store, tenant: str) -> None:
+def test_disabled_deleted_and_paused_ones_are_not_due(store: SessionStore, tenant: str) -> None:
     disabled, deleted, paused, silent, on_event = rows = [schedule(tenant) for _ in range(5)]
     with store.session(tenant, now=NOW) as session:
         for row in rows:
@@ -83,7 +83,7 @@ def test_disabled_deleted_and_paused_ones_are_not_due(store: Store, tenant: str)
 
 
 @pytest.mark.proves("0-T2.3.3")
-def test_each_is_due_once_by_its_earliest_trigger_ties_by_id(store: Store, tenant: str) -> None:
+def test_each_is_due_once_by_its_earliest_trigger_ties_by_id(store: SessionStore, tenant: str) -> None:
     rows = [schedule(tenant) for _ in range(4)]
     early, *ties = rows
     with store.session(tenant, now=NOW) as session:
@@ -99,7 +99,7 @@ def test_each_is_due_once_by_its_earliest_trigger_ties_by_id(store: Store, tenan
 
 
 @pytest.mark.proves("0-T2.3.3")
-def test_many_that_may_not_run_do_not_hide_one_that_may(store: Store, tenant: str) -> None:
+def test_many_that_may_not_run_do_not_hide_one_that_may(store: SessionStore, tenant: str) -> None:
     disabled, often, last = schedule(tenant, enabled=False), schedule(tenant), schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         for row in (disabled, often, last):
@@ -112,14 +112,14 @@ def test_many_that_may_not_run_do_not_hide_one_that_may(store: Store, tenant: st
 
 @pytest.mark.proves("0-T2.3.3")
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_below_one_is_refused(limit: int, store: Store, tenant: str) -> None:
+def test_a_limit_below_one_is_refused(limit: int, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
         session.schedules.due(limit)
 
 
 @pytest.mark.proves("0-T2.3.3", "0-X2")
 def test_another_tenant_s_and_the_global_tenant_s_are_not_due(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     one, shared = schedule(tenant), schedule("*", name=fresh(), created_at=NOW, updated_at=NOW)
     plant(shared, trigger(shared))

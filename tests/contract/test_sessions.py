@@ -5,7 +5,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from migrator.errors import ConflictError, MigratorError, UnknownError, UsageError
-from migrator.store.ports import RunQuery, ScheduleQuery, Store
+from migrator.store.protocols import RunQuery, ScheduleQuery, SessionStore
 from tests.contract.rows import NOW, bare, entry, graph_job, handler, line, policy_job, run, schedule, trigger
 
 
@@ -13,7 +13,7 @@ class Stop(Exception):  # noqa: N818 - the caller's own, not the store's
     pass
 
 
-def test_what_a_session_wrote_is_there_in_the_next(store: Store, tenant: str) -> None:
+def test_what_a_session_wrote_is_there_in_the_next(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         written = session.schedules.upsert(schedule(tenant))
     with store.session(tenant, now=NOW) as session:
@@ -23,7 +23,7 @@ def test_what_a_session_wrote_is_there_in_the_next(store: Store, tenant: str) ->
 
 
 @pytest.mark.proves("0-T2.3.1", "0-T2.4.1", "1-R9")
-def test_a_session_sees_what_it_wrote(store: Store, tenant: str) -> None:
+def test_a_session_sees_what_it_wrote(store: SessionStore, tenant: str) -> None:
     of, job = schedule(tenant), graph_job(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -37,7 +37,7 @@ def test_a_session_sees_what_it_wrote(store: Store, tenant: str) -> None:
 
 
 @pytest.mark.proves("1-R9", "0-X2")
-def test_a_session_that_raises_leaves_nothing(store: Store, tenant: str) -> None:
+def test_a_session_that_raises_leaves_nothing(store: SessionStore, tenant: str) -> None:
     of, waiting, job, policy = schedule(tenant), run(tenant), graph_job(tenant), policy_job(tenant, run_id="once")
     with pytest.raises(Stop), store.session(tenant, now=NOW) as session:  # noqa: PT012 - the session's end is the point
         session.schedules.upsert(of)
@@ -63,7 +63,7 @@ def test_a_session_that_raises_leaves_nothing(store: Store, tenant: str) -> None
         session.runs.create(waiting)  # its id is free
 
 
-def test_a_change_that_is_rolled_back_leaves_the_row_as_it_was(store: Store, tenant: str) -> None:
+def test_a_change_that_is_rolled_back_leaves_the_row_as_it_was(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant, description="before")
     with store.session(tenant, now=NOW) as session:
         before = session.schedules.upsert(of)
@@ -79,7 +79,7 @@ def test_a_change_that_is_rolled_back_leaves_the_row_as_it_was(store: Store, ten
         assert [each.enabled for each in session.triggers.of_schedule(of.id)] == [True]
 
 
-def test_a_refused_call_changes_nothing_and_the_session_goes_on(store: Store, tenant: str) -> None:
+def test_a_refused_call_changes_nothing_and_the_session_goes_on(store: SessionStore, tenant: str) -> None:
     first = schedule(tenant, name="taken")
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(first)
@@ -94,7 +94,7 @@ def test_a_refused_call_changes_nothing_and_the_session_goes_on(store: Store, te
         assert {found.id for found in session.schedules.list(ScheduleQuery())} == {first.id, second.id}
 
 
-def test_a_refusal_that_the_caller_lets_through_undoes_the_session(store: Store, tenant: str) -> None:
+def test_a_refusal_that_the_caller_lets_through_undoes_the_session(store: SessionStore, tenant: str) -> None:
     one = schedule(tenant)
     with pytest.raises(ConflictError), store.session(tenant, now=NOW) as session:  # noqa: PT012 - as above
         session.schedules.upsert(one)
@@ -104,12 +104,12 @@ def test_a_refusal_that_the_caller_lets_through_undoes_the_session(store: Store,
 
 
 @pytest.mark.parametrize("tenant", ["", "a\0b"])
-def test_a_session_needs_a_tenant(tenant: str, store: Store) -> None:
+def test_a_session_needs_a_tenant(tenant: str, store: SessionStore) -> None:
     with pytest.raises(UsageError), store.session(tenant):
         pass
 
 
-def test_the_time_of_a_session_is_the_given_one_in_whole_milliseconds(store: Store, tenant: str) -> None:
+def test_the_time_of_a_session_is_the_given_one_in_whole_milliseconds(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW.replace(microsecond=123_999)) as session:
         assert session.tenant == tenant
         assert session.now == NOW.replace(microsecond=123_000)
@@ -119,7 +119,7 @@ def test_the_time_of_a_session_is_the_given_one_in_whole_milliseconds(store: Sto
         pass
 
 
-def test_without_a_given_time_the_backend_s_clock_rules(store: Store, tenant: str) -> None:
+def test_without_a_given_time_the_backend_s_clock_rules(store: SessionStore, tenant: str) -> None:
     before = store.now()
     with store.session(tenant) as session:
         inside = session.now
@@ -130,12 +130,12 @@ def test_without_a_given_time_the_backend_s_clock_rules(store: Store, tenant: st
         assert instant.microsecond % 1000 == 0
 
 
-def test_a_backend_answers(store: Store) -> None:
+def test_a_backend_answers(store: SessionStore) -> None:
     assert store.ping() >= timedelta(0)
     assert store.backend in {"memory", "mongo", "postgres"}
 
 
-def test_refusals_are_the_tool_s_own_errors(store: Store, tenant: str) -> None:
+def test_refusals_are_the_tool_s_own_errors(store: SessionStore, tenant: str) -> None:
     """Whatever driver is below: a caller needs to know one family of errors."""
     with store.session(tenant, now=NOW) as session:
         session.audit.append(once := entry(tenant))

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import ConflictError, UnknownError, UsageError
-from migrator.store.ports import Store
+from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, line, run, snapshot
 
@@ -14,7 +14,7 @@ IMAGE = {"imageDigest": "sha256:00", "labels": {"a": "b"}, "namespaces": ["n"], 
 
 
 @pytest.mark.proves("0-T2.7.1")
-def test_a_snapshot_is_inserted_and_got_with_all_its_images(store: Store, tenant: str) -> None:
+def test_a_snapshot_is_inserted_and_got_with_all_its_images(store: SessionStore, tenant: str) -> None:
     images = jsonb.encode([IMAGE | {"imageDigest": f"sha256:{number:064x}"} for number in range(200)])
     with store.session(tenant, now=NOW) as session:
         of = session.runs.create(run(tenant))
@@ -37,7 +37,7 @@ def test_a_snapshot_is_inserted_and_got_with_all_its_images(store: Store, tenant
 
 
 @pytest.mark.proves("0-T2.7.1")
-def test_a_snapshot_s_id_is_taken_once_and_its_run_must_exist(store: Store, tenant: str) -> None:
+def test_a_snapshot_s_id_is_taken_once_and_its_run_must_exist(store: SessionStore, tenant: str) -> None:
     elsewhere = fresh()
     with store.session(elsewhere, now=NOW) as session:
         theirs = session.runs.create(run(elsewhere))
@@ -55,7 +55,7 @@ def test_a_snapshot_s_id_is_taken_once_and_its_run_must_exist(store: Store, tena
 
 
 @pytest.mark.proves("0-T2.7.2")
-def test_snapshots_of_a_run_come_newest_first_without_a_time_last(store: Store, tenant: str) -> None:
+def test_snapshots_of_a_run_come_newest_first_without_a_time_last(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         of, other = session.runs.create(run(tenant)), session.runs.create(run(tenant))
         times = [NOW, NOW + SECOND, NOW, NOW - SECOND]
@@ -71,7 +71,7 @@ def test_snapshots_of_a_run_come_newest_first_without_a_time_last(store: Store, 
 
 
 @pytest.mark.proves("0-T2.7.2")
-def test_snapshots_without_a_time_are_the_last(store: Store, tenant: str) -> None:
+def test_snapshots_without_a_time_are_the_last(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         of = session.runs.create(run(tenant))
         rows = [snapshot(tenant, run_id=of.id, generated_at=at) for at in (None, NOW, None)]
@@ -81,7 +81,7 @@ def test_snapshots_without_a_time_are_the_last(store: Store, tenant: str) -> Non
 
 
 @pytest.mark.proves("0-X2")
-def test_a_global_snapshot_is_got(store: Store, tenant: str, plant: Callable[..., None]) -> None:
+def test_a_global_snapshot_is_got(store: SessionStore, tenant: str, plant: Callable[..., None]) -> None:
     shared = snapshot("*", total=3, generated_at=NOW)
     plant(shared)
     with store.session(tenant, now=NOW) as session:
@@ -90,7 +90,7 @@ def test_a_global_snapshot_is_got(store: Store, tenant: str, plant: Callable[...
         assert bare(found) == shared
 
 
-def test_lines_of_a_run_come_in_the_order_of_time(store: Store, tenant: str) -> None:
+def test_lines_of_a_run_come_in_the_order_of_time(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         of, other = session.runs.create(run(tenant)), session.runs.create(run(tenant))
         rows = [
@@ -111,7 +111,7 @@ def test_lines_of_a_run_come_in_the_order_of_time(store: Store, tenant: str) -> 
         assert session.execution_logs.of_run(of.id) == []
 
 
-def test_lines_are_appended_all_or_none(store: Store, tenant: str) -> None:
+def test_lines_are_appended_all_or_none(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         of = session.runs.create(run(tenant))
         first = line(tenant, run_id=of.id)

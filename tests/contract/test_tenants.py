@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from migrator.errors import ConflictError, UnknownError, UsageError
-from migrator.store.ports import RunQuery, ScheduleQuery, Session, Store
 from migrator.store.postgres.store import PostgresStore
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session, SessionStore
 from tests.contract.rows import (
     NOW,
     SECOND,
@@ -34,7 +34,7 @@ LONG = timedelta(days=1)
 class Theirs:
     """A row of every kind, of a tenant of its own."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SessionStore) -> None:
         self.tenant = tenant = fresh()
         self.of, self.job, self.policy = schedule(tenant), graph_job(tenant), policy_job(tenant, run_id="theirs")
         self.due, self.event = trigger(self.of), event_trigger(self.of, "push")
@@ -153,19 +153,19 @@ WRITES_FOR: dict[str, Callable[[Session, str], Any]] = {
 }
 
 
-def seen(store: Store, theirs: Theirs) -> dict[str, Any]:
+def seen(store: SessionStore, theirs: Theirs) -> dict[str, Any]:
     with store.session(theirs.tenant, now=NOW) as session:
         return {name: read(session, theirs) for name, read in READS.items()}
 
 
 @pytest.fixture(scope="module")
-def theirs(store: Store) -> Theirs:
+def theirs(store: SessionStore) -> Theirs:
     return Theirs(store)
 
 
 @pytest.mark.proves("0-X2", "1-G4")
 @pytest.mark.parametrize("name", READS)
-def test_a_read_finds_nothing_of_another_tenant(name: str, store: Store, tenant: str, theirs: Theirs) -> None:
+def test_a_read_finds_nothing_of_another_tenant(name: str, store: SessionStore, tenant: str, theirs: Theirs) -> None:
     with store.session(theirs.tenant, now=NOW) as session:
         assert READS[name](session, theirs)  # there is something to find
     with store.session(tenant, now=NOW) as session:
@@ -180,7 +180,9 @@ def test_a_read_finds_nothing_of_another_tenant(name: str, store: Store, tenant:
         for name in SILENT
     ],
 )
-def test_a_write_does_not_reach_another_tenant_s_rows(name: str, store: Store, tenant: str, theirs: Theirs) -> None:
+def test_a_write_does_not_reach_another_tenant_s_rows(
+    name: str, store: SessionStore, tenant: str, theirs: Theirs
+) -> None:
     before = seen(store, theirs)
     with store.session(tenant, now=LATER) as session:
         assert not SILENT[name](session, theirs)
@@ -190,7 +192,7 @@ def test_a_write_does_not_reach_another_tenant_s_rows(name: str, store: Store, t
 @pytest.mark.proves("0-X2", "1-G4")
 @pytest.mark.parametrize("name", REFUSED)
 def test_an_id_of_another_tenant_can_be_neither_used_nor_referred_to(
-    name: str, store: Store, tenant: str, theirs: Theirs
+    name: str, store: SessionStore, tenant: str, theirs: Theirs
 ) -> None:
     before = seen(store, theirs)
     error, write = REFUSED[name]
@@ -202,7 +204,7 @@ def test_an_id_of_another_tenant_can_be_neither_used_nor_referred_to(
 @pytest.mark.proves("0-X2", "1-G4")
 @pytest.mark.parametrize("name", TAKEN)
 def test_an_own_row_with_an_id_of_another_tenant_leaves_that_tenant_s_row_alone(
-    name: str, store: Store, tenant: str, theirs: Theirs
+    name: str, store: SessionStore, tenant: str, theirs: Theirs
 ) -> None:
     """PostgreSQL's keys carry the tenant, and tell nothing of another one; a collection of MongoDB has one ``_id``."""
     before = seen(store, theirs)
@@ -218,7 +220,7 @@ def test_an_own_row_with_an_id_of_another_tenant_leaves_that_tenant_s_row_alone(
 
 @pytest.mark.proves("0-X2", "1-G4")
 @pytest.mark.parametrize("name", WRITES_FOR)
-def test_a_session_writes_for_its_own_tenant_only(name: str, store: Store, tenant: str) -> None:
+def test_a_session_writes_for_its_own_tenant_only(name: str, store: SessionStore, tenant: str) -> None:
     for other in (fresh(), "*"):
         with store.session(tenant, now=NOW) as session, pytest.raises(UsageError):
             WRITES_FOR[name](session, other)

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import UnknownError, UsageError
-from migrator.store.ports import Store
+from migrator.store.protocols import SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, event_trigger, fresh, ids, run, schedule, trigger
 
 KINDS: list[dict[str, Any]] = [
@@ -20,7 +20,7 @@ KINDS: list[dict[str, Any]] = [
 
 @pytest.mark.proves("0-T2.3.1")
 @pytest.mark.parametrize("columns", KINDS, ids=lambda columns: columns["kind"])
-def test_a_trigger_of_every_kind_is_written_and_got(columns: dict[str, Any], store: Store, tenant: str) -> None:
+def test_a_trigger_of_every_kind_is_written_and_got(columns: dict[str, Any], store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     one = trigger(of, **columns)
     with store.session(tenant, now=NOW) as session:
@@ -35,7 +35,7 @@ def test_a_trigger_of_every_kind_is_written_and_got(columns: dict[str, Any], sto
 @pytest.mark.parametrize("given", KINDS, ids=lambda columns: columns["kind"])
 @pytest.mark.parametrize("kind", ["cron", "interval", "one_time", "event"])
 def test_a_trigger_sets_exactly_the_columns_of_its_kind(
-    kind: str, given: dict[str, Any], store: Store, tenant: str
+    kind: str, given: dict[str, Any], store: SessionStore, tenant: str
 ) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
@@ -63,7 +63,9 @@ def test_a_trigger_sets_exactly_the_columns_of_its_kind(
         {"next_fire_at": NOW.replace(tzinfo=None)},
     ],
 )
-def test_what_the_table_refuses_is_refused_everywhere(columns: dict[str, Any], store: Store, tenant: str) -> None:
+def test_what_the_table_refuses_is_refused_everywhere(
+    columns: dict[str, Any], store: SessionStore, tenant: str
+) -> None:
     of = schedule(tenant)
     with store.session(tenant, now=NOW) as session:
         session.schedules.upsert(of)
@@ -71,7 +73,7 @@ def test_what_the_table_refuses_is_refused_everywhere(columns: dict[str, Any], s
             session.triggers.upsert(trigger(of, **columns))
 
 
-def test_an_update_replaces_all_and_may_change_the_kind(store: Store, tenant: str) -> None:
+def test_an_update_replaces_all_and_may_change_the_kind(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     one = trigger(of, misfire_policy="skip", fire_count=4, last_fire_at=NOW)
     other = event_trigger(of, "push", id=one.id)
@@ -82,7 +84,7 @@ def test_an_update_replaces_all_and_may_change_the_kind(store: Store, tenant: st
         assert [bare(each) for each in session.triggers.of_schedule(of.id)] == [other]
 
 
-def test_a_trigger_stays_with_its_schedule_which_must_exist(store: Store, tenant: str) -> None:
+def test_a_trigger_stays_with_its_schedule_which_must_exist(store: SessionStore, tenant: str) -> None:
     one, other, gone = schedule(tenant), schedule(tenant), schedule(tenant)
     moved = trigger(one)
     with store.session(tenant, now=NOW) as session:
@@ -98,7 +100,7 @@ def test_a_trigger_stays_with_its_schedule_which_must_exist(store: Store, tenant
         assert ids(session.triggers.of_schedule(one.id)) == [moved.id]
 
 
-def test_a_schedule_s_triggers_come_by_id(store: Store, tenant: str) -> None:
+def test_a_schedule_s_triggers_come_by_id(store: SessionStore, tenant: str) -> None:
     of, other = schedule(tenant), schedule(tenant)
     rows = [trigger(of, next_fire_at=NOW - SECOND * place) for place in range(6)]
     with store.session(tenant, now=NOW) as session:
@@ -110,7 +112,7 @@ def test_a_schedule_s_triggers_come_by_id(store: Store, tenant: str) -> None:
         assert ids(session.triggers.of_schedule(of.id)) == sorted(ids(rows))
 
 
-def test_a_next_fire_is_moved_by_compare_and_set_and_nothing_else_changes(store: Store, tenant: str) -> None:
+def test_a_next_fire_is_moved_by_compare_and_set_and_nothing_else_changes(store: SessionStore, tenant: str) -> None:
     of = schedule(tenant)
     one = trigger(of, fire_count=3, last_fire_at=NOW - SECOND)
     event = event_trigger(of, "push")
@@ -135,7 +137,7 @@ def test_a_next_fire_is_moved_by_compare_and_set_and_nothing_else_changes(store:
         assert not session.triggers.move(one.id, NOW + SECOND * 2, NOW)
 
 
-def test_triggers_of_a_schedule_are_removed_and_runs_stay(store: Store, tenant: str) -> None:
+def test_triggers_of_a_schedule_are_removed_and_runs_stay(store: SessionStore, tenant: str) -> None:
     of, other = schedule(tenant), schedule(tenant)
     cause = trigger(of)
     with store.session(tenant, now=NOW) as session:
@@ -153,7 +155,7 @@ def test_triggers_of_a_schedule_are_removed_and_runs_stay(store: Store, tenant: 
         assert bare(found) == changed(bare(made), trigger_id=None)
 
 
-def test_of_an_event_those_answer_that_may_run_by_priority(store: Store, tenant: str) -> None:
+def test_of_an_event_those_answer_that_may_run_by_priority(store: SessionStore, tenant: str) -> None:
     may = [
         schedule(tenant, priority=priority, status=status)
         for priority, status in ((10, "pending"), (None, "scheduled"), (90, "running"), (50, "scheduled"))
@@ -175,7 +177,7 @@ def test_of_an_event_those_answer_that_may_run_by_priority(store: Store, tenant:
 
 @pytest.mark.proves("0-X2")
 def test_a_global_trigger_answers_every_tenant_and_is_not_written(
-    store: Store, tenant: str, plant: Callable[..., None]
+    store: SessionStore, tenant: str, plant: Callable[..., None]
 ) -> None:
     event = fresh()
     of = schedule("*", name=fresh(), priority=60, created_at=NOW, updated_at=NOW)

@@ -11,8 +11,8 @@ from typing import get_type_hints
 
 import pytest
 
-from migrator.store.ports import SchedulerStore, Session, Store
-from migrator.store.work import Locks, Queue, Workers
+from migrator.store.protocols import Session, SessionStore, Store
+from migrator.store.queue import Locks, Queue, Workers
 from tests.contract.rows import NOW
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ def test_tests_that_pass_on_postgresql_call_every_method(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("repository", "method"), ALL)
-def test_every_method_is_there(repository: str, method: str, store: Store, tenant: str) -> None:
+def test_every_method_is_there(repository: str, method: str, store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
         found = getattr(getattr(session, repository), method)
     protocol = get_type_hints(vars(Session)[repository].fget)["return"]
@@ -66,7 +66,7 @@ def test_the_methods_are_looked_up_in_the_ports() -> None:
 
 
 @pytest.mark.parametrize(("part", "method"), PARTS)
-def test_every_method_across_tenants_is_there(part: str, method: str, at_work: SchedulerStore) -> None:
+def test_every_method_across_tenants_is_there(part: str, method: str, at_work: Store) -> None:
     found, port = getattr(getattr(at_work, part), method), getattr(ACROSS[part], method)
     assert list(inspect.signature(found).parameters) == list(inspect.signature(port).parameters)[1:]
 

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from migrator.errors import UsageError
-from migrator.records.worker import Worker
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import Queue, Workers
+from migrator.records import WorkerRecord
+from migrator.store.protocols import Store
+from migrator.store.queue import Queue, Workers
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, ids, run, schedule
 from tests.contract.working import LEASE, MINUTE, claimed, end_of, now_of, put, repeat, run_of
 
@@ -19,12 +19,12 @@ LATER = NOW + SECOND
 SILENCE = timedelta(seconds=10)
 
 
-def worker(**columns: Any) -> Worker:  # noqa: ANN401 - columns have all types
+def worker(**columns: Any) -> WorkerRecord:  # noqa: ANN401 - columns have all types
     least: dict[str, Any] = {"id": uuid4(), "tenant_id": "*", "kind": "worker", "status": "active"}
-    return Worker(**least | columns)
+    return WorkerRecord(**least | columns)
 
 
-def found(workers: Workers, worker_id: UUID) -> Worker:
+def found(workers: Workers, worker_id: UUID) -> WorkerRecord:
     (one,) = [row for row in workers.list() if row.id == worker_id]
     return one
 
@@ -147,7 +147,7 @@ def test_who_drains_may_die_and_who_never_spoke_is_silent(workers: Workers, plan
 
 @pytest.mark.proves("0-T2.9.3", "3-B12", "4-L5")
 def test_the_runs_of_a_dead_worker_are_over_at_once_and_reclaimed_once(
-    at_work: SchedulerStore, queue: Queue, workers: Workers, tenant: str
+    at_work: Store, queue: Queue, workers: Workers, tenant: str
 ) -> None:
     dead, alive = workers.register(worker(), NOW), workers.register(worker(), NOW)
     (of,) = put(at_work, schedule(tenant))
@@ -174,7 +174,7 @@ def test_the_runs_of_a_dead_worker_are_over_at_once_and_reclaimed_once(
 
 
 @pytest.mark.proves("0-T2.9.3")
-def test_only_running_runs_of_the_dead_are_touched(at_work: SchedulerStore, workers: Workers, tenant: str) -> None:
+def test_only_running_runs_of_the_dead_are_touched(at_work: Store, workers: Workers, tenant: str) -> None:
     dead = workers.register(worker(), NOW)
     states = ("queued", "completed", "cancelled")
     rows = put(at_work, *(run(tenant, state=state, worker_id=f"{dead.id}", fence=1) for state in states))
@@ -222,7 +222,7 @@ def test_who_is_stopped_or_dead_may_be_forgotten(workers: Workers) -> None:
 
 
 @pytest.mark.proves("0-T2.9.2")
-def test_without_a_time_the_database_s_clock_stamps(at_work: SchedulerStore, workers: Workers) -> None:
+def test_without_a_time_the_database_s_clock_stamps(at_work: Store, workers: Workers) -> None:
     before = at_work.now()
     one = workers.register(worker())
     assert workers.heartbeat(one.id)

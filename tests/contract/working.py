@@ -5,18 +5,16 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import SchedulerStore, Store
-from migrator.store.work import Claim, Finish, Fire
+from migrator.records import Run, Schedule, Trigger
+from migrator.store.protocols import SessionStore, Store
+from migrator.store.queue import Claim, Finish, Fire
 from tests.contract.rows import NOW, changed, run, schedule
 
 MINUTE = timedelta(minutes=1)
 LEASE = timedelta(seconds=30)
 
 
-def put(store: Store, *rows: Schedule | Trigger | Run, now: datetime = NOW) -> list[Any]:
+def put(store: SessionStore, *rows: Schedule | Trigger | Run, now: datetime = NOW) -> list[Any]:
     """Write rows, each in its turn, and return them as they are stored."""
     stored: list[Any] = []
     for row in rows:
@@ -30,28 +28,28 @@ def put(store: Store, *rows: Schedule | Trigger | Run, now: datetime = NOW) -> l
     return stored
 
 
-def run_of(store: Store, tenant: str, run_id: UUID) -> Run:
+def run_of(store: SessionStore, tenant: str, run_id: UUID) -> Run:
     with store.session(tenant, now=NOW) as session:
         found = session.runs.get(run_id)
     assert found is not None
     return found
 
 
-def trigger_of(store: Store, trigger: Trigger) -> Trigger:
+def trigger_of(store: SessionStore, trigger: Trigger) -> Trigger:
     with store.session(trigger.tenant_id, now=NOW) as session:
         found = session.triggers.get(trigger.id)
     assert found is not None
     return found
 
 
-def schedule_of(store: Store, schedule: Schedule) -> Schedule:
+def schedule_of(store: SessionStore, schedule: Schedule) -> Schedule:
     with store.session(schedule.tenant_id, now=NOW) as session:
         found = session.schedules.get(schedule.id)
     assert found is not None
     return found
 
 
-def runs_of(store: Store, schedule: Schedule) -> list[Run]:
+def runs_of(store: SessionStore, schedule: Schedule) -> list[Run]:
     """Return a schedule's runs by number."""
     with store.session(schedule.tenant_id, now=NOW) as session:
         found = session.runs.of_schedule(schedule.id, 1000)
@@ -117,7 +115,7 @@ def claimed(claims: Sequence[Claim]) -> list[UUID]:
     return [claim.run.id for claim in claims]
 
 
-def held(store: SchedulerStore, tenant: str, **columns: Any) -> Claim:  # noqa: ANN401 - columns have all types
+def held(store: Store, tenant: str, **columns: Any) -> Claim:  # noqa: ANN401 - columns have all types
     """Return a claim on a fresh run of a fresh schedule; ``columns`` are the schedule's."""
     (of,) = put(store, schedule(tenant, **columns))
     put(store, run(tenant, schedule_id=of.id))
@@ -125,5 +123,5 @@ def held(store: SchedulerStore, tenant: str, **columns: Any) -> Claim:  # noqa: 
     return claim
 
 
-def now_of(store: SchedulerStore, claim: Claim) -> Run:
+def now_of(store: Store, claim: Claim) -> Run:
     return run_of(store, claim.run.tenant_id, claim.run.id)

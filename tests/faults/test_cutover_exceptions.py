@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from migrator import signals
 from migrator.cli import cli
 from migrator.config import load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import backup, configfile, epoch, export, forward, outbox, overdue, pgfence, reverse, rollback
 from migrator.cutover import window as closing
 from migrator.cutover.journal import newest
@@ -27,8 +28,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_kept
 from migrator.pipeline.tail.follow import Tail
 from migrator.store import open_scheduler_store
-from migrator.store.postgres import beside
-from migrator.store.postgres.connection import open_target
+from migrator.store.postgres import parallel_run
 from tests.conftest import fresh_name
 from tests.cron_lines import DEEP
 from tests.cutting_over import Scene, scene
@@ -81,7 +81,7 @@ FORWARD = [
         (epoch, "close_source"),
         (overdue, "settle"),
         (configfile, "switch"),
-        (beside, "end"),
+        (parallel_run, "end"),
         (epoch, "set_target"),
     ),
     *at(("smoke",)),

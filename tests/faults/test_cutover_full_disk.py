@@ -11,14 +11,14 @@ from psycopg import errors, sql
 
 from migrator import signals
 from migrator.config import load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import configfile, fence, forward
 from migrator.cutover.journal import newest
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError, SwitchedError, UnreachableError
+from migrator.schema.revisions import upgrade
 from migrator.store import open_scheduler_store
-from migrator.store.postgres.connection import open_target
-from migrator.store.postgres.migrate import upgrade
 from tests.conftest import fresh_name
 from tests.copying import number, run_of
 from tests.cron_lines import DEEP

@@ -11,15 +11,15 @@ import pytest
 
 from migrator import signals
 from migrator.config import load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import fence, forward, outbox, reverse, rollback
 from migrator.cutover.journal import newest
 from migrator.embedded.mongo import MongoServer
 from migrator.store import open_scheduler_store
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo_epoch
-from migrator.store.ports import SchedulerStore
 from migrator.store.postgres import epoch as postgres_epoch
-from migrator.store.postgres.connection import open_target
+from migrator.store.protocols import Store
 from tests.conftest import fresh_name
 from tests.copying import kill, run, start
 from tests.cron_lines import DEEP
@@ -122,7 +122,7 @@ BACK = {
 
 
 @contextmanager
-def _store(scene: Scene) -> Iterator[SchedulerStore]:
+def _store(scene: Scene) -> Iterator[Store]:
     """Open the store that the configuration names."""
     store = open_scheduler_store(load_settings(str(scene.config)))
     try:

@@ -23,6 +23,7 @@ from pymongo.database import Database
 
 from migrator import signals as points
 from migrator.config import load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import fence, pgfence
 from migrator.cutover.attention import attention
 from migrator.cutover.journal import LOCK, newest, steps
@@ -32,8 +33,7 @@ from migrator.exit_status import UNVERIFIED
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail import lock
-from migrator.store.postgres.connection import open_target
-from migrator.store.postgres.migrate import LOCK_KEY
+from migrator.schema.revisions import LOCK_KEY
 from tests.conftest import fresh_name
 from tests.copying import kill, run, run_of, settings_for, start, write_config
 from tests.cutting_over import Scene, scene

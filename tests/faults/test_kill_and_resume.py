@@ -13,7 +13,7 @@ from pymongo.database import Database
 from migrator import signals as points
 from migrator.embedded.demo import Size
 from migrator.embedded.demo.seed import seed
-from migrator.store.postgres.catalogue import differences
+from migrator.schema.catalogue import differences
 from tests.conftest import Clusters
 from tests.copying import contents, kill, number, quarantine, run, settings_for, start, write_config
 

@@ -21,7 +21,7 @@ from migrator.pipeline.copy import copy_chunk
 from migrator.pipeline.executors import ChunkJob
 from migrator.pipeline.model import ChunkDone
 from migrator.pipeline.plan import Scope, plan_context
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
 from tests.small_disk import room_of_its_own, small_disk

@@ -20,7 +20,7 @@ from migrator import signals
 from migrator.cutover import forward, rollback
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from tests.acknowledged import Operation, as_of, faults, seen
 from tests.acknowledged import told as told_in
 from tests.conftest import FIGURES, fresh_name

@@ -25,7 +25,7 @@ from migrator.embedded.demo.seed import seed
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.pipeline.tail.follow import Followed, Tail
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from tests.copying import kill, run, run_of, settings_for, start, write_config
 from tests.tailing import assert_as_a_fresh_copy, caught_up, compared, copied
 from tests.workload import Workload

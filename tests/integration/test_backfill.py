@@ -22,7 +22,7 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
 from migrator.pipeline.tail import lock
-from migrator.store.postgres.catalogue import differences
+from migrator.schema.catalogue import differences
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
 from tests.stellaops_documents import fresh
 

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 
 from migrator.config import load_settings
+from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import parallel
 from migrator.errors import RefusedError
-from migrator.records.handler import Handler
+from migrator.records import Handler
 from migrator.scheduler.shadow import SHADOWED
 from migrator.store.epoch import Epoch
-from migrator.store.postgres import beside, epoch
-from migrator.store.postgres.connection import Connection, open_target
+from migrator.store.postgres import epoch, parallel_run
 from tests.cutting_over import COMPARABLE
 from tests.scheduled_work import lines
 from tests.scheduler_processes import Site, stop, until
@@ -87,13 +87,13 @@ def test_nothing_runs_beside_a_side_that_holds_the_data_or_is_closed(target: Con
         epoch.write(target, Epoch(1, backend))
         with pytest.raises(RefusedError, match=f"PostgreSQL {why}"):
             parallel.begin(target, COMPARABLE, "op", "why")
-    assert beside.since(target) is None
+    assert parallel_run.since(target) is None
     assert target.execute("SELECT count(*) FROM migration.decisions").fetchone() == (0,)
 
 
 def test_what_is_on_record_is_told_apart(target: Connection, dsn: str) -> None:
     first = parallel.begin(target, COMPARABLE, "op", "both run")
-    assert beside.since(target) == first
+    assert parallel_run.since(target) == first
     assert parallel.begin(target, COMPARABLE, "op", "from now on") > first
     parallel.end(target, "op", "done")
     with psycopg.connect(dsn) as connection:

@@ -12,7 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.parity.recorded import compared, is_clean
-from migrator.store.postgres import catalogue
+from migrator.schema import catalogue
 from tests import schema_rows
 from tests.conftest import NEWEST, Clusters
 from tests.copying import contents, settings_for

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 
 from migrator.cli import cli
 from migrator.errors import MigratorError
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from tests import schema_rows
 
 WHO, WHY = "Ada, head of operations", "a new site: nothing to move"

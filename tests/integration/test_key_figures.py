@@ -7,8 +7,8 @@ import pytest
 
 from migrator.scheduler import key_figures
 from migrator.scheduler.key_figures import WINDOW
-from migrator.store.ports import SchedulerStore
-from migrator.store.scratch import fresh
+from migrator.store.protocols import Store
+from migrator.store.scratch import new_scratch_tenant
 from tests import store_mongo, store_postgres
 from tests.contract.rows import NOW, run, schedule
 
@@ -16,7 +16,7 @@ SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture(params=["postgres", "mongo"])
-def store(request: pytest.FixtureRequest) -> Iterator[SchedulerStore]:
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "mongo":
         with store_mongo.opened(request.getfixturevalue("mongo_database")) as opened:
             yield opened
@@ -25,7 +25,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[SchedulerStore]:
             yield opened
 
 
-def fill(store: SchedulerStore, tenant: str, lasted: list[int], states: list[str], queued: int) -> None:
+def fill(store: Store, tenant: str, lasted: list[int], states: list[str], queued: int) -> None:
     """Make completed runs that lasted so many seconds, runs in other states, and runs that wait; and some too old."""
     began = NOW - WINDOW / 2
     with store.session(tenant, now=NOW) as session:
@@ -49,12 +49,12 @@ def fill(store: SchedulerStore, tenant: str, lasted: list[int], states: list[str
 
 
 @pytest.mark.proves("4-P4")
-def test_the_key_figures_are_of_all_tenants_and_of_the_last_hour(store: SchedulerStore) -> None:
+def test_the_key_figures_are_of_all_tenants_and_of_the_last_hour(store: Store) -> None:
     nothing = key_figures.take(store, now=NOW)
     assert (nothing.runs, nothing.duration_ms, nothing.failure_percent, nothing.ready) == (0, None, None, 0)
     fill(store, "a", [1, 2], ["error"], 1)
     fill(store, "b", [6], ["timeout", "cancelled"], 2)
-    fill(store, f"{fresh()}.a", [100], ["error"], 7)  # a verification's
+    fill(store, f"{new_scratch_tenant()}.a", [100], ["error"], 7)  # a verification's
     found = key_figures.take(store, now=NOW)
     assert (found.taken_at, found.runs, found.ready) == (NOW, 6, 3)
     assert (found.duration_ms, found.failure_percent) == (3000.0, 40.0)

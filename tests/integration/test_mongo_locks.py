@@ -10,7 +10,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.errors import ConflictError, LostLockError
-from migrator.records.audit import AuditEntry
+from migrator.records import AuditEntry
 from migrator.store.mongo import locks as module
 from migrator.store.mongo.locks import MongoLock, MongoLocks
 from migrator.store.mongo.store import MongoSession, MongoStore

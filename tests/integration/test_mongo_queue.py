@@ -13,13 +13,13 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.errors import ConflictError, UnreachableError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.sources.stellaops.ids import schedule_id
-from migrator.store.mongo import many, ranking
+from migrator.store.mongo import ranking, repository
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore
-from migrator.store.queries import RunQuery, ScheduleQuery
-from migrator.store.work import Claim, Finish
+from migrator.store.protocols import RunQuery, ScheduleQuery
+from migrator.store.queue import Claim, Finish
 from tests.contract.working import each_slot, end_of
 from tests.stellaops_documents import fresh
 from tests.store_mongo import opened
@@ -135,11 +135,11 @@ def test_who_claims_while_another_one_counts_the_runs_of_a_schedule_takes_none_o
     with opened(mongo_database) as store:
         mongo_database["schedules"].insert_one(document_of(of))
         mongo_database["runs"].insert_many([document_of(one) for one in [*runs, free]])
-        place = "migrator.store.mongo.claiming.counted"
+        place = "migrator.store.mongo.queue.counted"
 
         def counted(*arguments: Any) -> dict[UUID, int]:  # noqa: ANN401 - as counted
-            monkeypatch.setattr(place, many.counted)
-            found = many.counted(*arguments)
+            monkeypatch.setattr(place, repository.counted)
+            found = repository.counted(*arguments)
             meanwhile.extend(store.queue.claim("other", 1, LEASE))
             return found
 
@@ -286,7 +286,7 @@ def test_every_step_of_the_queue_has_its_index_and_reads_what_it_needs(mongo_dat
     with opened(mongo_database) as store:
         for name, rows in (("schedules", schedules), ("runs", old + new), ("triggers", triggers)):
             mongo_database[name].insert_many([document_of(one) for one in rows])
-        store.workers.register(Worker(id=uuid4(), tenant_id="*", kind="worker", status="active"), NOW - 2 * LEASE)
+        store.workers.register(WorkerRecord(id=uuid4(), tenant_id="*", kind="worker", status="active"), NOW - 2 * LEASE)
         claims, said = list[Claim](), list[str]()
         steps: dict[str, Callable[[], object]] = {
             "claim": lambda: claims.extend(store.queue.claim("w", 10, LEASE, NOW)),

@@ -11,13 +11,13 @@ from pymongo.database import Database
 
 from migrator.config import MongoSettings, PersistenceSettings
 from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
-from migrator.records.audit import AuditEntry
+from migrator.records import AuditEntry
 from migrator.sources.stellaops.ids import schedule_id
 from migrator.store.mongo import store as mongo_store
 from migrator.store.mongo.indexes import PLAIN, UNIQUE, ensure_indexes
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore
-from migrator.store.ports import RunQuery, ScheduleQuery
+from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.values.identity import row_id
 from tests.stellaops_documents import fresh
 from tests.store_mongo import opened, settings

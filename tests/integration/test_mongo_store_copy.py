@@ -12,15 +12,9 @@ from pymongo.database import Database
 from migrator.parity.flow import compare
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.records.audit import AuditEntry
-from migrator.records.base import Record
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.worker import Worker
+from migrator.records import AuditEntry, ExecutionLog, GraphJobEvent, Handler, ImpactSnapshot, Record, WorkerRecord
 from migrator.store.mongo.store import MongoStore
-from migrator.store.ports import RunQuery, ScheduleQuery, Session
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
 from tests.store_postgres import NOW, graph_job, policy_job, run, schedule, trigger
@@ -125,7 +119,9 @@ def write(session: Session) -> Ids:
 
 def work(store: MongoStore) -> None:
     """Claim a run and give it back, claim it again; register a worker; hold one lock, and give another one back."""
-    worker = Worker(id=uuid4(), tenant_id="*", kind="worker", hostname="h", queues=("q",), capacity=4, status="active")
+    worker = WorkerRecord(
+        id=uuid4(), tenant_id="*", kind="worker", hostname="h", queues=("q",), capacity=4, status="active"
+    )
     store.workers.register(worker)
     for again in (True, False):
         claims = store.queue.claim(str(worker.id), 9, HOUR, NOW + HOUR)

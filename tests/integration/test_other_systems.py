@@ -12,11 +12,9 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from migrator.records import ALL
-from migrator.records.base import Record
-from migrator.records.run import Run
+from migrator.connections.postgres import Connection
+from migrator.records import ALL, Record, Run
 from migrator.sources.rows import Row, TableSource, load, restore
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import copy_in, fetch, table_name
 from migrator.values.rowbytes import codec
 from tests.other_systems import CONTEXT, CRAWLER_ROWS, TABLES, exactly

@@ -8,7 +8,7 @@ import pytest
 from migrator.config import PostgresSettings, Settings
 from migrator.records import ALL
 from migrator.result import Measurement, Result
-from migrator.store.postgres.pool import Pool
+from migrator.store.postgres.pool import SessionPool
 from migrator.verify import timing
 from migrator.verify.check import Context
 from migrator.verify.checks import performance
@@ -94,12 +94,12 @@ def test_a_figure_above_its_ceiling_is_a_warning_and_fails_where_that_is_asked_f
 
 @pytest.mark.proves("4-V9")
 def test_a_pool_that_keeps_to_no_bound_is_seen(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    bounded = Pool.__init__
+    bounded = SessionPool.__init__
 
-    def unbounded(pool: Pool, settings: Settings, *, size: int) -> None:
+    def unbounded(pool: SessionPool, settings: Settings, *, size: int) -> None:
         bounded(pool, settings, size=size + 10)
 
-    monkeypatch.setattr(Pool, "__init__", unbounded)
+    monkeypatch.setattr(SessionPool, "__init__", unbounded)
     found = performance.connections_bounded(context)
     assert found.outcome.status == "failed"
     assert found.counts["differences"] == 1

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from migrator.errors import LostLockError
-from migrator.store.dual import ShadowedStore
-from migrator.store.postgres.lock_session import LockSession
+from migrator.store.postgres.lock_sessions import LockSession
 from migrator.store.postgres.store import PostgresStore
+from migrator.store.shadow_reads import ShadowedStore
 from migrator.values.identity import lock_id
 from tests.integration.test_postgres_store_concurrency import wait_for_waiters
 from tests.scheduler_processes import until

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from migrator.store.postgres import queue_claim, queue_ends
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.dispatch import Dispatch, as_json, fetch
+from migrator.connections.postgres import Connection
+from migrator.store.postgres import queue_statements
+from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, fetch_rows
 from tests.conftest import Cluster
 from tests.integration.test_postgres_store_plans import Node, indexes, kinds, touched
 from tests.schema_rows import connect
@@ -46,12 +46,12 @@ Call = tuple[str, list[Any]]
 
 
 def ends(connection: Connection, count: int) -> str:
-    rows = fetch(connection, f"SELECT id, tenant_id FROM scheduler.runs WHERE state = 'running' LIMIT {count}", ())
+    rows = fetch_rows(connection, f"SELECT id, tenant_id FROM scheduler.runs WHERE state = 'running' LIMIT {count}", ())
     return as_json({"id": row[0], "tenant": row[1], "worker": "w", "fence": 1, "state": "completed"} for row in rows)
 
 
 def claim(limit: int, **of: bool) -> str:
-    return queue_claim.claim(limit, **{"of_tenants": False, "of_queues": False} | of)
+    return queue_statements.claim(limit, **{"of_tenants": False, "of_queues": False} | of)
 
 
 LEASE = timedelta(minutes=1)
@@ -72,23 +72,27 @@ GUARDS: dict[str, tuple[Call, set[str], int]] = {
         2 * FIRST,
     ),
     "5-D1 runs that are over and held by some workers": (
-        (queue_ends.expired(10, of_workers=True), [NOW, ["w"]]),
+        (queue_statements.expired(10, of_workers=True), [NOW, ["w"]]),
         {"ix_runs_open"},
         2 * RUNNING,
     ),
-    "2-X6 due triggers": ((queue_claim.due(10, of_tenants=False), [NOW]), {"ix_schedules_ranked"}, 80),
-    "3-B12 runs that are over": ((queue_ends.expired(10, of_tenants=False), [NOW]), {"ix_runs_open"}, 2 * RUNNING),
-    "0-T2.3.4 the tenants": ((queue_ends.TENANTS, []), {"ix_schedules_page", "ix_runs_page"}, 60),
+    "2-X6 due triggers": ((queue_statements.due(10, of_tenants=False), [NOW]), {"ix_schedules_ranked"}, 80),
+    "3-B12 runs that are over": (
+        (queue_statements.expired(10, of_tenants=False), [NOW]),
+        {"ix_runs_open"},
+        2 * RUNNING,
+    ),
+    "0-T2.3.4 the tenants": ((queue_statements.TENANTS, []), {"ix_schedules_page", "ix_runs_page"}, 60),
 }
 
 
 @pytest.fixture(scope="module")
-def filled(any_cluster: Cluster) -> Iterator[Dispatch]:
+def filled(any_cluster: Cluster) -> Iterator[DispatcherPool]:
     dsn = any_cluster.scheduler()
     with connect(dsn) as connection:
         connection.execute("ANALYZE")  # the statistics of an empty queue: what the plans must not depend on
         connection.execute(FILL.encode())
-    dispatch = Dispatch(settings(dsn), size=1)
+    dispatch = DispatcherPool(settings(dsn), size=1)
     yield dispatch
     dispatch.close()
     any_cluster.drop(dsn)
@@ -98,14 +102,14 @@ class UndoneError(Exception):
     """Ends a transaction that is not to be kept."""
 
 
-def nodes_of(dispatch: Dispatch, statement: str, parameters: list[Any], *before: str) -> list[Node]:
+def nodes_of(dispatch: DispatcherPool, statement: str, parameters: list[Any], *before: str) -> list[Node]:
     nodes: list[Node] = []
 
     def explain(connection: Connection) -> None:
         for text in before:
-            fetch(connection, text, ())
+            fetch_rows(connection, text, ())
         given = [ends(connection, 50) if one is ... else one for one in parameters]
-        ((plans,),) = fetch(connection, "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement, given)
+        ((plans,),) = fetch_rows(connection, "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement, given)
         left = [plans[0]["Plan"]]
         while left:
             nodes.append(left.pop())
@@ -119,7 +123,7 @@ def nodes_of(dispatch: Dispatch, statement: str, parameters: list[Any], *before:
 
 @pytest.mark.proves("2-X6", "3-B1", "3-B12")
 @pytest.mark.parametrize("what", GUARDS)
-def test_statements_of_the_queue_touch_few_rows(what: str, filled: Dispatch) -> None:
+def test_statements_of_the_queue_touch_few_rows(what: str, filled: DispatcherPool) -> None:
     (statement, parameters), wanted, most = GUARDS[what]
     nodes = nodes_of(filled, statement, parameters)
     assert wanted <= indexes(nodes)
@@ -134,7 +138,7 @@ ALL_LIMITED = "UPDATE scheduler.schedules SET priority = NULL, max_concurrency =
 @pytest.mark.proves("2-X6", "3-B2")
 @pytest.mark.parametrize("before", [NONE_FIRST, ALL_LIMITED])
 @pytest.mark.parametrize("limit", [1, 10, 100])
-def test_a_claim_touches_a_few_rows_for_each_run(limit: int, before: str, filled: Dispatch) -> None:
+def test_a_claim_touches_a_few_rows_for_each_run(limit: int, before: str, filled: DispatcherPool) -> None:
     """Thirty thousand runs are queued: no more than is claimed is looked at, nor sorted."""
     nodes = nodes_of(filled, claim(limit), [NOW, "w", LEASE], before)
     assert "ix_runs_waiting" in indexes(nodes)
@@ -149,7 +153,9 @@ FEW_MINE = """UPDATE scheduler.schedules SET priority = NULL, handler_name =
 
 @pytest.mark.proves("5-D1", "3-B2")
 @pytest.mark.parametrize(("before", "most"), [(ALL_MINE, 6 * 10), (FEW_MINE, 3 * QUEUED)])
-def test_a_claim_for_some_handlers_goes_by_the_order_of_the_queue(before: str, most: int, filled: Dispatch) -> None:
+def test_a_claim_for_some_handlers_goes_by_the_order_of_the_queue(
+    before: str, most: int, filled: DispatcherPool
+) -> None:
     """What another scheduler has queued is passed over, each run with one look at its schedule, and is not sorted."""
     nodes = nodes_of(filled, claim(10, of_handlers=True), [NOW, "w", LEASE, ["mine"], []], before)
     assert {"ix_runs_waiting", "pk_schedules"} <= indexes(nodes)
@@ -158,8 +164,8 @@ def test_a_claim_for_some_handlers_goes_by_the_order_of_the_queue(before: str, m
 
 
 @pytest.mark.proves("5-D1", "3-B1")
-def test_due_triggers_of_some_handlers_are_read_in_their_order(filled: Dispatch) -> None:
-    statement = queue_claim.due(50, of_handlers=True)
+def test_due_triggers_of_some_handlers_are_read_in_their_order(filled: DispatcherPool) -> None:
+    statement = queue_statements.due(50, of_handlers=True)
     nodes = nodes_of(filled, statement, [NOW, ["mine"], []], ALL_MINE)
     assert "ix_triggers_due" in indexes(nodes)
     assert touched(nodes) <= 3 * 50
@@ -169,8 +175,8 @@ def test_due_triggers_of_some_handlers_are_read_in_their_order(filled: Dispatch)
 
 
 @pytest.mark.proves("2-X6", "3-B1")
-def test_due_triggers_are_read_in_their_order(filled: Dispatch) -> None:
-    nodes = nodes_of(filled, queue_claim.due(50, of_tenants=False), [NOW], NONE_FIRST)
+def test_due_triggers_are_read_in_their_order(filled: DispatcherPool) -> None:
+    nodes = nodes_of(filled, queue_statements.due(50, of_tenants=False), [NOW], NONE_FIRST)
     assert "ix_triggers_due" in indexes(nodes)
     assert touched(nodes) <= 3 * 50
 
@@ -179,12 +185,12 @@ def test_due_triggers_are_read_in_their_order(filled: Dispatch) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        queue_ends.finish(only_over=False, of_schedules=False),
-        queue_ends.finish(only_over=True, of_schedules=True),
-        queue_ends.RELEASE,
+        queue_statements.finish(only_over=False, of_schedules=False),
+        queue_statements.finish(only_over=True, of_schedules=True),
+        queue_statements.RELEASE,
     ],
 )
-def test_runs_that_end_are_found_by_their_ids(statement: str, filled: Dispatch) -> None:
+def test_runs_that_end_are_found_by_their_ids(statement: str, filled: DispatcherPool) -> None:
     """Three thousand others are running."""
     nodes = nodes_of(filled, statement, [NOW, ...])
     assert "pk_runs" in indexes(nodes)

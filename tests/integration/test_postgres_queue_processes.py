@@ -11,11 +11,9 @@ import psycopg
 import pytest
 
 from migrator.errors import UnreachableError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.store.postgres.store import PostgresStore
-from migrator.store.work import Claim, Finish, Fire
+from migrator.store.queue import Claim, Finish, Fire
 from tests.integration.test_postgres_store_concurrency import wait_for_waiters
 from tests.schema_rows import connect
 from tests.store_postgres import NOW, opened, run, schedule, trigger

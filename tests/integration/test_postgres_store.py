@@ -13,7 +13,7 @@ from migrator.config import PersistenceSettings, Settings
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import ConfigurationError, ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.store import open_store
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 from tests.schema_rows import connect
 from tests.store_postgres import NOW, opened, schedule, settings
 
@@ -240,7 +240,7 @@ from migrator.config import PersistenceSettings, PostgresSettings, Settings
 from migrator.scheduler.requests import ScheduleRequest
 from migrator.scheduler.service import SchedulerService
 from migrator.store import open_store
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 store = open_store(
     Settings(postgres=PostgresSettings(dsn=sys.argv[1]), persistence=PersistenceSettings(scheduler="postgres"))
 )

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from migrator.errors import ConflictError
-from migrator.store.ports import RunQuery
 from migrator.store.postgres.store import PostgresSession, PostgresStore
+from migrator.store.protocols import RunQuery
 from tests.schema_rows import connect, insert
 from tests.store_postgres import NOW, graph_job, opened, policy_job, run, schedule, trigger
 

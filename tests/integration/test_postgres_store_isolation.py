@@ -10,18 +10,12 @@ from msgspec.structs import replace
 from psycopg.sql import SQL, Identifier
 
 from migrator.errors import UnknownError, UsageError
-from migrator.records.audit import AuditEntry
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import AuditEntry, ExecutionLog, GraphJobEvent, Handler, ImpactSnapshot, Schedule, Trigger
 from migrator.scheduler.dispatcher import Desk, Share
-from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
-from migrator.store.work import Finish, Fire
+from migrator.store.protocols import RunQuery, ScheduleQuery
+from migrator.store.queue import Finish, Fire
 from tests.contract.scheduling.stage import Puppet
 from tests.schema_rows import LEAST, connect, insert
 from tests.store_postgres import NOW, graph_job, opened, policy_job, run, schedule, trigger

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.sql import SQL
 
-from migrator.store.figures import RunFilter
-from migrator.store.ports import RunQuery, ScheduleQuery
 from migrator.store.postgres.store import PostgresSession, PostgresStore
+from migrator.store.protocols import RunQuery, ScheduleQuery
+from migrator.store.statistics import RunFilter
 from tests.conftest import Cluster
 from tests.integration.test_schema_plans import FILL
 from tests.marks import proving

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from migrator.store.lives import TOTALS
+from migrator.store.transitions import TOTALS
 from migrator.values import jsonb
 from tests.store_postgres import NOW, opened, run, schedule
 

@@ -18,7 +18,7 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import close_kept
 from migrator.records import ALL
 from migrator.result import Result
-from migrator.store.postgres import migrate
+from migrator.schema import revisions
 from migrator.verify import rehearsal, scratch_databases
 from migrator.verify.check import Context
 from migrator.verify.checks import cutover
@@ -194,8 +194,8 @@ def test_a_schema_that_does_not_come_up_again_is_seen(settings: Settings, monkey
         calls.append(dsn)
         return done
 
-    sound, calls = migrate.upgrade, list[str]()
-    monkeypatch.setattr(migrate, "upgrade", lossy)
+    sound, calls = revisions.upgrade, list[str]()
+    monkeypatch.setattr(revisions, "upgrade", lossy)
     found = cutover.downgrade_rehearsed(Context(settings))
     assert found.outcome.status == "failed"
     assert any("ix_runs_page" in one.words[0] for one in found.findings)

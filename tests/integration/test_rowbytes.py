@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from migrator.records import ALL
-from migrator.records.run import Run
+from migrator.records import ALL, Run
 from migrator.store.postgres.rows import copy_in, fetch, row_key, table_name
 from migrator.values import jsonb
 from migrator.values.rowbytes import EPOCH, NulInTextError, codec, column_types

@@ -8,8 +8,8 @@ import pytest
 
 from migrator.embedded import binaries
 from migrator.errors import RefusedError
-from migrator.store.postgres import catalogue, migrate
-from migrator.store.postgres.catalogue import Difference
+from migrator.schema import catalogue, revisions
+from migrator.schema.catalogue import Difference
 from tests.schema_rows import connect
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schema.sql"
@@ -291,7 +291,7 @@ def test_a_database_without_the_schemas_is_told_apart(postgres_dsn: str, schedul
 
 
 def test_without_the_owning_role_the_comparison_says_what_to_call(postgres_dsn: str) -> None:
-    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - only here
+    from migrator.schema.security import Roles  # noqa: PLC0415 - only here
 
     with pytest.raises(RefusedError, match=r"not migrated \(it has no role absent\): call migrator schema upgrade"):
         catalogue.differences(postgres_dsn, names=Roles(migration="absent"))
@@ -329,6 +329,6 @@ def test_the_dump_shows_a_fault(scheduler_dsn: str) -> None:
 
 
 def test_the_dump_is_the_same_after_down_and_up(scheduler_dsn: str) -> None:
-    migrate.downgrade(scheduler_dsn)
-    migrate.upgrade(scheduler_dsn)
+    revisions.downgrade(scheduler_dsn)
+    revisions.upgrade(scheduler_dsn)
     assert dump(scheduler_dsn, 18) == GOLDEN.read_text()

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.security import APPEND_ONLY, DELETED_BY_SERVICE
+from migrator.connections.postgres import Connection
+from migrator.schema.security import APPEND_ONLY, DELETED_BY_SERVICE
 from tests.schema_rows import LEAST, connect, count, insert
 
 TENANTS = ("a", "b", "*")

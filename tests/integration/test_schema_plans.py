@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from psycopg.sql import SQL, Identifier
 
-from migrator.store.postgres.connection import Connection
+from migrator.connections.postgres import Connection
 from tests.conftest import Cluster
 from tests.marks import proving
 from tests.schema_rows import connect

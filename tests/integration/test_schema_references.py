@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from migrator.connections.postgres import Connection
 from migrator.errors import UsageError
-from migrator.store.postgres import catalogue, migrate
-from migrator.store.postgres.connection import Connection
+from migrator.schema import catalogue, revisions
 from tests.schema_rows import LEAST, connect, count, insert
 
 
@@ -168,12 +168,12 @@ def test_rows_go_through_the_revision_that_keys_tenants_and_back(any_scheduler_d
             insert(connection, table, "a", run_id=own)
         insert(connection, "graph_job_events", "a")
     before = _everything(dsn)
-    migrate.downgrade(dsn, "0009")
+    revisions.downgrade(dsn, "0009")
     with connect(dsn) as connection:
         assert count(connection, "runs") == 3
         with pytest.raises(psycopg.errors.UniqueViolation):
             insert(connection, "runs", "b", id=ran)
-    migrate.upgrade(dsn)
+    revisions.upgrade(dsn)
     assert _everything(dsn) == before
     assert catalogue.differences(dsn) == []
 
@@ -190,17 +190,17 @@ def _everything(dsn: str) -> dict[str, list[tuple[Any, ...]]]:
 
 def test_the_upgrade_refuses_rows_that_refer_to_another_tenant_s_and_its_remedy_helps(scheduler_dsn: str) -> None:
     """A copy of an older version, or a tenant, may have made such rows: a person says what becomes of them."""
-    migrate.downgrade(scheduler_dsn, "0009")
+    revisions.downgrade(scheduler_dsn, "0009")
     with connect(scheduler_dsn) as connection:
         run = insert(connection, "runs", "a", schedule_id=insert(connection, "schedules", "b"))
     with pytest.raises(
         UsageError, match=r"another tenant \(scheduler\.runs\.schedule_id: 1\).*set those references to null"
     ):
-        migrate.upgrade(scheduler_dsn)
+        revisions.upgrade(scheduler_dsn)
     with connect(scheduler_dsn) as connection:
         assert count(connection, "runs", run) == 1
         connection.execute("UPDATE scheduler.runs SET schedule_id = NULL WHERE id = %s", (run,))
-    migrate.upgrade(scheduler_dsn)
+    revisions.upgrade(scheduler_dsn)
     assert catalogue.differences(scheduler_dsn) == []
 
 
@@ -209,15 +209,15 @@ def test_the_downgrade_refuses_ids_of_several_tenants(scheduler_dsn: str) -> Non
         one = insert(connection, "runs", "a")
         insert(connection, "runs", "b", id=one)
     with pytest.raises(UsageError, match=r"same key \(scheduler\.runs \(id\): 1\).*delete all but one"):
-        migrate.downgrade(scheduler_dsn, "0009")
+        revisions.downgrade(scheduler_dsn, "0009")
     with connect(scheduler_dsn) as connection:
         assert count(connection, "runs", one) == 2
         connection.execute("DELETE FROM scheduler.runs WHERE tenant_id = 'b'")
-    migrate.downgrade(scheduler_dsn, "0009")
+    revisions.downgrade(scheduler_dsn, "0009")
 
 
 def test_the_upgrade_builds_the_foreign_keys_that_a_killed_first_load_went_without(scheduler_dsn: str) -> None:
-    migrate.downgrade(scheduler_dsn, "0009")
+    revisions.downgrade(scheduler_dsn, "0009")
     with connect(scheduler_dsn) as connection:
         definition = "FOREIGN KEY (schedule_id) REFERENCES scheduler.schedules(id)"
         connection.execute(
@@ -226,7 +226,7 @@ def test_the_upgrade_builds_the_foreign_keys_that_a_killed_first_load_went_witho
             (definition,),
         )
         connection.execute("ALTER TABLE scheduler.runs DROP CONSTRAINT fk_runs_schedule_id")
-    migrate.upgrade(scheduler_dsn)
+    revisions.upgrade(scheduler_dsn)
     assert catalogue.differences(scheduler_dsn) == []
     with connect(scheduler_dsn) as connection:
         owed = connection.execute("SELECT count(*) FROM migration.deferred_ddl WHERE restored_at IS NULL").fetchone()

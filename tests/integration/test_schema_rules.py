@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from migrator import states
-from migrator.store.postgres.connection import Connection
+from migrator.connections.postgres import Connection
 from tests.schema_rows import LEAST, NOW, connect, count, insert
 
 LATER = "2025-11-02T09:00:00+00:00"

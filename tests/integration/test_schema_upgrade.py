@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from psycopg.sql import SQL, Identifier
 
+from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
-from migrator.store.postgres import catalogue, migrate, revisions
-from migrator.store.postgres.columns import LARGE
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.tables import SCHEDULER
+from migrator.schema import catalogue, revisions
+from migrator.schema.columns import LARGE
+from migrator.schema.scheduler_tables import SCHEDULER
 from tests.schema_rows import LEAST, connect, count, insert
 
-PRODUCT, TOOL = ([one.id for one in revisions.revisions(branch)] for branch in revisions.BRANCHES)
+PRODUCT, TOOL = ([one.id for one in revisions.known_revisions(branch)] for branch in revisions.BRANCHES)
 EVERYTHING = [*PRODUCT, *TOOL]
 LATER = f'''"""Add a note."""
 
@@ -62,22 +62,22 @@ def wait_until(connection: Connection, query: str, expected: int) -> None:
 def copied_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the revision files, in use, that a test may change."""
     folder = tmp_path / "alembic"
-    shutil.copytree(revisions.folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(revisions, "folder", lambda: folder)
+    shutil.copytree(revisions.revisions_folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(revisions, "revisions_folder", lambda: folder)
     return folder
 
 
 @pytest.mark.proves("0-T2.2.1")
 def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postgres_dsn: str) -> None:
     """0-T2.2.1: empty database → schema; version recorded with checksum."""
-    done = migrate.upgrade(any_postgres_dsn)
+    done = revisions.upgrade(any_postgres_dsn)
     assert [change.revision for change in done] == EVERYTHING
     assert catalogue.differences(any_postgres_dsn) == []
     with connect(any_postgres_dsn) as connection:
         for branch in revisions.BRANCHES:
-            recorded = revisions.applied(connection, branch)
-            assert recorded == {one.id: (one.file, one.sha256) for one in revisions.revisions(branch)}
-    assert [(place.branch, place.revision) for place in migrate.current(any_postgres_dsn)] == [
+            recorded = revisions.applied_revisions(connection, branch)
+            assert recorded == {one.id: (one.file, one.sha256) for one in revisions.known_revisions(branch)}
+    assert [(place.branch, place.revision) for place in revisions.current(any_postgres_dsn)] == [
         ("scheduler", PRODUCT[-1]),
         ("migration", TOOL[-1]),
     ]
@@ -87,7 +87,7 @@ def test_an_empty_database_gets_both_schemas_and_a_record_of_each_file(any_postg
 def test_a_second_upgrade_changes_nothing(any_scheduler_dsn: str) -> None:
     """0-T2.2.4: applied twice → the same catalogue."""
     before = facts(any_scheduler_dsn)
-    assert migrate.upgrade(any_scheduler_dsn) == []
+    assert revisions.upgrade(any_scheduler_dsn) == []
     assert facts(any_scheduler_dsn) == before
 
 
@@ -95,15 +95,15 @@ def test_a_second_upgrade_changes_nothing(any_scheduler_dsn: str) -> None:
 def test_of_two_upgraders_at_once_one_applies_and_the_other_waits(any_postgres_dsn: str) -> None:
     """0-T2.2.4."""
     with connect(any_postgres_dsn) as gate, ThreadPoolExecutor(2) as pool:
-        gate.execute("SELECT pg_advisory_lock(%s)", (migrate.LOCK_KEY,))
-        upgraders = [pool.submit(migrate.upgrade, any_postgres_dsn) for _ in range(2)]
+        gate.execute("SELECT pg_advisory_lock(%s)", (revisions.LOCK_KEY,))
+        upgraders = [pool.submit(revisions.upgrade, any_postgres_dsn) for _ in range(2)]
         wait_until(
             gate,
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
             2,
         )
-        gate.execute("SELECT pg_advisory_unlock(%s)", (migrate.LOCK_KEY,))
+        gate.execute("SELECT pg_advisory_unlock(%s)", (revisions.LOCK_KEY,))
         done = sorted((upgrader.result() for upgrader in upgraders), key=len)
     assert [len(one) for one in done] == [0, len(EVERYTHING)]
     assert catalogue.differences(any_postgres_dsn) == []
@@ -113,29 +113,29 @@ def test_upgraders_of_two_databases_may_make_the_roles_at_once(new_scheduler_dsn
     """Roles belong to the server; here they exist, and both find them."""
     names = [new_scheduler_dsn(), new_scheduler_dsn()]
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(migrate.upgrade, names)) == [[], []]
+        assert list(pool.map(revisions.upgrade, names)) == [[], []]
 
 
 @pytest.mark.proves("2-V1")
 def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called_again(any_scheduler_dsn: str) -> None:
     """0-T2.2.4, 2-V1: somebody else's table stands in the way of the fourth revision."""
     with connect(any_scheduler_dsn) as connection:
-        migrate.downgrade(any_scheduler_dsn)
+        revisions.downgrade(any_scheduler_dsn)
         connection.execute("CREATE SCHEMA scheduler AUTHORIZATION scheduler_migration")
         connection.execute("CREATE TABLE scheduler.locks (theirs integer)")
         with pytest.raises(RefusedError, match=r"schema scheduler holds something the tool has not made.*locks"):
-            migrate.upgrade(any_scheduler_dsn)
+            revisions.upgrade(any_scheduler_dsn)
         found = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace")
         assert found.fetchall() == [("locks",)]
         connection.execute("DROP SCHEMA scheduler CASCADE")
-    assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == EVERYTHING
+    assert [change.revision for change in revisions.upgrade(any_scheduler_dsn)] == EVERYTHING
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
 @pytest.mark.proves("0-T2.2.4")
 def test_an_upgrade_killed_half_way_leaves_nothing_and_completes_when_called_again(any_scheduler_dsn: str) -> None:
     """0-T2.2.4: killed with SIGKILL between two tables of one revision."""
-    migrate.downgrade(any_scheduler_dsn, "0003")
+    revisions.downgrade(any_scheduler_dsn, "0003")
     with connect(any_scheduler_dsn) as watch, connect(any_scheduler_dsn) as gate:
         gate.execute("BEGIN")
         gate.execute("CREATE TABLE scheduler.audit ()")  # 0004 makes workers and locks, and waits here
@@ -159,8 +159,8 @@ def test_an_upgrade_killed_half_way_leaves_nothing_and_completes_when_called_aga
         wait_until(watch, waiting, 0)
         gate.execute("ROLLBACK")
         assert watch.execute("SELECT to_regclass('scheduler.workers') IS NULL").fetchone() == (True,)
-    assert migrate.current(any_scheduler_dsn)[0].revision == "0003"
-    assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == PRODUCT[PRODUCT.index("0004") :]
+    assert revisions.current(any_scheduler_dsn)[0].revision == "0003"
+    assert [change.revision for change in revisions.upgrade(any_scheduler_dsn)] == PRODUCT[PRODUCT.index("0004") :]
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
@@ -171,9 +171,9 @@ def test_a_downgrade_that_would_lose_rows_is_refused_and_says_which(any_schedule
         before = facts(any_scheduler_dsn)
         expected = r"scheduler.schedules: 2, scheduler.triggers: 1\); call again with --discard-rows"
         with pytest.raises(RefusedError, match=expected):
-            migrate.downgrade(any_scheduler_dsn)
-        assert migrate.losses(any_scheduler_dsn) == {"scheduler.schedules": 2, "scheduler.triggers": 1}
-        assert migrate.losses(any_scheduler_dsn, "0001") == {}
+            revisions.downgrade(any_scheduler_dsn)
+        assert revisions.losses(any_scheduler_dsn) == {"scheduler.schedules": 2, "scheduler.triggers": 1}
+        assert revisions.losses(any_scheduler_dsn, "0001") == {}
         assert count(connection, "triggers") == 1
     assert facts(any_scheduler_dsn) == before
 
@@ -184,13 +184,13 @@ def test_down_and_up_again_with_a_row_in_every_table(any_scheduler_dsn: str) -> 
     with connect(any_scheduler_dsn) as connection:
         for table in LEAST:
             insert(connection, table)
-        undone = migrate.downgrade(any_scheduler_dsn, discard_rows=True)
+        undone = revisions.downgrade(any_scheduler_dsn, discard_rows=True)
         assert [change.revision for change in undone] == EVERYTHING[::-1]
         assert all(change.undone for change in undone)
         left = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname IN ('scheduler', 'migration')")
         assert left.fetchall() == []
-        assert migrate.downgrade(any_scheduler_dsn) == []
-        assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == EVERYTHING
+        assert revisions.downgrade(any_scheduler_dsn) == []
+        assert [change.revision for change in revisions.upgrade(any_scheduler_dsn)] == EVERYTHING
         assert catalogue.differences(any_scheduler_dsn) == []
         for table in LEAST:
             insert(connection, table)
@@ -202,40 +202,40 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
     with connect(any_scheduler_dsn) as connection:
         kept = {table: insert(connection, table) for table in LEAST if not table.startswith("graph")}
         insert(connection, "graph_job_events")
-        undone = migrate.downgrade(any_scheduler_dsn, "0005", discard_rows=True)
+        undone = revisions.downgrade(any_scheduler_dsn, "0005", discard_rows=True)
         after = PRODUCT[PRODUCT.index("0005") + 1 :]
         assert [change.revision for change in undone] == after[::-1]
         assert connection.execute("SELECT to_regclass('scheduler.graph_jobs')").fetchone() == (None,)
         for table, identity in kept.items():
             assert count(connection, table, identity) == 1
-        assert [change.revision for change in migrate.upgrade(any_scheduler_dsn)] == after
-        assert migrate.upgrade(any_scheduler_dsn) == []
+        assert [change.revision for change in revisions.upgrade(any_scheduler_dsn)] == after
+        assert revisions.upgrade(any_scheduler_dsn) == []
         insert(connection, "graph_job_events")
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
 def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_dsn: str) -> None:
     for stop in PRODUCT[-2::-1]:
-        migrate.downgrade(any_scheduler_dsn, stop)
-        assert migrate.current(any_scheduler_dsn)[0].revision == stop
-    migrate.upgrade(any_scheduler_dsn)
+        revisions.downgrade(any_scheduler_dsn, stop)
+        assert revisions.current(any_scheduler_dsn)[0].revision == stop
+    revisions.upgrade(any_scheduler_dsn)
     assert catalogue.differences(any_scheduler_dsn) == []
 
 
 def test_the_tool_s_own_schema_can_be_dropped_alone(any_scheduler_dsn: str) -> None:
     """After sign-off the product stays as it is, and can be upgraded."""
-    migrate.downgrade(any_scheduler_dsn, "migration@base")
+    revisions.downgrade(any_scheduler_dsn, "migration@base")
     with connect(any_scheduler_dsn) as connection:
         assert connection.execute("SELECT to_regnamespace('migration')").fetchone() == (None,)
         insert(connection, "runs")
-    assert migrate.upgrade(any_scheduler_dsn, branches=("scheduler",)) == []
+    assert revisions.upgrade(any_scheduler_dsn, branches=("scheduler",)) == []
     assert {one.object for one in catalogue.differences(any_scheduler_dsn)} == {"schema migration"}
 
 
 def test_a_schema_with_somebody_else_s_table_stays(scheduler_dsn: str) -> None:
     with connect(scheduler_dsn) as connection:
         connection.execute("CREATE TABLE scheduler.theirs ()")
-        migrate.downgrade(scheduler_dsn)
+        revisions.downgrade(scheduler_dsn)
         left = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace")
         assert left.fetchall() == [("theirs",)]
 
@@ -243,18 +243,18 @@ def test_a_schema_with_somebody_else_s_table_stays(scheduler_dsn: str) -> None:
 @pytest.mark.proves("0-T2.2.1")
 def test_a_changed_file_that_was_applied_is_refused(scheduler_dsn: str, copied_revisions: Path) -> None:
     """0-T2.2.1: F, a changed migration file is refused."""
-    migrate.upgrade(scheduler_dsn)
+    revisions.upgrade(scheduler_dsn)
     file = copied_revisions / "versions" / "0002_create_runs.py"
     file.write_text(file.read_text().replace("duration_ms >= 0", "duration_ms > 0"))
-    for call in (migrate.upgrade, migrate.current, migrate.downgrade):
+    for call in (revisions.upgrade, revisions.current, revisions.downgrade):
         with pytest.raises(RefusedError, match="revision 0002 was applied from a file with another content"):
             call(scheduler_dsn)
 
 
 def test_a_revision_of_a_newer_tool_is_refused(scheduler_dsn: str, copied_revisions: Path) -> None:
-    newest = revisions.revisions("scheduler")[-1]
+    newest = revisions.known_revisions("scheduler")[-1]
     (copied_revisions / "versions" / newest.file).unlink()
-    for call in (migrate.upgrade, migrate.current):
+    for call in (revisions.upgrade, revisions.current):
         with pytest.raises(
             RefusedError, match=rf"at revision {newest.id} .* does not know; use the version that applied it"
         ):
@@ -265,12 +265,12 @@ def test_a_later_revision_is_applied_to_a_schema_with_rows(scheduler_dsn: str, c
     (copied_revisions / "versions" / "0099_add_note.py").write_text(LATER)
     with connect(scheduler_dsn) as connection:
         run = insert(connection, "runs")
-        assert [change.title for change in migrate.upgrade(scheduler_dsn)] == ["Add a note"]
+        assert [change.title for change in revisions.upgrade(scheduler_dsn)] == ["Add a note"]
         assert [one.object for one in catalogue.differences(scheduler_dsn)] == [
             "scheduler.runs column note",
             "scheduler.runs order of columns",
         ]
-        migrate.downgrade(scheduler_dsn, PRODUCT[-1])
+        revisions.downgrade(scheduler_dsn, PRODUCT[-1])
         assert count(connection, "runs", run) == 1
     assert catalogue.differences(scheduler_dsn) == []
 
@@ -282,18 +282,18 @@ def test_alembic_s_own_command_is_refused(scheduler_dsn: str) -> None:
 
     del scheduler_dsn
     with pytest.raises(CommandError, match="migrator schema upgrade"):
-        command.upgrade(revisions.configuration(), "scheduler@head")
+        command.upgrade(revisions.alembic_configuration(), "scheduler@head")
 
 
 def test_unknown_targets_and_servers_are_refused_in_words(scheduler_dsn: str) -> None:
     with pytest.raises(UsageError, match=r"no revision 0999; known: base, scheduler@base, 0001"):
-        migrate.downgrade(scheduler_dsn, "0999")
+        revisions.downgrade(scheduler_dsn, "0999")
     with pytest.raises(UsageError, match="no revision elsewhere@base"):
-        migrate.downgrade(scheduler_dsn, "elsewhere@base")
+        revisions.downgrade(scheduler_dsn, "elsewhere@base")
     with pytest.raises(UnreachableError, match="create the database first"):
-        migrate.upgrade(scheduler_dsn.rpartition("/")[0] + "/absent")
+        revisions.upgrade(scheduler_dsn.rpartition("/")[0] + "/absent")
     with pytest.raises(ConfigurationError, match="is not a PostgreSQL DSN"):
-        migrate.upgrade("nonsense")
+        revisions.upgrade("nonsense")
 
 
 def test_large_jsonb_is_compressed_with_lz4_where_the_server_offers_it(any_scheduler_dsn: str) -> None:
@@ -335,8 +335,7 @@ def test_everything_belongs_to_the_owning_role(any_scheduler_dsn: str) -> None:
 
 def test_a_plain_user_gets_the_sql_to_hand_over_and_can_go_on_when_it_was_run(any_postgres_dsn: str) -> None:
     """The names of the roles are the configuration's; a user without rights is told what an administrator must run."""
-    from migrator.store.postgres.roles import RightsMissingError  # noqa: PLC0415 - only here
-    from migrator.store.postgres.security import Roles  # noqa: PLC0415 - only here
+    from migrator.schema.security import RightsMissingError, Roles  # noqa: PLC0415 - only here
 
     tag = any_postgres_dsn.rpartition("/")[2]
     names = Roles(migration=f"{tag}_owner", service=f"{tag}_service", dispatcher=f"{tag}_dispatcher")
@@ -348,13 +347,13 @@ def test_a_plain_user_gets_the_sql_to_hand_over_and_can_go_on_when_it_was_run(an
             ran: list[str] = []
             for refused in ("create roles", "create schemas", "create schemas"):
                 with pytest.raises(RightsMissingError, match=f"the target's user may not {refused}") as caught:
-                    migrate.upgrade(login, names=names)
+                    revisions.upgrade(login, names=names)
                 for statement in caught.value.statements:
                     assert f"  {statement};" in str(caught.value)
                     ran.append(statement.split()[0])
                     admin.execute(statement.encode())
             assert ran == ["CREATE", "CREATE", "CREATE", "GRANT", "CREATE", "CREATE"]
-            assert len(migrate.upgrade(login, names=names)) == len(EVERYTHING)
+            assert len(revisions.upgrade(login, names=names)) == len(EVERYTHING)
             assert catalogue.differences(login, names=names) == []
             swapped = Roles(migration=names.migration, service=names.dispatcher, dispatcher=names.service)
             assert catalogue.differences(login, names=swapped)

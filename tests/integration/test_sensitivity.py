@@ -24,7 +24,7 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.result import FAILED
-from migrator.store.postgres.migrate import upgrade
+from migrator.schema.revisions import upgrade
 from migrator.verify.areas import every_check
 from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import sensitivity

@@ -12,12 +12,11 @@ from pymongo.database import Database
 from migrator.config import MongoSettings, PersistenceSettings
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import TransitionError
-from migrator.records.graph_job import GraphJob
-from migrator.records.handler import Handler
-from migrator.store import open_store, ports
-from migrator.store.dual import READS, Mismatch, ShadowCounts, ShadowedStore
-from migrator.store.ports import RunQuery, ScheduleQuery
+from migrator.records import GraphJob, Handler
+from migrator.store import open_store, protocols
 from migrator.store.postgres.store import PostgresStore
+from migrator.store.protocols import RunQuery, ScheduleQuery
+from migrator.store.shadow_reads import READS, Mismatch, ShadowCounts, ShadowedStore
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 from tests.schema_rows import connect
@@ -46,7 +45,7 @@ def sides(new_scheduler_dsn: Callable[[], str]) -> Iterator[Sides]:
         yield one, other
 
 
-def both(sides: Sides, call: Callable[[ports.Session], Any]) -> None:
+def both(sides: Sides, call: Callable[[protocols.Session], Any]) -> None:
     for side in sides:
         with side.session("a", now=NOW) as session:
             call(session)
@@ -59,7 +58,7 @@ def shadowed(sides: Sides, heard: list[Mismatch], **more: Any) -> ShadowedStore:
 def test_every_method_of_every_repository_reads_or_writes() -> None:
     protocols = {
         name: get_type_hints(member.fget)["return"]
-        for name, member in vars(ports.Session).items()
+        for name, member in vars(protocols.Session).items()
         if isinstance(member, property) and name not in {"tenant", "now"}
     }
     assert protocols.keys() == READS.keys() == WRITES.keys()

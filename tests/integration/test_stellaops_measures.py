@@ -21,9 +21,9 @@ from migrator.parity.aggregates import aggregates
 from migrator.parity.model import AggregateResult
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.schema.revisions import upgrade
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import PROFILE
-from migrator.store.postgres.migrate import upgrade
 from tests.stellaops_documents import CANONICAL, fresh
 
 DATABASE = "measured"

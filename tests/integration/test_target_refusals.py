@@ -12,18 +12,17 @@ from psycopg import sql
 from pymongo.database import Database
 
 from migrator.config import PostgresSettings, Settings
+from migrator.connections.postgres import PINNED, open_target
 from migrator.cutover.doctor import examine
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import ConfigurationError, LockedError, RefusedError
 from migrator.parity.flow import compare
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.schema import revisions
+from migrator.schema.security import Roles
 from migrator.store import open_scheduler_store
-from migrator.store.postgres import migrate
-from migrator.store.postgres.connection import open_target
-from migrator.store.postgres.pool import Pool
-from migrator.store.postgres.security import Roles
-from migrator.store.postgres.session import PINNED
+from migrator.store.postgres.pool import SessionPool
 from tests.conftest import Cluster, fresh_name
 from tests.copying import contents, number, run, run_of, settings_for, write_config
 from tests.schema_rows import connect
@@ -73,9 +72,9 @@ def test_another_encoding_is_refused_by_everything(odd_encoding: tuple[str, str]
     sentence = f"has the encoding {encoding}, which cannot hold every text: create one with ENCODING 'UTF8' TEMPLATE"
     settings = Settings(postgres=PostgresSettings(dsn=dsn))
     for call in (
-        lambda: migrate.upgrade(dsn),
-        lambda: migrate.current(dsn),
-        lambda: migrate.require_group_roles(dsn, Roles()),
+        lambda: revisions.upgrade(dsn),
+        lambda: revisions.current(dsn),
+        lambda: revisions.require_group_roles(dsn, Roles()),
         lambda: open_target(settings),
         lambda: open_scheduler_store(
             replace(settings, persistence=replace(settings.persistence, scheduler="postgres"))
@@ -89,7 +88,7 @@ def test_another_encoding_is_refused_by_everything(odd_encoding: tuple[str, str]
     name = fresh_name()  # the remedy, literally
     with psycopg.connect(any_postgres.dsn(), autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {} ENCODING 'UTF8' TEMPLATE template0").format(sql.Identifier(name)))
-    assert migrate.upgrade(any_postgres.dsn(name))
+    assert revisions.upgrade(any_postgres.dsn(name))
     any_postgres.drop_database(name)
 
 
@@ -160,7 +159,7 @@ def test_no_setting_of_a_database_or_a_role_changes_what_is_copied(
             assert target.execute(f"SHOW {name}".encode()).fetchone() == (value,), name
         assert target.execute("SHOW statement_timeout").fetchone() == ("0",)
         assert target.execute("SHOW client_encoding").fetchone() == ("UTF8",)
-    pool = Pool(settings)
+    pool = SessionPool(settings)
     try:
         with pool.transaction(tenant="tenant-default") as (connection, _):
             for name, value in PINNED.items():
@@ -190,7 +189,7 @@ def test_timeouts_that_the_dsn_names_stay(scheduler_dsn: str) -> None:
 def test_a_role_that_keeps_no_tenants_apart_is_refused(key: str, name: str, why: str, scheduler_dsn: str) -> None:
     names = replace(Roles(), **{key: name})
     sentence = f"postgres.{key}_role: the role {name} {why}; name a role of its own, which schema upgrade makes"
-    for call in (migrate.upgrade, migrate.require_group_roles):
+    for call in (revisions.upgrade, revisions.require_group_roles):
         with pytest.raises(ConfigurationError, match=sentence):
             call(scheduler_dsn, names=names)
     given = replace(PostgresSettings(dsn=scheduler_dsn), **{f"{key}_role": name})
@@ -209,15 +208,15 @@ def test_a_role_of_its_own_may_not_have_too_much(attribute: str, why: str, sched
     with connect(scheduler_dsn) as connection:
         connection.execute(f"CREATE ROLE {name} NOLOGIN {attribute}".encode())
     with pytest.raises(ConfigurationError, match=f"the role {name} {why}"):
-        migrate.upgrade(scheduler_dsn, names=Roles(service=name))
+        revisions.upgrade(scheduler_dsn, names=Roles(service=name))
     with pytest.raises(ConfigurationError, match=f"postgres.dispatcher_role: the role {name}"):
-        migrate.require_group_roles(scheduler_dsn, Roles(dispatcher=name))
-    migrate.require_group_roles(scheduler_dsn, Roles())
+        revisions.require_group_roles(scheduler_dsn, Roles(dispatcher=name))
+    revisions.require_group_roles(scheduler_dsn, Roles())
 
 
 def test_one_role_for_all_is_refused(postgres_dsn: str) -> None:
     with pytest.raises(ConfigurationError, match="service_role: the role one may act as one, which owns the tables"):
-        migrate.upgrade(postgres_dsn, names=Roles("one", "one", "one"))
+        revisions.upgrade(postgres_dsn, names=Roles("one", "one", "one"))
 
 
 # The books
@@ -230,13 +229,13 @@ def test_an_unknown_revision_beside_the_known_one_is_refused(branch: str, schedu
         (known,) = connection.execute(f"SELECT version_num FROM {branch}.schema_revision".encode()).fetchone() or ()
         connection.execute(f"INSERT INTO {branch}.schema_revision VALUES ('f00d')".encode())
     sentence = f"{branch}.schema_revision names {known}, f00d where {known} is expected"
-    for call in (migrate.upgrade, migrate.current, migrate.downgrade):
+    for call in (revisions.upgrade, revisions.current, revisions.downgrade):
         with pytest.raises(RefusedError, match=sentence):
             call(scheduler_dsn)
     assert [sentence in one for one in words(settings, "schema")] == [True]
     with connect(scheduler_dsn) as connection:  # the remedy: let the table hold the known one alone
         connection.execute(f"DELETE FROM {branch}.schema_revision WHERE version_num <> '{known}'".encode())
-    assert migrate.upgrade(scheduler_dsn) == []
+    assert revisions.upgrade(scheduler_dsn) == []
 
 
 @pytest.mark.parametrize("branch", ["scheduler", "migration"])
@@ -246,14 +245,14 @@ def test_a_schema_of_somebody_else_is_called_that(branch: str, postgres_dsn: str
             f"CREATE SCHEMA {branch}; CREATE TABLE {branch}.theirs (); CREATE VIEW {branch}.v AS SELECT 1"
         )
     sentence = f"the target has a schema {branch} that is not this tool's: it belongs to postgres and holds theirs, v"
-    for call in (migrate.upgrade, migrate.current):
+    for call in (revisions.upgrade, revisions.current):
         with pytest.raises(RefusedError, match=sentence):
             call(postgres_dsn)
     settings = Settings(postgres=PostgresSettings(dsn=postgres_dsn))
     assert [sentence in one for one in words(settings, "schema")] == [True]
     with connect(postgres_dsn) as connection:  # the remedy
         connection.execute(f"ALTER SCHEMA {branch} RENAME TO elsewhere".encode())
-    assert migrate.upgrade(postgres_dsn)
+    assert revisions.upgrade(postgres_dsn)
     assert number(postgres_dsn, "SELECT count(*) FROM elsewhere.theirs") == 0
 
 
@@ -263,17 +262,17 @@ def test_a_schema_of_somebody_else_is_called_that(branch: str, postgres_dsn: str
 def test_a_table_that_stays_locked_is_waited_for_and_its_holder_named(
     scheduler_dsn: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    migrate.downgrade(scheduler_dsn, "migration@base")
+    revisions.downgrade(scheduler_dsn, "migration@base")
     dsn = with_options(scheduler_dsn, SHORT)
     with psycopg.connect(scheduler_dsn, application_name="their reader") as other:
         other.execute("SELECT FROM scheduler.runs")  # an open transaction, which is enough
         with pytest.raises(LockedError) as refused:
-            migrate.downgrade(dsn, patience_s=3)
+            revisions.downgrade(dsn, patience_s=3)
         assert "their reader" in str(refused.value)
         assert "holds scheduler.runs (AccessShareLock)" in str(refused.value)
         assert str(refused.value).endswith("nothing was changed, call again when it has ended")
     assert "waiting: the target: a lock on a table was waited for in vain: process" in capsys.readouterr().err
-    assert migrate.downgrade(dsn)
+    assert revisions.downgrade(dsn)
 
 
 def test_an_upgrade_goes_on_when_the_lock_is_given_back(scheduler_dsn: str) -> None:
@@ -281,7 +280,7 @@ def test_an_upgrade_goes_on_when_the_lock_is_given_back(scheduler_dsn: str) -> N
     with psycopg.connect(scheduler_dsn) as other:
         other.execute("SELECT FROM scheduler.runs")
         done: list[Any] = []
-        thread = threading.Thread(target=lambda: done.extend(migrate.downgrade(dsn)))
+        thread = threading.Thread(target=lambda: done.extend(revisions.downgrade(dsn)))
         thread.start()
         with connect(scheduler_dsn) as looking:
             pause = threading.Event()

@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from migrator.cli import cli
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.connections.postgres import open_target
 from migrator.embedded.demo.contents import COLLECTIONS, plan_of
 from migrator.embedded.demo.plan import Size
 from migrator.embedded.demo.planted import planted
@@ -27,8 +28,7 @@ from migrator.parity.recorded import Recorded
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.result import Result
-from migrator.store.postgres.connection import open_target
-from migrator.store.postgres.migrate import downgrade, upgrade
+from migrator.schema.revisions import downgrade, upgrade
 from migrator.verify.areas import every_check
 from migrator.verify.checks import parity, schema
 from migrator.verify.runner import Request, verify, verify_into

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.pipeline.transform import prepare, rebuild, render
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Rejected
 from migrator.values import document as documents

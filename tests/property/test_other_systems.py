@@ -11,9 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Rejected
 from migrator.sources.rows import Row, TableSource, columns_of, find
 from migrator.sources.rowvalues import to_document, to_row

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Document, Rejected, Skipped
 from migrator.values import document
 from migrator.values.rowbytes import NulInTextError, codec

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from migrator.records.run import Run
+from migrator.records import Run
 from tests.acknowledged import Answer, Operation, Seen, as_of, faults
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

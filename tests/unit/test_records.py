@@ -11,16 +11,21 @@ import pytest
 from sqlalchemy import Column, ForeignKeyConstraint, Table
 from sqlalchemy.dialects import postgresql
 
-from migrator.records import ALL, GraphJob, GraphJobEvent, Run
-from migrator.records.base import EMPTY, Record, SourcedRecord
-from migrator.records.residue import (
-    RESIDUE_KEY,
+from migrator.records import (
+    ALL,
+    EMPTY,
+    REMAINDER_KEY,
+    GraphJob,
+    GraphJobEvent,
+    Record,
+    Run,
+    SourcedRecord,
     attach_extra,
     attach_payload,
-    residue_of,
-    residue_of_payload,
+    remainder_of,
+    remainder_of_payload,
 )
-from migrator.store.postgres.tables import SCHEDULER
+from migrator.schema.scheduler_tables import SCHEDULER
 
 TYPES = {
     "SMALLINT": "int2",
@@ -120,9 +125,9 @@ def test_parents_come_before_the_rows_that_refer_to_them() -> None:
 def test_a_residue_goes_into_extra_of_the_first_row_only() -> None:
     first, second = (Run(id=UUID(int=n), tenant_id="a", state="queued", created_at=NOON) for n in (1, 2))
     rows = attach_extra((first, second), b'{"a":1}')
-    assert residue_of(rows) == b'{"a":1}'
+    assert remainder_of(rows) == b'{"a":1}'
     assert rows[1] is second
-    assert residue_of((first, second)) == EMPTY
+    assert remainder_of((first, second)) == EMPTY
 
 
 def test_a_residue_goes_under_the_reserved_key_and_leaves_the_other_members_as_they_are() -> None:
@@ -132,11 +137,11 @@ def test_a_residue_goes_under_the_reserved_key_and_leaves_the_other_members_as_t
     assert stored.payload == (
         b'{"$residue":{"k":{"b":1,"a":2}},"_id":"x","big":1e22,"nested":{"z":1.0,"a":2},"ratio":0.10}'
     )
-    assert residue_of_payload(rows) == b'{"k":{"b":1,"a":2}}'
+    assert remainder_of_payload(rows) == b'{"k":{"b":1,"a":2}}'
 
 
 def test_an_empty_residue_leaves_no_key() -> None:
     rows = attach_payload((msgspec.structs.replace(JOB, payload=b'{"$residue":{"k":1},"a":1}'),), EMPTY)
     assert rows[0].payload == b'{"a":1}'  # type: ignore[attr-defined]
-    assert residue_of_payload(rows) == EMPTY
-    assert RESIDUE_KEY == "$residue"
+    assert remainder_of_payload(rows) == EMPTY
+    assert REMAINDER_KEY == "$residue"

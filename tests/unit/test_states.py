@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import CheckConstraint
 
 from migrator import states
-from migrator.store.postgres.tables import SCHEDULER
+from migrator.schema.scheduler_tables import SCHEDULER
 
 ALLOWED = {
     "schedule": "pending>scheduled pending>running pending>cancelled scheduled>running scheduled>paused"

@@ -9,8 +9,8 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex
 
 import migrator
-from migrator.store.postgres import revisions
-from migrator.store.postgres.tables import MIGRATION, SCHEDULER
+from migrator.schema import revisions
+from migrator.schema.scheduler_tables import MIGRATION, SCHEDULER
 
 TABLES = [*SCHEDULER.tables.values(), *MIGRATION.tables.values()]
 GRAPH_PLAN = {"idx_graph_jobs_tenant_status", "idx_graph_jobs_tenant_type_status", "idx_graph_job_events_job"}
@@ -100,7 +100,7 @@ def test_runs_have_these_indexes_and_no_other() -> None:
 
 
 def test_revision_files_are_named_number_verb_object() -> None:
-    folder = revisions.folder() / "versions"
+    folder = revisions.revisions_folder() / "versions"
     names = sorted(path.name for path in folder.glob("*.py"))
     numbers = [name[:4] for name in names]
     assert all(re.fullmatch(r"\d{4}_[a-z]+(_[a-z]+)+\.py", name) for name in names)
@@ -109,13 +109,13 @@ def test_revision_files_are_named_number_verb_object() -> None:
 
 def test_the_folder_of_revisions_is_no_package() -> None:
     """With an ``__init__.py`` it would be imported in place of the library."""
-    assert list(revisions.folder().rglob("__init__.py")) == []
+    assert list(revisions.revisions_folder().rglob("__init__.py")) == []
 
 
 def test_each_branch_is_one_line_of_revisions_that_makes_its_tables() -> None:
     made: dict[str, MetaData] = {"scheduler": SCHEDULER, "migration": MIGRATION}
     for branch, metadata in made.items():
-        known = revisions.revisions(branch)
+        known = revisions.known_revisions(branch)
         assert [revision.id for revision in known] == sorted(revision.id for revision in known)
         tables = [table for revision in known for table in revision.tables]
         assert sorted(tables) == sorted(table.name for table in metadata.tables.values())
@@ -124,13 +124,13 @@ def test_each_branch_is_one_line_of_revisions_that_makes_its_tables() -> None:
 @pytest.mark.proves("1-M1")
 def test_graph_jobs_come_after_all_earlier_tables() -> None:
     """1-M1."""
-    making = [revision.tables for revision in revisions.revisions("scheduler") if revision.tables]
+    making = [revision.tables for revision in revisions.known_revisions("scheduler") if revision.tables]
     assert making[-1] == ("graph_jobs", "graph_job_events")
 
 
 def test_revisions_do_not_depend_on_the_declaration() -> None:
     """A revision is frozen: later changes of the declared tables must not change what it did."""
-    for path in sorted((revisions.folder() / "versions").glob("*.py")):
+    for path in sorted((revisions.revisions_folder() / "versions").glob("*.py")):
         assert "migrator" not in re.findall(r"^(?:from|import) (\w+)", path.read_text(), re.MULTILINE), path.name
 
 
@@ -141,9 +141,9 @@ def test_the_installed_folder_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
         folder.mkdir(parents=True)
         (folder / "env.py").touch()
     monkeypatch.setattr(migrator, "__file__", str(package / "__init__.py"))
-    assert revisions.folder() == installed
+    assert revisions.revisions_folder() == installed
     (installed / "env.py").unlink()
-    assert revisions.folder() == beside
+    assert revisions.revisions_folder() == beside
 
 
 def test_a_table_without_names_would_be_seen() -> None:

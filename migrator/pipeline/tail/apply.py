@@ -25,9 +25,7 @@ from migrator.pipeline.tail.ahead import ahead
 from migrator.pipeline.tail.lookups import Lookups, given_keys, key_columns, references
 from migrator.pipeline.tail.reading import Reader
 from migrator.pipeline.transform import Loadable, Row
-from migrator.records.base import Record
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Record, Schedule, Trigger
 from migrator.sources.profile import Collection
 from migrator.store.postgres.rows import table_name
 from migrator.values.rawid import source_id_of

@@ -1,11 +1,11 @@
 """Contested keys, settled outside the tail, and the references to the rows that changed hands."""
 
+from migrator.connections.mongo import committed_time
 from migrator.pipeline.closing import settle_duplicates
 from migrator.pipeline.model import Plan
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.apply import Applier
-from migrator.store.mongo.client import committed_time
 
 
 def settle(sessions: Sessions, plan: Plan) -> None:

@@ -15,9 +15,9 @@ from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
+from migrator.connections.mongo import MongoDatabase, first_line
 from migrator.pipeline.tail.alarms import PositionLostError
 from migrator.pipeline.tail.positions import Position, after
-from migrator.store.mongo.client import Source, first_line
 from migrator.values.rawid import source_id_of
 
 LOST = (136, 234, 260, 280, 286, 40576, 40615)
@@ -60,7 +60,7 @@ class Batch(msgspec.Struct):
 class Stream:
     """An open change stream."""
 
-    def __init__(self, source: Source, names: Mapping[str, str], position: Position) -> None:
+    def __init__(self, source: MongoDatabase, names: Mapping[str, str], position: Position) -> None:
         """Open the stream at a position; ``names`` is source collection → collection of the profile.
 
         Raises ``PositionLostError`` when the source's history does not reach back to it.

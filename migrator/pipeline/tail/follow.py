@@ -12,6 +12,9 @@ from bson.timestamp import Timestamp
 from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import UnreachableError
 from migrator.pipeline.sessions import Sessions, is_transient, naming_holders, reason_of, waited_out
 from migrator.pipeline.tail import positions
@@ -20,9 +23,6 @@ from migrator.pipeline.tail.figures import write_metrics
 from migrator.pipeline.tail.lag import FROZEN_S
 from migrator.pipeline.tail.session import TailSession
 from migrator.sources import profile_of
-from migrator.store.mongo.client import committed_time
-from migrator.store.mongo.client import speaking_of as speaking_of_source
-from migrator.store.postgres.connection import open_target, speaking_of
 from migrator.telemetry import say, waiting
 
 Until: TypeAlias = Timestamp | Literal["caught-up"] | None
@@ -87,7 +87,7 @@ class Tail:
         (written down; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
         """
         stop = threading.Event() if stop is None else stop
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(self._settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(self._settings):
             session = self._opened()  # what fails at the start is not waited for
             goal = committed_time(session.sessions.source) if until == "caught-up" else until
             begun = session.totals()
@@ -108,7 +108,7 @@ class Tail:
 
     def lag(self) -> int:
         """Return how many seconds the saved position is behind the source, by the source's clock."""
-        with speaking_of("the target"), speaking_of_source("the source"), naming_holders(self._settings):
+        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(self._settings):
             session = self._opened()
             return max(0, committed_time(session.sessions.source).time - session.position.time.time)
 
@@ -182,5 +182,5 @@ class Tail:
 
 def standing(settings: Settings) -> positions.Standing | None:
     """Return where the tail of a target stands; None where it never ran."""
-    with open_target(settings, autocommit=True) as target, speaking_of("the target"):
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         return positions.standing(target, profile_of(settings.source).name)

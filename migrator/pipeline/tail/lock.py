@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 
 import psycopg
 
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions, waited_out
-from migrator.store.postgres.connection import Connection
 from migrator.values.identity import stable_hash64
 
 TAIL_KEY = stable_hash64("*/migrator/tail")

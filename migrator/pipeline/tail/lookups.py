@@ -11,14 +11,14 @@ from uuid import UUID
 
 from psycopg import sql
 
+from migrator.connections.postgres import Connection
 from migrator.pipeline.references import Key
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
-from migrator.records.base import Record
+from migrator.records import Record
+from migrator.schema.migration_tables import LOOKUP_PREFIX
 from migrator.sources.profile import Collection, Profile, Reference
-from migrator.store.postgres.connection import Connection
 from migrator.store.postgres.rows import columns, fetch, table_name
-from migrator.store.postgres.tables_tail import LOOKUP_PREFIX
 from migrator.values.identity import source_id
 from migrator.values.rowbytes import HEADER, TRAILER, codec
 

@@ -7,8 +7,8 @@ import bson
 import msgspec
 from bson.timestamp import Timestamp
 
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
-from migrator.store.postgres.connection import Connection
 
 Start: TypeAlias = Literal["start_at_operation_time", "resume_after", "start_after"]
 """How the driver opens a change stream at a position; ``start_after`` goes beyond the end of a dropped database."""

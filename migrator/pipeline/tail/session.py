@@ -5,6 +5,7 @@ import time
 from bson.timestamp import Timestamp
 
 from migrator import signals
+from migrator.connections.mongo import committed_time
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.derived import write_derived
@@ -20,7 +21,6 @@ from migrator.pipeline.tail.figures import Figures
 from migrator.pipeline.tail.lag import Rate, Watch
 from migrator.pipeline.tail.lookups import ensure_indexes
 from migrator.pipeline.tail.turn import followed, guard, turn
-from migrator.store.mongo.client import committed_time
 from migrator.store.postgres.epoch import require_forward
 
 OWED_AT_A_TIME = 1_000

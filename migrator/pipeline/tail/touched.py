@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
-from migrator.store.postgres.connection import Connection
 
 AT_A_TIME = 10_000
 

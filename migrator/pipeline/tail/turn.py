@@ -9,13 +9,13 @@ from uuid import UUID
 
 import msgspec
 
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.model import Plan
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail.lock import ROWS_KEY
-from migrator.store.postgres.connection import Connection
 
 UNFINISHED = "the copy is unfinished, and changes are written down until it is complete"
 WRITING = "a backfill, a retry or a repair is writing rows"

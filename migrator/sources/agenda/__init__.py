@@ -6,12 +6,7 @@ library wrote it. ``docs/sources-agenda.md`` says where each field goes.
 
 from functools import partial
 
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.residue import attach_extra, residue_of
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.records.worker import Worker
+from migrator.records import ExecutionLog, Run, Schedule, Trigger, WorkerRecord, attach_extra, remainder_of
 from migrator.sources.agenda import jobs, logs, names, rebuild, workers
 from migrator.sources.agenda.measures import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.agenda.shapes import Job, Log
@@ -27,7 +22,7 @@ def _jobs(name: str, *, keep_uuid: bool) -> Collection:
         encode=rebuild.encode,
         measures=JOB_MEASURES,
         attach=attach_extra,
-        residue=residue_of,
+        residue=remainder_of,
         known=known_paths(Job),
     )
 
@@ -47,7 +42,7 @@ def _logs(name: str, jobs_name: str) -> Collection:
         after=(jobs_name,),
         measures=LOG_MEASURES,
         attach=attach_extra,
-        residue=residue_of,
+        residue=remainder_of,
         known=known_paths(Log),
     )
 
@@ -64,7 +59,7 @@ PROFILE = Profile(
     ),
     closing=(
         Closing(
-            record=Worker,
+            record=WorkerRecord,
             pipelines=(
                 *((name, workers.distinct("lastModifiedBy")) for name in _JOB_COLLECTIONS),
                 (names.LOGS, workers.distinct("agendaName")),

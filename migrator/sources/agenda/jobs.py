@@ -6,9 +6,7 @@ from typing import Any, Final
 
 from bson.objectid import ObjectId
 
-from migrator.records.base import Record
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Record, Run, Schedule
 from migrator.sources.agenda import variants
 from migrator.sources.agenda.moments import Moments, moments_of, schedule_status
 from migrator.sources.agenda.names import BACKOFFS, JOB_TYPES

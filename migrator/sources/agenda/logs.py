@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from bson.objectid import ObjectId
 
-from migrator.records.execution_log import ExecutionLog
+from migrator.records import ExecutionLog
 from migrator.sources.agenda.names import LEVELS
 from migrator.sources.agenda.origin import origin_of
 from migrator.sources.agenda.shapes import Log, refuse_code

@@ -2,9 +2,7 @@
 
 from typing import Any, Final
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.sources.agenda import names, variants
 from migrator.sources.agenda.moments import LOCK_LIFETIME
 from migrator.sources.profile import Document, Rows

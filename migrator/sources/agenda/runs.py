@@ -4,8 +4,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from migrator.records.run import Run
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Trigger
 from migrator.sources.agenda.moments import Moments, lease_end, run_state
 from migrator.sources.agenda.origin import Origin
 from migrator.sources.agenda.shapes import Job

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from migrator import cron
 from migrator.cron.human import interval_ms
-from migrator.records.trigger import Trigger
+from migrator.records import Trigger
 from migrator.sources.agenda import names, variants
 from migrator.sources.agenda.moments import Moments
 from migrator.sources.agenda.origin import Origin

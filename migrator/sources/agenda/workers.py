@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.sources.agenda.names import NAME
 from migrator.values import identity, jsonb
 
@@ -20,7 +20,7 @@ def distinct(field: str) -> tuple[dict[str, Any], ...]:
     return ({"$match": {field: {"$type": "string"}}}, {"$group": {"_id": f"${field}"}})
 
 
-def derive_workers(names: Iterable[object]) -> tuple[Worker, ...]:
+def derive_workers(names: Iterable[object]) -> tuple[WorkerRecord, ...]:
     """Return a worker for each instance name, once, in the order of the names; what is no text is passed over.
 
     An instance is called after its host and process unless the program says otherwise. Nothing tells when it was
@@ -28,7 +28,7 @@ def derive_workers(names: Iterable[object]) -> tuple[Worker, ...]:
     """
     texts = {name for name in names if isinstance(name, str) and name}
     return tuple(
-        Worker(
+        WorkerRecord(
             id=identity.row_id("workers", TENANT, _COLLECTION, identity.source_id(name), keep_uuid=False),
             tenant_id=TENANT,
             source=SOURCE,

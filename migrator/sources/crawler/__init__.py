@@ -3,9 +3,7 @@
 Rows of the base table and of every later migration are read. ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.sources.crawler import executions, jobs, names, shapes
 from migrator.sources.profile import Reference
 from migrator.sources.rows import RowSource, TableSource

@@ -5,8 +5,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import JobExecution
 from migrator.sources.durations import duration_of

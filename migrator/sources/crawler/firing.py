@@ -12,8 +12,7 @@ from typing import Any, Final
 from migrator import cron
 from migrator.cron.dialects import parse
 from migrator.cron.interval import constant_interval
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import Job
 from migrator.sources.firstfire import next_fire_of

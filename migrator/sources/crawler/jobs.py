@@ -3,8 +3,7 @@
 from typing import Any, Final
 from uuid import UUID
 
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.crawler import names
 from migrator.sources.crawler.firing import trigger_of
 from migrator.sources.crawler.shapes import Job

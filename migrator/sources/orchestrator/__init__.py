@@ -3,10 +3,7 @@
 ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import ExecutionLog, Run, Schedule, Trigger
 from migrator.sources.orchestrator import events, executions, jobs, names, shapes
 from migrator.sources.profile import Reference
 from migrator.sources.rows import RowSource, TableSource

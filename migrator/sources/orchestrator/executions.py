@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from migrator import states
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.run import Run
+from migrator.records import ExecutionLog, Run
 from migrator.sources.durations import duration_of
 from migrator.sources.orchestrator import names
 from migrator.sources.orchestrator.origin import job_of, origin_of, run_id, schedule_id

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.orchestrator import names
 from migrator.sources.orchestrator.origin import origin_of, platform_of
 from migrator.sources.orchestrator.shapes import ScheduledJob

@@ -2,9 +2,7 @@
 
 from uuid import UUID
 
-from migrator.records.base import Record
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Record, Run, Schedule
 from migrator.sources.orchestrator import names
 from migrator.sources.profile import Rejected
 from migrator.sources.rows import Origin, RowContext

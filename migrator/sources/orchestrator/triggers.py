@@ -3,8 +3,7 @@
 from typing import Any
 
 from migrator import cron
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.orchestrator import names
 from migrator.sources.orchestrator.shapes import ScheduledJob
 from migrator.sources.profile import Note

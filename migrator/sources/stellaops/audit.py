@@ -4,8 +4,7 @@ from typing import Any
 
 import msgspec
 
-from migrator.records.audit import AuditEntry
-from migrator.records.residue import attach_extra, residue_of
+from migrator.records import AuditEntry, attach_extra, remainder_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, plain, read, required, text
@@ -113,7 +112,7 @@ COLLECTION = Collection(
         measures.span("occurredAt", "occurred_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     reference_paths=frozenset({"scheduleId", "runId"}),
     known=known_paths(AuditDocument),
 )

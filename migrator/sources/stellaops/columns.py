@@ -13,7 +13,7 @@ from uuid import UUID
 
 from bson.code import Code
 
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Document, Rejected
 from migrator.sources.shapes import choice, indexed, instant
 from migrator.sources.stellaops import ids

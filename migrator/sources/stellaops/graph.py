@@ -9,9 +9,7 @@ from typing import Any
 
 import msgspec
 
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.residue import RESIDUE_KEY, attach_payload, residue_of_payload
+from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, attach_payload, remainder_of_payload
 from migrator.sources.order import reader
 from migrator.sources.profile import (
     Collection,
@@ -177,7 +175,7 @@ def _document(rows: Rows, read_back: Callable[[bytes], Any]) -> Document:
     row: Any = rows[0]
     document: Document = read_back(row.payload)
     if isinstance(document, dict):
-        document.pop(RESIDUE_KEY, None)
+        document.pop(REMAINDER_KEY, None)
     return document
 
 
@@ -233,7 +231,7 @@ JOBS = Collection(
         measures.span("updatedAt", "updated_at", field=graph_own.either("$updatedAt", _CHANGED)),
     ),
     attach=attach_payload,
-    residue=residue_of_payload,
+    residue=remainder_of_payload,
     known=known_paths(Job) | graph_own.JOB_FIELDS,
 )
 
@@ -254,6 +252,6 @@ EVENTS = Collection(
         measures.span("ts", "created_at", field=graph_own.either_event("$createdAt", "$ts")),
     ),
     attach=attach_payload,
-    residue=residue_of_payload,
+    residue=remainder_of_payload,
     known=known_paths(EventDocument) | graph_own.EVENT_FIELDS,
 )

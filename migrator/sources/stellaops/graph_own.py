@@ -8,9 +8,7 @@ its number, from 2^62 on as those that are computed from the source's.
 from typing import Any
 
 from migrator import states
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.residue import RESIDUE_KEY
+from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import choice, instant, plain, required, text
 from migrator.sources.stellaops import ids, names
@@ -127,7 +125,7 @@ def _payload(document: Document) -> bytes:
 def _without_residue(text_: bytes) -> Any:  # noqa: ANN401 - any JSON
     payload = jsonb.decode(text_)
     if isinstance(payload, dict):
-        payload.pop(RESIDUE_KEY, None)
+        payload.pop(REMAINDER_KEY, None)
     return payload
 
 

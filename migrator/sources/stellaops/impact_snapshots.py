@@ -4,9 +4,7 @@ from typing import Any
 
 import msgspec
 
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.residue import attach_extra, residue_of
-from migrator.records.run import Run
+from migrator.records import ImpactSnapshot, Run, attach_extra, remainder_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, read, text
@@ -111,7 +109,7 @@ COLLECTION = Collection(
         measures.span("generatedAt", "generated_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     reference_paths=frozenset({"runId"}),
     known=known_paths(ImpactSetDocument),
 )

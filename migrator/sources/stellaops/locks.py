@@ -4,8 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from migrator.records.lock import Lock
-from migrator.records.residue import attach_extra, residue_of
+from migrator.records import Lock, attach_extra, remainder_of
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows, Skipped
 from migrator.sources.shapes import Int64, Moment, Shape, filled, indexed, keys, known_paths, read, text
 from migrator.sources.stellaops import ids, measures, names
@@ -104,7 +103,7 @@ COLLECTION = Collection(
     # No times: expired locks are left behind by rule, and MongoDB deletes them while they are counted.
     measures=(),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     unique=(("key",),),
     known=known_paths(LockDocument),
 )

@@ -5,14 +5,17 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from migrator import states
-from migrator.records.base import SourcedRecord
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.handler import Handler
-from migrator.records.residue import attach_extra, residue_of
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.records.worker import Worker
+from migrator.records import (
+    ExecutionLog,
+    Handler,
+    Run,
+    Schedule,
+    SourcedRecord,
+    Trigger,
+    WorkerRecord,
+    attach_extra,
+    remainder_of,
+)
 from migrator.sources.profile import (
     Collection,
     Context,
@@ -168,9 +171,9 @@ _TRIGGERS = OwnCollection(
 
 _WORKERS = OwnCollection(
     names.WORKERS,
-    Worker,
+    WorkerRecord,
     OwnFields(
-        Worker,
+        WorkerRecord,
         (
             "kind",
             "hostname",
@@ -265,14 +268,14 @@ TRIGGERS = Collection(
         measures.span("nextFireAt", "next_fire_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     reference_paths=frozenset({"scheduleId"}),
     known=_TRIGGERS.known | {COPY_OF},
 )
 
 WORKERS = Collection(
     name=names.WORKERS,
-    tables=(Worker,),
+    tables=(WorkerRecord,),
     decode=_WORKERS.decode,
     encode=_WORKERS.encode,
     tenant_expression=measures.tenant(),
@@ -282,7 +285,7 @@ WORKERS = Collection(
         measures.span("lastHeartbeatAt", "last_heartbeat_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     known=_WORKERS.known,
 )
 
@@ -296,7 +299,7 @@ EXECUTION_LOGS = Collection(
     tenant_expression=measures.tenant(),
     measures=(measures.states("level", "$level"), measures.span("loggedAt", "logged_at")),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     reference_paths=frozenset({"runId", "scheduleId"}),
     known=_EXECUTION_LOGS.known,
 )
@@ -309,7 +312,7 @@ HANDLERS = Collection(
     tenant_expression=measures.tenant(),
     measures=(measures.states("handler_type", "$handlerType"), measures.flag("is_active", "$isActive", default=True)),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     unique=(("tenant_id", "name"),),
     known=_HANDLERS.known,
 )

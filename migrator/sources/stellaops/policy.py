@@ -7,8 +7,7 @@ determinismHash, errorCode, traceId and explainUri have no column.
 
 from typing import Any
 
-from migrator.records.policy_job import PolicyJob
-from migrator.records.residue import attach_extra, residue_of
+from migrator.records import PolicyJob, attach_extra, remainder_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import choice, filled, indexed, keys, known_paths, plain, read, text
@@ -216,7 +215,7 @@ RUNS = Collection(
         measures.span("finishedAt", "finished_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     unique=(("tenant_id", "source", "run_id"),),
     known=known_paths(StatusDocument) | known_paths(SnakeDocument),
 )
@@ -239,7 +238,7 @@ JOBS = Collection(
         measures.span("completedAt", "finished_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     unique=(("tenant_id", "source", "run_id"),),
     known=known_paths(JobDocument) | OWN.keys,
 )

@@ -7,7 +7,7 @@ had, so that a clean one leaves no residue.
 from collections.abc import Mapping
 from typing import Any
 
-from migrator.records.policy_job import PolicyJob
+from migrator.records import PolicyJob
 from migrator.sources.order import arranger
 from migrator.sources.profile import Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import choice, filled, indexed, keys, plain, read

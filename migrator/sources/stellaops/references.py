@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.sources.profile import Document, Reference
 from migrator.sources.stellaops import names
 from migrator.values import identity

@@ -5,10 +5,7 @@ from typing import Any
 
 import msgspec
 
-from migrator.records.residue import attach_extra, residue_of
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger, attach_extra, remainder_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, plain, read, required, text
@@ -255,7 +252,7 @@ COLLECTION = Collection(
         measures.span("finishedAt", "finished_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     unique=(
         ("tenant_id", "schedule_id", "run_number"),
         ("tenant_id", "trigger_id", "scheduled_at", "attempt"),

@@ -12,9 +12,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
-from migrator.records.residue import attach_extra, residue_of
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger, attach_extra, remainder_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import Moment, Shape, choice, filled, indexed, keys, known_paths, plain, read, text
@@ -365,6 +363,6 @@ COLLECTION = Collection(
         measures.span("deletedAt", "deleted_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     known=known_paths(ScheduleDocument) | OWN.keys | {f"{TOOL_TRIGGER}.{key}" for key in OF_TRIGGER.keys | {"id"}},
 )

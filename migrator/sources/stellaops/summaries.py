@@ -4,9 +4,7 @@ from typing import Any
 
 import msgspec
 
-from migrator.records.residue import attach_extra, residue_of
-from migrator.records.run_summary import RunSummary
-from migrator.records.schedule import Schedule
+from migrator.records import RunSummary, Schedule, attach_extra, remainder_of
 from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, read, text
@@ -126,7 +124,7 @@ COLLECTION = Collection(
         measures.span("updatedAt", "updated_at"),
     ),
     attach=attach_extra,
-    residue=residue_of,
+    residue=remainder_of,
     unique=(("tenant_id", "schedule_id"),),
     reference_paths=frozenset({"scheduleId"}),
     known=known_paths(SummaryDocument),

@@ -3,11 +3,7 @@
 ``docs/sources-other.md`` says where each column goes.
 """
 
-from migrator.records.handler import Handler
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.records.worker import Worker
+from migrator.records import Handler, Run, Schedule, Trigger, WorkerRecord
 from migrator.sources.profile import Reference
 from migrator.sources.rows import RowSource, TableSource
 from migrator.sources.support_center import executions, handlers, in_process, jobs, names, shapes
@@ -43,7 +39,7 @@ SYSTEM = RowSource(
         TableSource(
             name=names.INSTANCES,
             shape=shapes.Instance,
-            tables=(Worker,),
+            tables=(WorkerRecord,),
             decode=executions.decode_instance,
             encode=executions.encode_instance,
         ),

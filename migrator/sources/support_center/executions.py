@@ -5,9 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.worker import Worker
+from migrator.records import Run, Schedule, WorkerRecord
 from migrator.sources.durations import duration_of
 from migrator.sources.profile import Decoded, Note, Rejected, Rows
 from migrator.sources.rows import Origin, Row, RowContext, instant, naive, read_row, tenant_of, text_id, the, utc
@@ -83,8 +81,8 @@ def decode_instance(row: Row, _context: RowContext) -> Decoded:
     """Return the process as stopped: it is none of ours. Whether it led is residue and a finding; locks tell that."""
     instance = read_row(row, Instance)
     notes = (Note("leader-not-carried", "is_leader"),) if instance.is_leader else ()
-    worker = Worker(
-        **Origin(names.NAME, names.INSTANCES, names.WORKERS_TENANT, str(instance.id)).columns(Worker),
+    worker = WorkerRecord(
+        **Origin(names.NAME, names.INSTANCES, names.WORKERS_TENANT, str(instance.id)).columns(WorkerRecord),
         kind="scheduler",
         hostname=instance.hostname,
         pid=instance.pid,
@@ -98,7 +96,7 @@ def decode_instance(row: Row, _context: RowContext) -> Decoded:
 
 def encode_instance(rows: Rows) -> Row:
     """Return the row as far as the worker carries it; whether it led is residue."""
-    worker = the(rows, Worker)
+    worker = the(rows, WorkerRecord)
     return {
         "id": UUID(str(worker.source_id)),
         "hostname": worker.hostname,

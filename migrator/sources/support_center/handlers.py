@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from migrator.records.handler import Handler
+from migrator.records import Handler
 from migrator.sources.profile import Decoded, Note, Rows
 from migrator.sources.rows import Origin, Row, RowContext, read_row, tenant_of, the
 from migrator.sources.shapes import choice, indexed

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.firstfire import next_fire_of
 from migrator.sources.profile import Decoded, Note, Rows
 from migrator.sources.rows import Origin, Row, RowContext, find, read_row, tenant_of, the

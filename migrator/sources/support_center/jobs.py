@@ -3,8 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.firstfire import next_fire_of
 from migrator.sources.profile import Decoded, Note, Rejected, Rows
 from migrator.sources.rows import Origin, Row, RowContext, find, naive, read_row, tenant_of, text_id, the, utc

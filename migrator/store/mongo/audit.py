@@ -5,26 +5,25 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from migrator.records.audit import AuditEntry
-from migrator.records.schedule import Schedule
-from migrator.store import rules
-from migrator.store.mongo.repository import Repository, Strangers
+from migrator.records import AuditEntry, Schedule
+from migrator.store import validation
+from migrator.store.mongo.repository import ForeignIds, Repository
 from migrator.store.mongo.transaction import Transaction
 
 
 class MongoAudit(Repository[AuditEntry]):
     """``ports.Audit``."""
 
-    def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(AuditEntry, transaction, strangers, tenant, now)
 
     def append(self, entry: AuditEntry) -> None:
         """Append; raises ``ConflictError`` for an id that exists."""
-        self._insert(rules.written(entry, self._tenant))
+        self._insert(validation.checked_record(entry, self._tenant))
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
         """Return entries, newest first."""
-        rules.page(limit)
+        validation.check_page(limit)
         where: dict[str, Any] = {}
         if schedule_id is not None:
             where["scheduleId"] = self._refers(Schedule, schedule_id)

@@ -5,26 +5,26 @@ from typing import Any
 from pymongo.client_session import ClientSession
 from pymongo.write_concern import WriteConcern
 
+from migrator.connections.mongo import MongoDatabase
 from migrator.sources.stellaops import names
 from migrator.store.epoch import BACKEND, KEY, RESOURCE, Epoch, require
-from migrator.store.mongo.client import Source
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 
 
-def read(source: Source, session: ClientSession | None = None) -> Epoch | None:
+def read(source: MongoDatabase, session: ClientSession | None = None) -> Epoch | None:
     """Return what the document says, as the session's snapshot sees it; none: there was never a switch."""
     found = source[names.LOCKS].find_one({"_id": KEY}, {"fence": 1, "metadata": 1}, session=session)
     backend = None if found is None else (found.get("metadata") or {}).get(BACKEND)
     return None if found is None or backend is None else Epoch(int(found.get("fence") or 0), str(backend))
 
 
-def require_here(source: Source, session: ClientSession | None = None) -> None:
+def require_here(source: MongoDatabase, session: ClientSession | None = None) -> None:
     """Raise ``SwitchedError`` where the data is on the other side."""
     found = read(source, session)
     require(None if found is None else found.backend, "mongo")
 
 
-def write(source: Source, epoch: Epoch) -> None:
+def write(source: MongoDatabase, epoch: Epoch) -> None:
     """Write the document to a majority; called again, it changes nothing. The number never goes back."""
     where: dict[str, Any] = {"_id": KEY}
     number = {"$ifNull": ["$fence", 0]}
@@ -40,6 +40,6 @@ def write(source: Source, epoch: Epoch) -> None:
     locks.update_one(where, [{"$set": update}], upsert=True)
 
 
-def forget(source: Source) -> None:
+def forget(source: MongoDatabase) -> None:
     """Take the document away."""
     source[names.LOCKS].delete_one({"_id": KEY})

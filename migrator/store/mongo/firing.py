@@ -1,27 +1,174 @@
-"""Firing: due triggers become runs and move on, all of a call or nothing of it."""
+"""Firing in MongoDB: due triggers become runs and advance, all of a call or nothing of it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+import msgspec
+
+from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.errors import ConflictError, UsageError
+from migrator.records import Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
-from migrator.store import lives, rules
-from migrator.store.mongo.atomic import Overtaken, atomically
-from migrator.store.mongo.client import Source, speaking_of
-from migrator.store.mongo.many import Many, counted
-from migrator.store.mongo.minting import Minting
+from migrator.store import transitions, validation
 from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting
-from migrator.store.mongo.repository import Stored, Strangers
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
+from migrator.store.mongo.runs import lives_number, numbered, summary_key
 from migrator.store.mongo.schedules import ENABLED
-from migrator.store.mongo.transaction import WHAT, Change, Transaction, pause
-from migrator.store.work import Fire, FirePlan, HandlerFilter, is_served
+from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, pause
+from migrator.store.queue import Fire, FirePlan, HandlerFilter, is_served
 from migrator.values.times import to_bson
+
+_Key = tuple[str, Any, Any]
+
+_FORESEEN = 1_000
+"""So many taken slots are looked up at once; where there are more, each is looked up by itself."""
+
+
+class Numbers:
+    """The run numbers of several schedules, each of a tenant's own."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+        self._transaction, self._now = transaction, now
+        self._summaries = CrossTenantRepository(RunSummary, transaction, strangers, now)
+        self._stored: dict[UUID, StoredDocument[RunSummary] | None] = {}
+        self._last: dict[UUID, int] = {}
+        self._taken: dict[UUID, Schedule] = {}
+
+    def learn(self, schedules: Iterable[StoredDocument[Schedule]]) -> None:
+        """Look up the last number that each schedule ever had."""
+        new = {one.row.id: one for one in schedules if one.row.id not in self._last}
+        if not new:
+            return
+        texts = {identity: spelled(one) for identity, one in new.items()}
+        owners = {one.row.tenant_id for one in new.values()}
+        named = {
+            "tenantId": {"$in": sorted(owners)},
+            "scheduleId": {"$in": [text for of in texts.values() for text in of]},
+        }
+        for stored in self._summaries.matching(named):
+            identity = stored.row.schedule_id
+            one = None if identity is None else new.get(identity)
+            if one is not None and one.row.tenant_id == stored.row.tenant_id:
+                self._stored.setdefault(one.row.id, stored)
+        self._last |= {identity: lives_number(self._stored.get(identity)) for identity in new}
+        beyond = [
+            {"scheduleId": {"$in": texts[identity]}, "runNumber": {"$gt": self._last[identity]}} for identity in new
+        ]
+        of_text = {text: identity for identity, of in texts.items() for text in of}
+        for run in self._transaction.project(names.RUNS, {"$or": beyond}, ["scheduleId", "runNumber"]):
+            identity = of_text[run["scheduleId"]]
+            self._last[identity] = max(self._last[identity], transitions.whole_number(run["runNumber"]))
+
+    def take(self, schedule: Schedule) -> int:
+        """Return the next number of a schedule that was learnt of."""
+        self._taken[schedule.id] = schedule
+        self._last[schedule.id] += 1
+        return self._last[schedule.id]
+
+    def store(self) -> None:
+        """Write the last number of each schedule that took one."""
+        made: list[Document] = []
+        for identity, schedule in self._taken.items():
+            stored = self._stored.get(identity)
+            if stored is not None:
+                self._summaries.replace(stored, numbered(stored, self._last[identity]))
+                continue
+            fresh = RunSummary(
+                id=transitions.summary_id(schedule.tenant_id, identity),
+                tenant_id=schedule.tenant_id,
+                schedule_id=identity,
+                updated_at=self._now,
+            )
+            row = numbered(StoredDocument(fresh, {}, b"", self._summaries.place), self._last[identity])
+            made.append(self._summaries.new(row, summary_key(schedule.tenant_id, identity))[0])
+        if made:
+            self._transaction.insert(names.RUN_SUMMARIES, made)
+
+
+class RunCreation:
+    """Runs to be inserted at the end of a transaction."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+        self._transaction, self._now = transaction, now
+        self._runs = CrossTenantRepository(Run, transaction, strangers, now)
+        self._numbers = Numbers(transaction, strangers, now)
+        self._documents: list[Document] = []
+        self._ids: list[UUID] = []
+        self._keys: set[_Key] = set()
+        self._foreseen: set[str] = set()
+        self._from: datetime | None = None
+
+    def foresee(self, triggers: Iterable[Trigger]) -> None:
+        """Look up at once which slots of these triggers are taken, from the earliest next fire on."""
+        fires = {f"{names.TRIGGER_PREFIX}{one.id.hex}": one.next_fire_at for one in triggers}
+        earliest = min((at for at in fires.values() if at is not None), default=None)
+        if earliest is None:
+            return
+        where = {"triggerId": {"$in": [*fires]}, "scheduledAt": {"$gte": to_bson(earliest)}}
+        fields = ["triggerId", "scheduledAt", "attempt"]
+        read = [*self._transaction.project(names.RUNS, where, fields, limit=_FORESEEN)]
+        if len(read) < _FORESEEN:
+            self._foreseen, self._from = set(fires), to_bson(earliest)
+            self._keys |= {(one["triggerId"], one["scheduledAt"], one.get("attempt")) for one in read}
+
+    def learn(self, schedules: Iterable[StoredDocument[Schedule]]) -> None:
+        """Make ready for runs of these schedules."""
+        self._numbers.learn(one for one in schedules if one.row.tenant_id != validation.GLOBAL)
+
+    def add(self, run: Run, tenant: str, schedule: StoredDocument[Schedule] | None) -> Run | None:
+        """Return the run as it will be inserted for a tenant; none where its slot or dedupe key is taken."""
+        run = validation.checked_served_record(run, tenant)
+        if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
+            run = msgspec.structs.replace(run, attempt=1)
+        run = msgspec.structs.replace(run, run_number=None, updated_at=run.updated_at or self._now)
+        document, row = self._runs.new(run)
+        keys = _keys(document)
+        if not self._keys.isdisjoint(keys) or self._taken(keys):
+            return None
+        if schedule is not None and schedule.row.tenant_id == tenant != validation.GLOBAL:
+            self.learn([schedule])
+            row = msgspec.structs.replace(row, run_number=self._numbers.take(schedule.row))
+            document["runNumber"] = row.run_number
+        self._keys |= keys
+        self._ids.append(row.id)
+        self._documents.append(document)
+        return row
+
+    def insert(self) -> None:
+        """Insert them; raises ``ConflictError`` for an id that is taken."""
+        if not self._documents:
+            return
+        if len(set(self._ids)) < len(self._ids) or self._runs.any_taken(self._ids):
+            raise ConflictError(f"the id is taken ({names.RUNS})")
+        self._numbers.store()
+        self._transaction.insert(names.RUNS, self._documents)
+
+    def _taken(self, keys: Collection[_Key]) -> bool:
+        either: list[Document] = [
+            {"triggerId": trigger, "dedupeKey": key}
+            if attempt is None
+            else {"triggerId": trigger, "scheduledAt": key, "attempt": attempt}
+            for trigger, key, attempt in keys
+            if attempt is None or trigger not in self._foreseen or self._from is None or key < self._from
+        ]
+        found = self._transaction.project(names.RUNS, {"$or": either}, ["_id"], limit=1) if either else ()
+        return any(True for _ in found)
+
+
+def _keys(document: Document) -> set[_Key]:
+    """Return what no two runs of a trigger share: slot and attempt, and the dedupe key (which has no attempt)."""
+    trigger, slot, dedupe = document.get("triggerId"), document.get("scheduledAt"), document.get("dedupeKey")
+    keys: set[_Key] = set()
+    if trigger is not None and slot is not None:
+        keys.add((trigger, to_bson(slot) if slot.tzinfo else slot, document["attempt"]))
+    if trigger is not None and dedupe is not None:
+        keys.add((trigger, dedupe, None))
+    return keys
+
 
 _ROUNDS = 5
 
@@ -48,7 +195,10 @@ def _since(document: Document) -> datetime:
 def may_fire(schedule: Schedule | None) -> bool:
     """Tell whether a schedule's triggers fire."""
     return (
-        schedule is not None and schedule.enabled and schedule.deleted_at is None and schedule.status in rules.MAY_RUN
+        schedule is not None
+        and schedule.enabled
+        and schedule.deleted_at is None
+        and schedule.status in validation.MAY_RUN
     )
 
 
@@ -57,8 +207,8 @@ class Firing:
 
     def __init__(
         self,
-        database: Source,
-        strangers: Strangers,
+        database: MongoDatabase,
+        strangers: ForeignIds,
         now: datetime,
         *,
         plan: FirePlan,
@@ -81,7 +231,7 @@ class Firing:
 
     def _round(self, limit: int) -> tuple[Sequence[Run] | None, bool]:
         overtaken = False
-        with speaking_of(WHAT), self._database.client.start_session() as session:
+        with translate_errors(WHAT), self._database.client.start_session() as session:
             ranking = Ranking(
                 Transaction(self._database, session),
                 self._strangers,
@@ -115,11 +265,11 @@ class Firing:
 class _Batch:
     """Some triggers in one transaction, one after the other."""
 
-    def __init__(self, transaction: Transaction, strangers: Strangers, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._triggers = Many(Trigger, transaction, strangers, now)
-        self._schedules = Many(Schedule, transaction, strangers, now)
-        self._minting = Minting(transaction, strangers, now)
+        self._triggers = CrossTenantRepository(Trigger, transaction, strangers, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
+        self._minting = RunCreation(transaction, strangers, now)
         self._live: dict[UUID, int] = {}
 
     def fire(self, plan: FirePlan, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
@@ -142,8 +292,8 @@ class _Batch:
                 fire = plan(schedule, stored.row, self._live[schedule.id], self._now)
                 fired += self._insert(fire, stored.row, of)
                 changes.append(self._triggers.update(stored, self._moved(fire, stored)))
-                if fire.schedule_status is not None and lives.leads_to(schedule.status, fire.schedule_status):
-                    status[schedule.id] = lives.with_status(schedule, fire.schedule_status, self._now)
+                if fire.schedule_status is not None and transitions.can_become(schedule.status, fire.schedule_status):
+                    status[schedule.id] = transitions.with_status(schedule, fire.schedule_status, self._now)
         if not changes:
             return None
         self._transaction.write(names.TRIGGERS, changes)
@@ -156,7 +306,7 @@ class _Batch:
     def _is_due(self, trigger: Trigger) -> bool:
         return trigger.enabled and trigger.next_fire_at is not None and trigger.next_fire_at <= self._now
 
-    def _insert(self, fire: Fire, trigger: Trigger, schedule: Stored[Schedule]) -> list[Run]:
+    def _insert(self, fire: Fire, trigger: Trigger, schedule: StoredDocument[Schedule]) -> list[Run]:
         if fire.trigger.id != trigger.id:
             raise UsageError("a plan answers for the trigger that it was given")
         made: list[Run] = []
@@ -169,12 +319,14 @@ class _Batch:
                     self._live[row.schedule_id] += 1
         return made
 
-    def _other(self, run: Run) -> Stored[Schedule] | None:
+    def _other(self, run: Run) -> StoredDocument[Schedule] | None:
         """Return the schedule of a run that is not the trigger's."""
         if run.schedule_id is None:
             return None
         return next(iter(self._schedules.found([(run.tenant_id, run.schedule_id)], shared=True).values()), None)
 
     @staticmethod
-    def _moved(fire: Fire, stored: Stored[Trigger]) -> Trigger:
-        return rules.precise(rules.served(fire.trigger, stored.row.tenant_id), stored.row)
+    def _moved(fire: Fire, stored: StoredDocument[Trigger]) -> Trigger:
+        return validation.with_stored_precision(
+            validation.checked_served_record(fire.trigger, stored.row.tenant_id), stored.row
+        )

@@ -15,12 +15,11 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Context, Document, Rejected
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
-from migrator.store.mongo.client import Source, speaking_of
 from migrator.store.mongo.places import PLACES, document_of
 from migrator.store.mongo.transaction import WHAT
 
@@ -96,7 +95,7 @@ SHARED: Final = frozenset({"uq_schedules_name", "uq_policy_jobs_run"})
 """Unique indexes over fields that other applications write, too."""
 
 
-def ensure_indexes(database: Source) -> Mapping[str, Sequence[str]]:
+def ensure_indexes(database: MongoDatabase) -> Mapping[str, Sequence[str]]:
     """Create the indexes that are missing; return collection to the indexes that were created.
 
     Other applications go on writing what they wrote: where a collection holds documents already, ``SHARED`` indexes are
@@ -104,7 +103,7 @@ def ensure_indexes(database: Source) -> Mapping[str, Sequence[str]]:
     each write guards the key.
     """
     made: dict[str, Sequence[str]] = {}
-    with speaking_of(WHAT):
+    with translate_errors(WHAT):
         for name in sorted({*UNIQUE, *WAITING, *PLAIN}):
             before = set(database[name].index_information())
             for index, (keys, condition) in UNIQUE.get(name, {}).items():
@@ -120,7 +119,7 @@ def ensure_indexes(database: Source) -> Mapping[str, Sequence[str]]:
 
 
 def _unique(
-    database: Source, name: str, index: str, keys: _Keys, condition: Mapping[str, Any], there: Container[str]
+    database: MongoDatabase, name: str, index: str, keys: _Keys, condition: Mapping[str, Any], there: Container[str]
 ) -> None:
     plain = f"{index}_repeated"
     if index in there or plain in there:
@@ -139,7 +138,7 @@ def _directed(keys: _Keys) -> list[tuple[str, int]]:
     return [(key.lstrip("-"), DESCENDING if key.startswith("-") else ASCENDING) for key in keys]
 
 
-def adopt_triggers(database: Source, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
+def adopt_triggers(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
     """Keep a trigger document for the rule of each schedule document; return how many were written or removed.
 
     Only of the schedules that are the caller's (``covers``). Copies of rules that are gone are removed in any case.
@@ -156,7 +155,9 @@ def adopt_triggers(database: Source, covers: Callable[[Schedule], bool] = lambda
         return session.with_transaction(adopt, ReadConcern("snapshot"), WriteConcern("majority"))
 
 
-def _bring_up_to_date(database: Source, session: ClientSession, covers: Callable[[Schedule], bool]) -> Sequence[Any]:
+def _bring_up_to_date(
+    database: MongoDatabase, session: ClientSession, covers: Callable[[Schedule], bool]
+) -> Sequence[Any]:
     triggers = database[names.TRIGGERS]
     made = {copy["_id"]: (schedule, copy) for schedule, copy in _made_by_schedules(database, session)}
     kept: dict[Any, Document] = {}
@@ -190,7 +191,7 @@ def _update(kept: Document, copy: Document) -> Document:
     return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
 
 
-def _made_by_schedules(database: Source, session: ClientSession) -> Iterator[tuple[Schedule, Document]]:
+def _made_by_schedules(database: MongoDatabase, session: ClientSession) -> Iterator[tuple[Schedule, Document]]:
     """Yield each schedule that has a rule, with the copy of it."""
     decode = PLACES[Schedule][0].collection.decode
     context = Context(as_of=datetime.min.replace(tzinfo=UTC))

@@ -1,4 +1,7 @@
-"""Locks in MongoDB: a lease by the server's clock, and a fence (``work.Locks``)."""
+"""Locks in MongoDB: a lease by the server's clock, and a fence.
+
+A lock is a document that outlives the lock, so that its fence keeps rising.
+"""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -11,15 +14,113 @@ from pymongo import ReturnDocument
 from pymongo.collection import Collection
 from pymongo.write_concern import WriteConcern
 
+from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import ConflictError, LostLockError
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
-from migrator.store.locking import Patience, Trust, check_wait, key_of, whole
-from migrator.store.mongo import leases
-from migrator.store.mongo.atomic import Overtaken, atomically
-from migrator.store.mongo.client import Source, speaking_of
-from migrator.store.mongo.transaction import WHAT, Transaction
-from migrator.store.ports import Session
+from migrator.store import validation
+from migrator.store.locks import Patience, Trust, check_wait, key_of, whole_milliseconds
+from migrator.store.mongo.transaction import WHAT, Overtaken, Transaction, atomically
+from migrator.store.protocols import Session
+from migrator.values.times import to_bson
+
+GATES = 16
+"""Guarded sessions pass one of them each, who acquires passes all: see ``pass_gates``."""
+
+_ENDS = {
+    "$convert": {
+        "input": {"$ifNull": ["$expiresAt", "$ttlAt"]},
+        "to": "date",
+        "onError": None,
+        "onNull": None,
+    }
+}
+"""When it ends, or null. ``ttlAt`` is another module's name; a time that cannot be read counts as none."""
+
+_NOBODYS = {"$eq": [{"$ifNull": ["$owner", None]}, None]}
+
+
+def clock(now: datetime | None) -> Any:  # noqa: ANN401 - a variable of the server, or a date
+    """Return what stands for now in an update."""
+    return "$$NOW" if now is None else to_bson(validation.checked_time(now))
+
+
+def of_key(tenant: str, resource: str) -> Document:
+    """Return the condition on the documents of a lock."""
+    named_by_id = {"tenantId": tenant, "resource": None, "_id": resource}
+    return {"$or": [{"tenantId": tenant, "resource": resource}, named_by_id]}
+
+
+def is_free(moment: Any) -> Document:  # noqa: ANN401 - of ``clock``
+    """Return the condition under which a lock may be taken."""
+    over = {"$and": [{"$ne": [_ENDS, None]}, {"$lte": [_ENDS, moment]}]}
+    return {"$expr": {"$or": [_NOBODYS, over]}}
+
+
+def is_held(fence: int, moment: Any) -> Document:  # noqa: ANN401 - as above
+    """Return the condition under which a lock is held under this fence."""
+    lasts = {"$or": [{"$eq": [_ENDS, None]}, {"$gt": [_ENDS, moment]}]}
+    same = {"$eq": [{"$ifNull": ["$fence", 0]}, fence]}
+    return {"$expr": {"$and": [{"$not": [_NOBODYS]}, same, lasts]}}
+
+
+def taken(holder: str, ttl: timedelta, moment: Any) -> list[Document]:  # noqa: ANN401 - as above
+    """Return the update that takes a lock."""
+    fields = {
+        "owner": {"$literal": holder},
+        "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
+        "acquiredAt": moment,
+        "expiresAt": _later(moment, ttl),
+    }
+    return [{"$set": fields}, {"$unset": ["ttlAt"]}]
+
+
+def extended(ttl: timedelta, moment: Any) -> list[Document]:  # noqa: ANN401 - as above
+    """Return the update that renews a lock."""
+    return [{"$set": {"expiresAt": _later(moment, ttl)}}]
+
+
+RELEASED = {"$unset": {"owner": "", "expiresAt": ""}}
+"""The update that gives a lock back. Without a time nothing deletes the document, so that the fence stays."""
+
+
+def first_of(tenant: str, resource: str, holder: str, ttl: timedelta, moment: Any, fence: Any) -> list[Document]:  # noqa: ANN401 - as above; a number, or an expression
+    """Return the update that makes the document of a lock, taken."""
+    fields = {
+        "tenantId": {"$literal": tenant},
+        "resource": {"$literal": resource},
+        "owner": {"$literal": holder},
+        "fence": fence,
+        "acquiredAt": moment,
+        "expiresAt": _later(moment, ttl),
+    }
+    return [{"$set": fields}]
+
+
+def first_fence(database: MongoDatabase) -> Any:  # noqa: ANN401 - a number, or what the server makes one of
+    """Return the fence of a document that is made.
+
+    Where an index of another application deletes locks that are over, a document may have been there before: then the
+    fence is the server's time in milliseconds, which is more than any that was counted up.
+    """
+    indexes = database[names.LOCKS].index_information().values()
+    return {"$toLong": "$$NOW"} if any("expireAfterSeconds" in one for one in indexes) else 1
+
+
+def pass_gates(transaction: Transaction, key: str, numbers: range) -> None:
+    """Let guarded sessions and who acquires exclude each other, but not one guarded session the next one.
+
+    The documents that both write are gone before anybody could see them; who comes second is overtaken. A renewal
+    passes no gate: it neither waits for a guarded session nor ends it.
+    """
+    gates = [f"~guard/{number}/{key}" for number in numbers]
+    transaction.insert(names.LOCKS, [{"_id": gate, "tenantId": gate, "resource": gate} for gate in gates])
+    transaction.delete(names.LOCKS, {"_id": {"$in": gates}})
+
+
+def _later(moment: Any, ttl: timedelta) -> Document:  # noqa: ANN401 - as above
+    return {"$add": [moment, ttl // timedelta(milliseconds=1)]}
+
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 0.05
 
@@ -31,7 +132,7 @@ def _wait(seconds: float) -> None:
 class MongoLocks:
     """``work.Locks``."""
 
-    def __init__(self, database: Source, wait: Callable[[float], None] = _wait) -> None:
+    def __init__(self, database: MongoDatabase, wait: Callable[[float], None] = _wait) -> None:
         """``wait`` is called with seconds between two tries."""
         self._database, self._wait = database, wait
         self._collection = database.get_collection(names.LOCKS, write_concern=WriteConcern("majority"))
@@ -47,9 +148,9 @@ class MongoLocks:
         now: datetime | None = None,
     ) -> "MongoLock | None":
         """Return the lock, or none when it was not had within ``timeout``; tries are some milliseconds apart."""
-        key, ttl = key_of(tenant, resource), whole(ttl)
+        key, ttl = key_of(tenant, resource), whole_milliseconds(ttl)
         check_wait(timeout, now)
-        moment, patience = leases.clock(now), Patience(timeout)
+        moment, patience = clock(now), Patience(timeout)
         while True:
             tried = monotonic()
             found = self._take(tenant, resource, ttl, holder, moment)
@@ -64,9 +165,9 @@ class MongoLocks:
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
         """Return who holds it now (text, fence); a lock of another application too."""
         key_of(tenant, resource)
-        held = {"$nor": [leases.is_free(leases.clock(now))]}
-        with speaking_of(WHAT):
-            found = self._collection.find_one({"$and": [leases.of_key(tenant, resource), held]})
+        held = {"$nor": [is_free(clock(now))]}
+        with translate_errors(WHAT):
+            found = self._collection.find_one({"$and": [of_key(tenant, resource), held]})
         return None if found is None else (str(found["owner"]), int(found.get("fence") or 0))
 
     def guard(self, session: Session, tenant: str, resource: str, fence: int) -> None:
@@ -76,14 +177,14 @@ class MongoLocks:
         """
         key = key_of(tenant, resource)
         transaction = cast("Transaction", session.transaction)  # type: ignore[attr-defined] # of this backend
-        held = {"$and": [leases.of_key(tenant, resource), leases.is_held(fence, leases.clock(session.now))]}
+        held = {"$and": [of_key(tenant, resource), is_held(fence, clock(session.now))]}
         if next(transaction.project(names.LOCKS, held, ["_id"], limit=1), None) is None:
             raise LostLockError("the lock is not held any more under this fence")
-        gate = randrange(leases.GATES)  # noqa: S311 - no secret
+        gate = randrange(GATES)  # noqa: S311 - no secret
         try:
-            leases.pass_gates(transaction, key, range(gate, gate + 1))
+            pass_gates(transaction, key, range(gate, gate + 1))
         except ConflictError:
-            with speaking_of(WHAT):
+            with translate_errors(WHAT):
                 if self._collection.find_one(held) is None:
                     raise LostLockError("the lock was taken by another one at this moment") from None
             raise
@@ -93,18 +194,18 @@ class MongoLocks:
         key = key_of(tenant, resource)
 
         def act(transaction: Transaction) -> Document | None:
-            there = transaction.project(names.LOCKS, leases.of_key(tenant, resource), [], sort=[("_id", 1)], limit=1)
+            there = transaction.project(names.LOCKS, of_key(tenant, resource), [], sort=[("_id", 1)], limit=1)
             known = next(there, None)
             if known is None:
-                first = leases.first_fence(self._database)
-                made = leases.first_of(tenant, resource, holder, ttl, moment, first)
+                first = first_fence(self._database)
+                made = first_of(tenant, resource, holder, ttl, moment, first)
                 return transaction.take(
                     names.LOCKS, {"_id": key, "tenantId": None, "resource": None}, made, upsert=True
                 )
-            where = {"_id": known["_id"], **leases.is_free(moment)}
-            found = transaction.take(names.LOCKS, where, leases.taken(holder, ttl, moment))
+            where = {"_id": known["_id"], **is_free(moment)}
+            found = transaction.take(names.LOCKS, where, taken(holder, ttl, moment))
             if found is not None:
-                leases.pass_gates(transaction, key, range(leases.GATES))
+                pass_gates(transaction, key, range(GATES))
             return found
 
         try:
@@ -127,15 +228,15 @@ class MongoLock:
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
         """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost."""
-        length, moment, tried = self._ttl if ttl is None else whole(ttl), leases.clock(now), monotonic()
-        held = self._change(leases.extended(length, moment), moment)
+        length, moment, tried = self._ttl if ttl is None else whole_milliseconds(ttl), clock(now), monotonic()
+        held = self._change(extended(length, moment), moment)
         if held:
             self._trust.extend(tried, length)
         return held
 
     def release(self, *, now: datetime | None = None) -> bool:
         """Give it back; false when it was not this handle's any more. A second call returns false."""
-        held = self._change(leases.RELEASED, leases.clock(now))
+        held = self._change(RELEASED, clock(now))
         self._lost = True
         return held
 
@@ -147,8 +248,8 @@ class MongoLock:
     def _change(self, update: Any, moment: Any) -> bool:  # noqa: ANN401 - an update; of ``leases.clock``
         if self._lost:
             return False
-        where = {"_id": self._key, **leases.is_held(self.fence, moment)}
-        with speaking_of(WHAT):
+        where = {"_id": self._key, **is_held(self.fence, moment)}
+        with translate_errors(WHAT):
             found = self._collection.find_one_and_update(where, update, return_document=ReturnDocument.AFTER)
         self._lost = found is None
         return not self._lost

@@ -10,20 +10,23 @@ from uuid import UUID
 import msgspec
 from bson.binary import Binary, UuidRepresentation
 
-from migrator.records.audit import AuditEntry
-from migrator.records.base import Record, SourcedRecord
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.lock import Lock
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
-from migrator.records.run_summary import RunSummary
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.records.worker import Worker
+from migrator.records import (
+    AuditEntry,
+    ExecutionLog,
+    GraphJob,
+    GraphJobEvent,
+    Handler,
+    ImpactSnapshot,
+    Lock,
+    PolicyJob,
+    Record,
+    Run,
+    RunSummary,
+    Schedule,
+    SourcedRecord,
+    Trigger,
+    WorkerRecord,
+)
 from migrator.sources.profile import Collection, Document
 from migrator.sources.stellaops import PROFILE, names
 from migrator.values.identity import row_id, source_id
@@ -86,7 +89,7 @@ PLACES: Mapping[type[Record], tuple[Place, ...]] = {
     RunSummary: (_place(names.RUN_SUMMARIES, "sum_"),),
     AuditEntry: (_place(names.AUDIT, "aud_"),),
     Handler: (_place(names.HANDLERS, "hdl_"),),
-    Worker: (_place(names.WORKERS, "wrk_"),),
+    WorkerRecord: (_place(names.WORKERS, "wrk_"),),
     Lock: (_place(names.LOCKS, "lck_"),),
 }
 """Record to its places; new rows go to the first."""

@@ -1,31 +1,398 @@
-"""The queue in MongoDB: firing and claiming, across tenants."""
+"""The queue in MongoDB: firing, claiming, and renewing, releasing and ending runs that are held, across tenants.
 
-from collections.abc import Callable, Sequence
+What comes first is read outside the transaction, and read again inside it, where only the documents that are taken are
+written, so that two claims conflict for a moment only. A claim that conflicts goes on after the runs that it wanted,
+which is what PostgreSQL's SKIP LOCKED does.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any, TypeAlias
 from uuid import UUID
 
-from migrator.records.run import Run
-from migrator.sources.stellaops import names
-from migrator.store import rules
-from migrator.store.mongo.claiming import Claiming
-from migrator.store.mongo.client import Source, speaking_of
-from migrator.store.mongo.firing import Firing
-from migrator.store.mongo.holding import Holding
-from migrator.store.mongo.repository import Strangers
-from migrator.store.mongo.transaction import WHAT
-from migrator.store.work import Claim, Finish, FirePlan, HandlerFilter
+import msgspec
+
+from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.records import Run, Schedule
+from migrator.sources.profile import Document
+from migrator.sources.shapes import instant
+from migrator.sources.stellaops import ids, names
+from migrator.store import transitions, validation
+from migrator.store.mongo.firing import Firing, RunCreation
+from migrator.store.mongo.indexes import RUNNING
+from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting, served
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
+from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, insistently, pause
+from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter, is_served
+from migrator.values.times import format_iso, to_bson
+
+_PAGE = 1_000
+
+
+class ExpiredRuns:
+    """One search, outside any transaction: what it finds is asked again when it is ended."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        strangers: ForeignIds,
+        now: datetime,
+        tenants: Sequence[str] | None,
+        workers: Sequence[str] | None,
+    ) -> None:
+        """``workers``: only runs that one of these holds under a fence; none: whoever holds them."""
+        self._transaction, self._now = transaction, now
+        self._running: dict[str, Any] = {"state": "running", **served(tenants)}
+        if workers is not None:
+            self._running |= {"workerId": {"$in": [*workers]}, "fence": {"$ne": None}}
+        self._runs = CrossTenantRepository(Run, transaction, strangers, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
+        self._shelf: dict[Wanted, Schedule | None] = {}
+
+    def first(self, limit: int) -> Sequence[Claim]:
+        """Return so many of them, or as many as there are, by the lease's end (none last), then id."""
+        lease = self._running | {"leaseExpiresAt": {"$lte": to_bson(self._now)}}
+        by_lease = self._runs.matching(lease, sort=(("leaseExpiresAt", 1), ("_id", 1)), hint=RUNNING)
+        rows = {one.row.id: one for one in islice(by_lease, limit)}
+        rows |= self._by_timeout()
+        ordered = sorted(rows.values(), key=lambda one: _by_lease_end(one.row))[:limit]
+        self._learn({wanted: one.document.get("scheduleId") for one in ordered if (wanted := _wanted(one.row))})
+        claims = [Claim(run=one.row, schedule=self._schedule(one.row)) for one in ordered]
+        return [one for one in claims if transitions.is_expired(one.run, one.schedule, self._now)]
+
+    def _by_timeout(self) -> dict[UUID, StoredDocument[Run]]:
+        """Return the running runs that run longer than their schedule allows; there are as many as workers hold."""
+        if not self._transaction.distinct(names.SCHEDULES, "timeoutMs", {"timeoutMs": {"$gte": 0}}):
+            return {}
+        page: list[tuple[Any, Wanted, str]] = []
+        found: dict[UUID, StoredDocument[Run]] = {}
+        started = self._running | {"startedAt": {"$ne": None}, "scheduleId": {"$ne": None}}
+        for one in self._transaction.project(names.RUNS, started, ["tenantId", "scheduleId"], hint=RUNNING):
+            tenant, text = one.get("tenantId"), one["scheduleId"]
+            if isinstance(tenant, str) and isinstance(text, str):
+                page.append((one["_id"], (tenant, ids.schedule_id(tenant, text)), text))
+            if len(page) == _PAGE:
+                found |= self._limited(page)
+                page = []
+        return found | self._limited(page)
+
+    def _limited(self, page: Sequence[tuple[Any, Wanted, str]]) -> dict[UUID, StoredDocument[Run]]:
+        self._learn({wanted: text for _, wanted, text in page})
+        keys = []
+        for key, wanted, _ in page:
+            schedule = self._shelf[wanted]
+            if schedule is not None and schedule.timeout_ms is not None:
+                keys.append(key)
+        read = self._runs.at(keys, {"state": "running"}).values()
+        return {one.row.id: one for one in read if transitions.is_expired(one.row, self._schedule(one.row), self._now)}
+
+    def _learn(self, texts: dict[Wanted, Any]) -> None:
+        new = {wanted: text for wanted, text in texts.items() if wanted not in self._shelf}
+        found = self._schedules.found(new, shared=True, hints={text for text in new.values() if text is not None})
+        self._shelf |= {wanted: found[wanted].row if wanted in found else None for wanted in new}
+
+    def _schedule(self, run: Run) -> Schedule | None:
+        wanted = _wanted(run)
+        return None if wanted is None else self._shelf.get(wanted)
+
+
+def _wanted(run: Run) -> Wanted | None:
+    return None if run.schedule_id is None else (run.tenant_id, run.schedule_id)
+
+
+def _by_lease_end(run: Run) -> tuple[Any, ...]:
+    ends = run.lease_expires_at
+    return (ends is None, run.id) if ends is None else (False, ends, run.id)
+
+
+_ROUNDS = 5
+_WIDEST_OFFSET = timedelta(hours=24)
+"""A createdAt that another application spelled with an offset may read later than it is by so much."""
+
+
+def waiting_runs(now: datetime) -> Waiting:
+    """Return what is queued and available: since ``availableAt``, else since ``createdAt``, which is a text."""
+    latest = format_iso(min(now, datetime.max.replace(tzinfo=now.tzinfo) - _WIDEST_OFFSET) + _WIDEST_OFFSET)
+    return Waiting(
+        record=Run,
+        streams=(
+            Stream(
+                where={"state": "queued", "availableAt": {"$lte": to_bson(now)}},
+                order=(("availableAt", 1), ("_id", 1)),
+            ),
+            Stream(
+                where={"state": "queued", "availableAt": None, "createdAt": {"$not": {"$gt": latest}}},
+                order=(("createdAt", 1), ("_id", 1)),
+            ),
+        ),
+        since=_since,
+        fields=("availableAt", "createdAt"),
+    )
+
+
+def _since(document: Document) -> datetime:
+    stated = document.get("availableAt")
+    return instant(document.get("createdAt") if stated is None else stated, "createdAt")
+
+
+class ClaimAttempt:
+    """One call of ``Queue.claim``."""
+
+    def __init__(
+        self,
+        database: MongoDatabase,
+        strangers: ForeignIds,
+        now: datetime,
+        *,
+        worker_id: str,
+        until: datetime,
+        queues: Sequence[str] | None,
+        handlers: HandlerFilter | None,
+        tenants: Sequence[str] | None,
+    ) -> None:
+        self._database, self._strangers, self._now = database, strangers, now
+        self._worker, self._until, self._tenants = worker_id, until, tenants
+        self._queues, self._handlers = queues, handlers
+
+    def take(self, limit: int) -> Sequence[Claim]:
+        """Take what comes first; fewer where others took some of it at the same moment."""
+        for attempt in range(_ROUNDS):
+            claims, overtaken = self._round(limit)
+            if claims or not overtaken:
+                return claims
+            pause(attempt)  # all that was left was wanted by others, who may have failed to take it
+        return []
+
+    def _round(self, limit: int) -> tuple[Sequence[Claim], bool]:
+        overtaken = False
+        with translate_errors(WHAT), self._database.client.start_session() as session:
+            ranking = Ranking(
+                Transaction(self._database, session),
+                self._strangers,
+                self._now,
+                waiting_runs(self._now),
+                fits=self._may,
+                bounded=True,
+                tenants=self._tenants,
+            )
+            while candidates := ranking.first(limit):
+                candidates = [one for one in candidates if one.since <= self._now]
+                try:
+                    if claims := self._claim(candidates):
+                        return claims, overtaken
+                except Overtaken:
+                    overtaken = True
+        return [], overtaken
+
+    def _may(self, schedule: Schedule | None) -> bool:
+        """Tell whether a schedule's runs may be claimed at all."""
+        if schedule is not None and (
+            not schedule.enabled or schedule.status == "paused" or schedule.deleted_at is not None
+        ):
+            return False
+        return is_served(schedule, self._queues, self._handlers)
+
+    def _claim(self, candidates: Sequence[Candidate]) -> Sequence[Claim]:
+        return atomically(self._database, lambda transaction: self._write(transaction, candidates))
+
+    def _write(self, transaction: Transaction, candidates: Sequence[Candidate]) -> Sequence[Claim]:
+        runs = CrossTenantRepository(Run, transaction, self._strangers, self._now)
+        schedules = CrossTenantRepository(Schedule, transaction, self._strangers, self._now)
+        texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
+        shelf = schedules.found(texts, shared=True, hints=set(texts.values()))
+        room = self._room(transaction, shelf.values())
+        found = runs.at([one.key for one in candidates], {"state": "queued"})
+        claims: list[Claim] = []
+        changes: list[Change] = []
+        for one in candidates:
+            stored = found.get(one.source_id)
+            of = None if one.schedule is None else shelf.get(one.schedule)
+            schedule = None if of is None else of.row
+            if stored is None or not self._may(schedule):
+                continue
+            if schedule is not None and schedule.id in room:
+                if room[schedule.id] <= 0:
+                    continue
+                room[schedule.id] -= 1
+            row = transitions.claimed_run(stored.row, self._worker, self._until, self._now)
+            changes.append(runs.update(stored, row, proved=False))
+            claims.append(Claim(run=row, schedule=schedule))
+        if changes:
+            transaction.write(names.RUNS, changes)
+        return claims
+
+    @staticmethod
+    def _room(transaction: Transaction, shelf: Iterable[StoredDocument[Schedule]]) -> dict[Any, int]:
+        """Return how many more runs the schedules with a limit may have; nobody else claims of them meanwhile."""
+        limited = {one.row.id: one for one in shelf if one.row.max_concurrency is not None}
+        if not limited:
+            return {}
+        pass_gates(transaction, limited.values())
+        running = counted(transaction, limited.values(), ("running",))
+        return {identity: (one.row.max_concurrency or 0) - running[identity] for identity, one in limited.items()}
+
+
+def pass_gates(transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]]) -> None:
+    """Let one transaction at a time count the runs of these schedules and add to them; others are ``Overtaken``.
+
+    The document that they all write is gone before anybody could see it.
+    """
+    gates = [f"~claim/{one.row.tenant_id}/{one.row.id.hex}" for one in schedules]
+    gates.sort()
+    made = [{"_id": key, "tenantId": one, "resource": key} for key, one in zip(gates, gates, strict=True)]
+    transaction.insert(names.LOCKS, made)
+    transaction.delete(names.LOCKS, {"_id": {"$in": gates}})
+
+
+_Held: TypeAlias = tuple[str, UUID, str | None, int]
+"""Tenant, run, worker and fence."""
+
+
+class HeldRuns:
+    """The calls of ``Queue`` about runs that are running."""
+
+    def __init__(self, database: MongoDatabase, strangers: ForeignIds, now: datetime) -> None:
+        self._database, self._strangers, self._now = database, strangers, now
+
+    def keep(self, claims: Sequence[Claim], lease: timedelta) -> Sequence[UUID]:
+        """Extend the leases of those that are still held."""
+        until = validation.milliseconds(self._now + lease)
+
+        def kept(run: Run) -> Run:
+            ends = max(until, run.lease_expires_at or until)
+            return msgspec.structs.replace(run, lease_expires_at=ends, updated_at=self._now)
+
+        return self._change([_held(claim) for claim in claims], kept)
+
+    def give_back(self, claims: Sequence[Claim]) -> Sequence[UUID]:
+        """Put those that are still held into the queue again."""
+        return self._change([_held(claim) for claim in claims], lambda run: transitions.released_run(run, self._now))
+
+    def end(self, ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
+        """End those that are still held, and with ``only_over`` past their time."""
+        for end in ends:
+            validation.check_transition("run", "running", end.state)
+            if end.schedule_status is not None:
+                validation.check_transition("schedule", "running", end.schedule_status)
+
+        def act(transaction: Transaction) -> Sequence[UUID]:
+            return _RunEnds(transaction, self._strangers, self._now).end(ends, only_over=only_over)
+
+        return insistently(self._database, act) if ends else []
+
+    def over(self, limit: int, tenants: Sequence[str] | None, workers: Sequence[str] | None) -> Sequence[Claim]:
+        """Return running runs whose lease or timeout is over, by the lease's end, then id."""
+        with translate_errors(WHAT), self._database.client.start_session() as session:
+            transaction = Transaction(self._database, session)
+            return ExpiredRuns(transaction, self._strangers, self._now, tenants, workers).first(limit)
+
+    def _change(self, held: Sequence[_Held], change: Callable[[Run], Run]) -> Sequence[UUID]:
+        def act(transaction: Transaction) -> Sequence[UUID]:
+            runs = CrossTenantRepository(Run, transaction, self._strangers, self._now)
+            changes: dict[UUID, Change] = {}
+            for stored in _still(runs, held):
+                row = validation.with_stored_precision(
+                    validation.checked_served_record(change(stored.row), stored.row.tenant_id), stored.row
+                )
+                changes[stored.row.id] = runs.update(stored, row, proved=False)
+            if changes:
+                transaction.write(names.RUNS, [*changes.values()])
+            return [*changes]
+
+        return insistently(self._database, act) if held else []
+
+
+def _held(claim: Claim) -> _Held:
+    return claim.run.tenant_id, claim.run.id, claim.run.worker_id, claim.fence
+
+
+def _still(runs: CrossTenantRepository[Run], held: Sequence[_Held]) -> Iterable[StoredDocument[Run]]:
+    found = runs.found({(tenant, identity) for tenant, identity, _, _ in held}, shared=False)
+    for tenant, identity, worker, fence in dict.fromkeys(held):
+        stored = found.get((tenant, identity))
+        if stored is not None and transitions.is_held(stored.row, worker, fence):
+            yield stored
+
+
+class _RunEnds:
+    """Ends in one transaction, one after the other."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+        self._transaction, self._now = transaction, now
+        self._runs = CrossTenantRepository(Run, transaction, strangers, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
+        self._minting = RunCreation(transaction, strangers, now)
+
+    def end(self, ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
+        """Write what ends, and what follows from it."""
+        held = [(one.tenant_id, one.run_id, one.worker_id, one.fence) for one in ends]
+        rows = {stored.row.id: stored for stored in _still(self._runs, held)}
+        shelf = self._shelf(rows.values(), ends, only_over=only_over)
+        changes: dict[UUID, Change] = {}
+        status: dict[UUID, Schedule] = {}
+        for end, (tenant, identity, worker, fence) in zip(ends, held, strict=True):
+            stored = rows.get(identity)
+            if stored is None or identity in changes or stored.row.tenant_id != tenant:
+                continue
+            of = shelf.get((tenant, stored.row.schedule_id)) if stored.row.schedule_id is not None else None
+            over = not only_over or transitions.is_expired(stored.row, None if of is None else of.row, self._now)
+            if not over or not transitions.is_held(stored.row, worker, fence):
+                continue
+            row = validation.with_stored_precision(
+                validation.checked_served_record(transitions.ended_run(stored.row, end, self._now), tenant), stored.row
+            )
+            told = (end.result, end.error, end.error_detail) != (None, None, None)
+            changes[identity] = self._runs.update(stored, row, proved=told)
+            if end.retry is not None:
+                retry = transitions.retry_after(end.retry, stored.row)
+                self._minting.add(retry, tenant, self._schedule_of(retry, shelf))
+            if of is not None and end.schedule_status is not None:
+                schedule = status.get(of.row.id, of.row)
+                if schedule.deleted_at is None and schedule.status == "running":
+                    status[of.row.id] = transitions.with_status(schedule, end.schedule_status, self._now)
+        if changes:
+            self._transaction.write(names.RUNS, [*changes.values()])
+        for of in {of.row.id: of for of in shelf.values()}.values():
+            if of.row.id in status:
+                self._schedules.replace(of, status[of.row.id])
+        self._minting.insert()
+        return [*changes]
+
+    def _shelf(
+        self, rows: Collection[StoredDocument[Run]], ends: Sequence[Finish], *, only_over: bool
+    ) -> dict[Wanted, StoredDocument[Schedule]]:
+        """Return the schedules that somebody asks about."""
+        asking = {end.run_id for end in ends if end.schedule_status is not None}
+        wanted: dict[Wanted, Any] = {}
+        for stored in rows:
+            if stored.row.schedule_id is not None and (only_over or stored.row.id in asking):
+                wanted[stored.row.tenant_id, stored.row.schedule_id] = stored.document.get("scheduleId")
+        for end in ends:
+            if (
+                end.retry is not None
+                and end.retry.schedule_id is not None
+                and end.run_id in {one.row.id for one in rows}
+            ):
+                wanted.setdefault((end.tenant_id, end.retry.schedule_id), None)
+        hints = {text for text in wanted.values() if text is not None}
+        return self._schedules.found(wanted, shared=True, hints=hints)
+
+    @staticmethod
+    def _schedule_of(run: Run, shelf: dict[Wanted, StoredDocument[Schedule]]) -> StoredDocument[Schedule] | None:
+        return None if run.schedule_id is None else shelf.get((run.tenant_id, run.schedule_id))
 
 
 class MongoQueue:
     """``work.Queue``."""
 
-    def __init__(self, database: Source, strangers: Strangers, clock: Callable[[], datetime]) -> None:
+    def __init__(self, database: MongoDatabase, strangers: ForeignIds, clock: Callable[[], datetime]) -> None:
         self._database, self._strangers, self._clock = database, strangers, clock
 
     def tenants(self) -> Sequence[str]:
         """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             found = set(runs.distinct("tenantId"))
             for tenant in set(schedules.distinct("tenantId")) - found:  # the index knows them, not who is deleted
                 if schedules.find_one({"tenantId": tenant, "deletedAt": None}, {"_id": 1}) is not None:
@@ -44,7 +411,7 @@ class MongoQueue:
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         """Fire due triggers: insert runs, advance; return the runs inserted; pass over what others are firing."""
-        rules.page(limit)
+        validation.check_page(limit)
         firing = Firing(
             self._database,
             self._strangers,
@@ -68,15 +435,15 @@ class MongoQueue:
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available."""
-        rules.page(limit)
-        rules.above_zero("a lease", lease)
+        validation.check_page(limit)
+        validation.check_above_zero("a lease", lease)
         moment = self._at(now)
-        claiming = Claiming(
+        claiming = ClaimAttempt(
             self._database,
             self._strangers,
             moment,
             worker_id=worker_id,
-            until=rules.milliseconds(moment + lease),
+            until=validation.milliseconds(moment + lease),
             queues=queues,
             handlers=handlers,
             tenants=tenants,
@@ -85,7 +452,7 @@ class MongoQueue:
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         """Extend the leases; return the ids of the runs that are still this worker's and running."""
-        rules.above_zero("a lease", lease)
+        validation.check_above_zero("a lease", lease)
         return self._holding(now).keep(claims, lease)
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
@@ -105,15 +472,15 @@ class MongoQueue:
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
-        rules.page(limit)
+        validation.check_page(limit)
         return self._holding(now).over(limit, tenants, workers)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over."""
         return self._holding(now).end(ends, only_over=True)
 
-    def _holding(self, now: datetime | None) -> Holding:
-        return Holding(self._database, self._strangers, self._at(now))
+    def _holding(self, now: datetime | None) -> HeldRuns:
+        return HeldRuns(self._database, self._strangers, self._at(now))
 
     def _at(self, now: datetime | None) -> datetime:
-        return self._clock() if now is None else rules.moment(now)
+        return self._clock() if now is None else validation.checked_time(now)

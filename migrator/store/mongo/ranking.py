@@ -14,16 +14,14 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.base import Record
-from migrator.records.schedule import Schedule
+from migrator.records import Record, Schedule
 from migrator.sources.profile import Document, Rejected
 from migrator.sources.stellaops import ids, names
-from migrator.store import rules
-from migrator.store.mongo.many import Many, Wanted, counted
+from migrator.store import validation
 from migrator.store.mongo.places import PLACES
-from migrator.store.mongo.repository import Stored, Strangers
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
 from migrator.store.mongo.transaction import Transaction
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 from migrator.values.identity import source_id
 
 LISTED = 2_000
@@ -85,7 +83,7 @@ class Ranking:
     def __init__(
         self,
         transaction: Transaction,
-        strangers: Strangers,
+        strangers: ForeignIds,
         now: datetime,
         waiting: Waiting,
         *,
@@ -96,8 +94,8 @@ class Ranking:
         """``fits`` tells whether what waits of a schedule may be taken; ``bounded``: by ``max_concurrency`` too."""
         self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
         self._place, self._tenants = PLACES[waiting.record][0], tenants
-        self._schedules = Many(Schedule, transaction, strangers, now)
-        self._shelf: dict[Wanted, Stored[Schedule] | None] = {}
+        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
+        self._shelf: dict[Wanted, StoredDocument[Schedule] | None] = {}
         self._room: dict[UUID, int] = {}
         self._given: set[str] = set()
 
@@ -130,9 +128,9 @@ class Ranking:
 
     def _levels(self) -> Iterator[tuple[_Where, int | None]]:
         """Yield the levels, highest first: the condition on documents, and the level that is still to be asked for."""
-        asked: _Where = {} if self._tenants is None else {"$or": self._owned([*self._tenants, rules.GLOBAL])}
+        asked: _Where = {} if self._tenants is None else {"$or": self._owned([*self._tenants, validation.GLOBAL])}
         known = self._transaction.distinct(names.SCHEDULES, "priority", asked)
-        levels = {level for level in known if isinstance(level, int)} - {rules.DEFAULT_PRIORITY}
+        levels = {level for level in known if isinstance(level, int)} - {validation.DEFAULT_PRIORITY}
         listed: dict[int, list[str]] = {}
         for level in levels:
             texts = self._texts(asked | {"priority": level})
@@ -140,7 +138,7 @@ class Ranking:
                 listed[level] = texts
         others: _Where = {"scheduleId": {"$nin": [text for texts in listed.values() for text in texts]}}
         alone = len(listed) == len(levels)
-        for level in sorted(levels | {rules.DEFAULT_PRIORITY}, reverse=True):
+        for level in sorted(levels | {validation.DEFAULT_PRIORITY}, reverse=True):
             if level in listed:
                 yield {"scheduleId": {"$in": listed[level]}}, None
             else:
@@ -248,7 +246,7 @@ class Ranking:
 
 def priority(schedule: Schedule | None) -> int:
     """Return the priority of what waits of a schedule, or of none."""
-    return rules.DEFAULT_PRIORITY if schedule is None or schedule.priority is None else schedule.priority
+    return validation.DEFAULT_PRIORITY if schedule is None or schedule.priority is None else schedule.priority
 
 
 def _none_of(closed: Sequence[_Where]) -> _Where:

@@ -1,23 +1,27 @@
-"""What the repositories have in common: documents to records, and records to documents that lose nothing of others.
+"""What the repositories share: documents to records, and records to documents that keep what others wrote.
 
 MongoDB ends a transaction at the first write it refuses, so that what may be refused is looked up before it is written.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 import msgspec
 from bson.errors import BSONError
+from pymongo import UpdateOne
 
 from migrator.errors import ConflictError, UnknownError, UsageError
-from migrator.records.base import Record
-from migrator.records.schedule import Schedule
+from migrator.records import Record, Schedule
 from migrator.sources.profile import Context, Document, Rejected, Skipped
+from migrator.sources.stellaops import names
+from migrator.store.mongo.indexes import OF_STATE
 from migrator.store.mongo.places import PLACES, Place, document_of
 from migrator.store.mongo.transaction import Transaction
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 from migrator.values import document as documents
 from migrator.values import jsonb
 from migrator.values.identity import source_id
@@ -30,7 +34,7 @@ _ASIDE = frozenset({"source", "source_id", "extra"})
 Sort = Sequence[tuple[str, int]]
 
 
-class Stored(msgspec.Struct, Generic[R]):
+class StoredDocument(msgspec.Struct, Generic[R]):
     """A document, and the row it is read as."""
 
     row: R
@@ -46,10 +50,10 @@ def read_as(place: Place, raw: bytes, context: Context) -> Any:  # noqa: ANN401 
         row = place.collection.decode(document, context).rows[0]
     except (Rejected, Skipped, documents.Undecodable):
         return None
-    return Stored(row, document, raw, place)
+    return StoredDocument(row, document, raw, place)
 
 
-class Strangers:
+class ForeignIds:
     """Documents whose ``_id`` was made by another application, by the id of their row: looked up once per tenant.
 
     Who else writes such documents while this process runs is found after a restart only.
@@ -73,7 +77,7 @@ class Repository(Generic[R]):
     """The rows of one record, in one session."""
 
     def __init__(
-        self, record: type[R], transaction: Transaction, strangers: Strangers, tenant: str, now: datetime
+        self, record: type[R], transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime
     ) -> None:
         self._transaction, self._strangers, self._tenant, self._now = transaction, strangers, tenant, now
         self._record = record
@@ -84,9 +88,9 @@ class Repository(Generic[R]):
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
         return Repository(record, self._transaction, self._strangers, self._tenant, self._now)
 
-    def _read(self, place: Place, raw: bytes) -> Stored[R] | None:
+    def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
         """Return what a document is read as; none for one that the copy would set aside."""
-        return cast("Stored[R] | None", read_as(place, raw, self._context))
+        return cast("StoredDocument[R] | None", read_as(place, raw, self._context))
 
     def _each(
         self,
@@ -95,7 +99,7 @@ class Repository(Generic[R]):
         sort: Sort = (),
         shared: bool = False,
         place: Place | None = None,
-    ) -> Iterator[Stored[R]]:
+    ) -> Iterator[StoredDocument[R]]:
         """Yield the tenant's documents that match; with ``shared`` those of ``*`` too, all in one place."""
         place = place or self._places[0]
         tenants = (self._tenant, GLOBAL) if shared else (self._tenant,)
@@ -114,7 +118,7 @@ class Repository(Generic[R]):
                 break
         return found
 
-    def _find(self, identity: UUID, *, shared: bool = False) -> Stored[R] | None:
+    def _find(self, identity: UUID, *, shared: bool = False) -> StoredDocument[R] | None:
         """Return the document of a row of the tenant, with ``shared`` also of ``*``."""
         tenants = (self._tenant, GLOBAL) if shared else (self._tenant,)
         for place in self._places:
@@ -127,7 +131,9 @@ class Repository(Generic[R]):
                     return found
         return None
 
-    def _among(self, place: Place, keys: Sequence[Any], identity: UUID, tenants: Sequence[str]) -> Stored[R] | None:
+    def _among(
+        self, place: Place, keys: Sequence[Any], identity: UUID, tenants: Sequence[str]
+    ) -> StoredDocument[R] | None:
         for raw in self._transaction.find(place.name, {"_id": {"$in": list(keys)}}):
             stored = self._read(place, raw)
             row: Any = None if stored is None else stored.row
@@ -187,13 +193,13 @@ class Repository(Generic[R]):
         self._transaction.insert(self._name, [document])
         return row
 
-    def _replace(self, stored: Stored[R], record: R) -> R:
+    def _replace(self, stored: StoredDocument[R], record: R) -> R:
         """Write a row over a document: what the row changes, and nothing else of the document."""
         document, row = self._changed(stored, record)
         self._transaction.replace(stored.place.name, document)
         return row
 
-    def _changed(self, stored: Stored[R], record: R) -> tuple[Document, R]:
+    def _changed(self, stored: StoredDocument[R], record: R) -> tuple[Document, R]:
         encode = stored.place.collection.encode
         if "source_id" in record.__struct_fields__:
             key = source_id(stored.document["_id"])
@@ -232,3 +238,145 @@ class Repository(Generic[R]):
 
 def _same_json(given: object, found: object) -> bool:
     return isinstance(given, bytes) and isinstance(found, bytes) and jsonb.same(given, found)
+
+
+_ANY_TIME = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
+"""Of schedules nothing depends on the time at which they are read."""
+
+Wanted: TypeAlias = tuple[str, UUID]
+"""The tenant that asks for a row, and the row's id."""
+
+
+class CrossTenantRepository(Repository[R]):
+    """The rows of one record, whoever owns them."""
+
+    def __init__(self, record: type[R], transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+        super().__init__(record, transaction, strangers, GLOBAL, now)
+
+    def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
+        if self._record is Schedule:  # read again and again, and rarely changed
+            return cast("StoredDocument[R] | None", _schedule(raw))
+        return super()._read(place, raw)
+
+    def found(
+        self, wanted: Collection[Wanted], *, shared: bool, hints: Iterable[Any] = ()
+    ) -> dict[Wanted, StoredDocument[R]]:
+        """Return the rows that there are, of each tenant its own, with ``shared`` also those of ``*``.
+
+        ``hints`` are ``_id``s under which they may stand besides those that their ids tell.
+        """
+        place, answers = self._places[0], dict[Wanted, StoredDocument[R]]()
+        if not wanted:
+            return answers
+        keys = [key for identity in {identity for _, identity in wanted} for key in place.keys(identity)]
+        self._match(answers, wanted, [*keys, *hints], shared=shared)
+        strange: list[Any] = []
+        for tenant, identity in wanted:
+            if (tenant, identity) not in answers:
+                for owner in (tenant, GLOBAL) if shared else (tenant,):
+                    key = self._strangers.key(self._transaction, place, owner, identity)
+                    strange += [] if key is None else [key]
+        if strange:
+            self._match(answers, wanted, strange, shared=shared)
+        return answers
+
+    def at(self, keys: Collection[Any], where: Mapping[str, Any]) -> dict[Any, StoredDocument[R]]:
+        """Return the rows of the documents with these ``_id``s (texts or any other BSON) that match, by source id."""
+        found = self._transaction.find(self._name, {**where, "_id": {"$in": [*keys]}}) if keys else ()
+        stored = (self._read(self._places[0], raw) for raw in found)
+        return {one.row.source_id: one for one in stored if one is not None}  # type: ignore[attr-defined] # every table has it
+
+    @property
+    def place(self) -> Place:
+        """Where new rows go."""
+        return self._places[0]
+
+    def matching(
+        self, where: Mapping[str, Any], sort: Sort = (("_id", 1),), hint: str | None = None
+    ) -> Iterator[StoredDocument[R]]:
+        """Yield the rows of the documents that match, in order; ``hint`` names the index to be used."""
+        for raw in self._transaction.find(self._name, where, sort=sort, hint=hint):
+            stored = self._read(self._places[0], raw)
+            if stored is not None:
+                yield stored
+
+    def any_taken(self, identities: Iterable[UUID]) -> bool:
+        """Tell whether one of these ids finds a document."""
+        keys = [key for identity in identities for key in self._places[0].keys(identity)]
+        return any(True for _ in self._transaction.project(self._name, {"_id": {"$in": keys}}, ["_id"], limit=1))
+
+    def update(self, stored: StoredDocument[R], row: R, *, proved: bool = True) -> UpdateOne:
+        """Return the write of what a row changes; whole documents would touch every index.
+
+        ``proved``: that it will be read back as it is given is tried out; who writes words of the store's own need not.
+        """
+        encode = stored.place.collection.encode
+        row = msgspec.structs.replace(row, source=stored.row.source, source_id=stored.row.source_id)  # type: ignore[attr-defined] # every table that comes here has them
+        before, after = encode((stored.row,)), encode((row,))
+        given = {name: value for name, value in after.items() if name not in before or before[name] != value}
+        gone = [name for name in before if name not in after]
+        if proved:
+            kept = {name: value for name, value in stored.document.items() if name not in gone}
+            self._proved(stored.place, kept | given, row)
+        update = ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
+        return UpdateOne({"_id": stored.document["_id"]}, update or {"$set": {"_id": stored.document["_id"]}})
+
+    def replace(self, stored: StoredDocument[R], row: R) -> R:
+        """Write a row over a document."""
+        return self._replace(stored, row)
+
+    def new(self, row: R, key: str | None = None) -> tuple[Document, R]:
+        """Return the document of a new row, and the row as it will be read; whether its id is taken is not asked."""
+        return self._fresh(row, key)
+
+    def _match(
+        self, answers: dict[Wanted, StoredDocument[R]], wanted: Collection[Wanted], keys: list[Any], *, shared: bool
+    ) -> None:
+        by_id: dict[UUID, list[StoredDocument[R]]] = defaultdict(list)
+        for raw in self._transaction.find(self._name, {"_id": {"$in": keys}}):
+            stored = self._read(self._places[0], raw)
+            if stored is not None:
+                by_id[stored.row.id].append(stored)  # type: ignore[attr-defined] # every table that comes here has it
+        for tenant, identity in wanted:
+            for stored in by_id.get(identity, ()):
+                owner: str = stored.row.tenant_id  # type: ignore[attr-defined] # as above
+                if owner == tenant or (shared and owner == GLOBAL):
+                    answers[tenant, identity] = stored
+
+
+@lru_cache(maxsize=4_096)
+def _schedule(raw: bytes) -> StoredDocument[Schedule] | None:
+    """Return what the document of a schedule is read as; nobody writes into what is returned."""
+    return cast("StoredDocument[Schedule] | None", read_as(PLACES[Schedule][0], raw, _ANY_TIME))
+
+
+def spelled(schedule: StoredDocument[Schedule]) -> list[str]:
+    """Return how documents may spell a reference to a schedule."""
+    key = schedule.document["_id"]
+    text = f"{names.SCHEDULE_PREFIX}{schedule.row.id.hex}"
+    return [text, key] if isinstance(key, str) and key != text else [text]
+
+
+def counted(
+    transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]], among: Collection[str]
+) -> dict[UUID, int]:
+    """Return how many runs of each schedule are in one of these states (which have one spelling), whose ever they are.
+
+    A schedule of ``*`` may have runs of every tenant.
+    """
+    of = {one.row.id: one for one in schedules}
+    owners = defaultdict(list)
+    for one in of.values():
+        for text in spelled(one):
+            owners[text].append(one.row)
+    found = dict.fromkeys(of, 0)
+    if not owners:
+        return found
+    by = {"_id": {"tenant": "$tenantId", "text": "$scheduleId"}, "runs": {"$sum": 1}}
+    for state in among:  # one by one: each state has an index of its own
+        where = {"state": state, "scheduleId": {"$in": [*owners]}}
+        for group in transaction.aggregate(names.RUNS, [{"$match": where}, {"$group": by}], hint=OF_STATE[state]):
+            for row in owners[group["_id"]["text"]]:
+                if row.tenant_id in (GLOBAL, group["_id"].get("tenant")):
+                    found[row.id] += group["runs"]
+    return found

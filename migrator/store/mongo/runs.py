@@ -1,12 +1,11 @@
-"""Runs in MongoDB.
+"""Runs in MongoDB, with their numbers, summaries, logs and impact snapshots.
 
-Times of the source's fields are texts whose order is that of the times, as long as they are spelled canonically. A
-document of another application that spells its createdAt otherwise is found, but may stand elsewhere in a list.
+A run number is one more than a schedule ever had, also after retention removed its newest runs.
 """
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -14,18 +13,92 @@ import msgspec
 
 from migrator import states
 from migrator.errors import ConflictError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Rejected
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
-from migrator.store import lives, rules
-from migrator.store.mongo.numbering import Numbering
-from migrator.store.mongo.repository import Repository, Strangers
+from migrator.store import transitions, validation
+from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
 from migrator.store.mongo.transaction import Transaction
-from migrator.store.ports import RunPage, RunQuery
+from migrator.store.protocols import RunPage, RunQuery
+from migrator.values import jsonb
 from migrator.values.times import format_iso
+
+
+class Numbering(Repository[RunSummary]):
+    """The counters of a tenant's schedules."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(RunSummary, transaction, strangers, tenant, now)
+
+    def summary(self, schedule_id: UUID) -> StoredDocument[RunSummary] | None:
+        """Return the summary of a schedule."""
+        return next(self._each({"scheduleId": self._refers(Schedule, schedule_id)}), None)
+
+    def next(self, schedule_id: UUID) -> int:
+        """Return the number of the next run; it is taken by ``take`` only."""
+        texts = self._texts(Schedule, schedule_id)
+        return max(lives_number(self.summary(schedule_id)), self._highest(texts)) + 1
+
+    def last(self, schedule_id: UUID) -> int:
+        """Return the highest number that the schedule ever had; 0 where it has had none."""
+        return self.next(schedule_id) - 1
+
+    def take(self, schedule_id: UUID, number: int) -> None:
+        """Store the number as the last one given."""
+        stored = self.summary(schedule_id)
+        if stored is None:
+            made = RunSummary(
+                id=transitions.summary_id(self._tenant, schedule_id),
+                tenant_id=self._tenant,
+                schedule_id=schedule_id,
+                updated_at=self._now,
+                counters=jsonb.encode({transitions.LAST_NUMBER: number}),
+            )
+            self._insert(made, summary_key(self._tenant, schedule_id))
+            return
+        self._replace(stored, numbered(stored, number))
+
+    def store(self, summary: RunSummary, stored: StoredDocument[RunSummary] | None) -> RunSummary:
+        """Store a summary that was computed, over the one that there is."""
+        if stored is None:
+            return self._insert(summary, summary_key(self._tenant, _required(summary.schedule_id)))
+        return self._replace(stored, msgspec.structs.replace(summary, extra=stored.row.extra))
+
+    def _highest(self, texts: Sequence[str]) -> int:
+        highest = 0
+        for text in texts:  # one by one: the index gives the highest of each without reading the others
+            where = {"scheduleId": text, "runNumber": {"$exists": True}}
+            for one in self._transaction.project(names.RUNS, where, ["runNumber"], sort=[("runNumber", -1)], limit=1):
+                highest = max(highest, transitions.whole_number(one["runNumber"]))
+        return highest
+
+
+def summary_key(tenant: str, schedule_id: UUID) -> str:
+    """Return the ``_id`` of a summary born here."""
+    return f"{tenant}:{names.SCHEDULE_PREFIX}{schedule_id.hex}"
+
+
+def numbered(stored: StoredDocument[RunSummary], number: int) -> RunSummary:
+    """Return a summary whose counter stands at this number."""
+    counters = _counters(stored) | {transitions.LAST_NUMBER: number}
+    return msgspec.structs.replace(stored.row, counters=jsonb.encode(counters))
+
+
+def lives_number(stored: StoredDocument[RunSummary] | None) -> int:
+    """Return the counter of a summary, 0 where there is none."""
+    return 0 if stored is None else transitions.whole_number(_counters(stored).get(transitions.LAST_NUMBER))
+
+
+def _counters(stored: StoredDocument[RunSummary]) -> dict[str, Any]:
+    counters: Any = None if stored.row.counters is None else jsonb.decode(stored.row.counters)
+    return counters if isinstance(counters, dict) else {}
+
+
+def _required(schedule_id: UUID | None) -> UUID:
+    assert schedule_id is not None  # noqa: S101 - computed for a schedule
+    return schedule_id
+
 
 LIVE = states.live(states.RUN)
 NEWEST = (("createdAt", -1), ("_id", 1))
@@ -41,7 +114,7 @@ def spellings(words: Sequence[str]) -> list[str]:
 class MongoRuns(Repository[Run]):
     """``ports.Runs``."""
 
-    def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Run, transaction, strangers, tenant, now)
         self._numbering = Numbering(transaction, strangers, tenant, now)
 
@@ -51,8 +124,8 @@ class MongoRuns(Repository[Run]):
 
     def list(self, query: RunQuery) -> RunPage:
         """Return one page."""
-        rules.page(query.limit, query.offset)
-        rules.known("run state", states.RUN, query.states)
+        validation.check_page(query.limit, query.offset)
+        validation.check_known("run state", states.RUN, query.states)
         parts: list[_Document] = [{}]
         if query.schedule_id is not None:
             parts.append({"scheduleId": self._refers(Schedule, query.schedule_id)})
@@ -74,7 +147,7 @@ class MongoRuns(Repository[Run]):
 
     def create(self, run: Run) -> Run:
         """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention."""
-        run = rules.written(run, self._tenant)
+        run = validation.checked_record(run, self._tenant)
         owner = self._require(Schedule, run.schedule_id, shared=True)
         self._require(Trigger, run.trigger_id, shared=True)
         self._require(Run, run.retry_of)
@@ -93,8 +166,8 @@ class MongoRuns(Repository[Run]):
 
     def update(self, run: Run, expected: str) -> bool:
         """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
-        run = rules.written(run, self._tenant)
-        lives.may_update(expected, run.state)
+        run = validation.checked_record(run, self._tenant)
+        transitions.check_update(expected, run.state)
         stored = self._find(run.id)
         if stored is None or stored.row.state != expected:
             return False
@@ -105,7 +178,7 @@ class MongoRuns(Repository[Run]):
             self._require(Trigger, run.trigger_id, shared=True)
         if run.retry_of != stored.row.retry_of:
             self._require(Run, run.retry_of)
-        advanced = lives.advanced_run(stored.row, rules.precise(run, stored.row), self._now)
+        advanced = transitions.advanced_run(stored.row, validation.with_stored_precision(run, stored.row), self._now)
         document, _ = self._changed(stored, advanced)
         self._check_keys(document)
         self._transaction.replace(self._name, document)
@@ -113,12 +186,12 @@ class MongoRuns(Repository[Run]):
 
     def pending(self, limit: int) -> Sequence[Run]:
         """Return planning and queued runs, oldest first."""
-        rules.page(limit)
+        validation.check_page(limit)
         return self._rows({"state": {"$in": ["planning", "queued"]}}, limit, sort=OLDEST)
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         """Return the tenant's newest runs of a schedule, newest first."""
-        rules.page(limit)
+        validation.check_page(limit)
         return self._rows({"scheduleId": self._refers(Schedule, schedule_id)}, limit, sort=NEWEST)
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
@@ -130,8 +203,8 @@ class MongoRuns(Repository[Run]):
         stored = self._find(run_id)
         if stored is None or stored.row.state not in LIVE:
             return None
-        cancelled = rules.written(lives.cancelled_run(stored.row, reason, self._now), self._tenant)
-        return self._replace(stored, rules.precise(cancelled, stored.row))
+        cancelled = validation.checked_record(transitions.cancelled_run(stored.row, reason, self._now), self._tenant)
+        return self._replace(stored, validation.with_stored_precision(cancelled, stored.row))
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
         """Do the same to all live runs of a schedule; return how many."""
@@ -141,7 +214,7 @@ class MongoRuns(Repository[Run]):
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
         """Return ended runs that retention may remove, oldest first: neither young nor among the newest."""
-        rules.page(limit, keep)
+        validation.check_page(limit, keep)
         ended = set(spellings([state for state in states.RUN if state not in LIVE]))
         seen: Counter[object] = Counter()
         old: list[Any] = []
@@ -197,3 +270,101 @@ def _created(document: _Document, before: datetime) -> bool:
         return instant(document.get("createdAt"), "createdAt") < before
     except Rejected:
         return False
+
+
+class MongoRunSummaries(Repository[RunSummary]):
+    """``ports.RunSummaries``."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(RunSummary, transaction, strangers, tenant, now)
+        self._numbering = Numbering(transaction, strangers, tenant, now)
+        self._runs = self._of(Run)
+
+    def get(self, schedule_id: UUID) -> RunSummary | None:
+        """Return a schedule's summary."""
+        stored = self._numbering.summary(schedule_id)
+        return None if stored is None else stored.row
+
+    def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
+        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back."""
+        validation.check_page(recent)
+        validation.check_own_tenant(self._tenant, self._tenant)
+        where = {"scheduleId": self._refers(Schedule, schedule_id)}
+        newest = self._runs._rows(where, recent, sort=NEWEST)  # noqa: SLF001 - its own other half
+        if not newest:
+            self._require(Schedule, schedule_id, shared=True)
+        stored = self._numbering.summary(schedule_id)
+        counts, totals = self._added_up({"tenantId": self._tenant} | where)
+        summary = transitions.summary(
+            transitions.summary_id(self._tenant, schedule_id) if stored is None else stored.row.id,
+            self._tenant,
+            schedule_id,
+            counts=counts,
+            totals=totals,
+            newest=newest,
+            last_number=self._numbering.last(schedule_id),
+            now=self._now,
+        )
+        return self._numbering.store(summary, stored)
+
+    def _added_up(self, where: dict[str, Any]) -> tuple[Counter[str], Counter[str]]:
+        """Return runs by state, and the sums of the whole numbers in their stats."""
+        group: dict[str, Any] = {"_id": "$state", "runs": {"$sum": 1}}
+        for member in transitions.TOTALS:
+            field = f"$stats.{member}"
+            group[member] = {"$sum": {"$cond": [{"$in": [{"$type": field}, ["int", "long"]]}, field, 0]}}
+        counts: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
+        for row in self._transaction.aggregate(names.RUNS, [{"$match": where}, {"$group": group}]):
+            counts[names.RUN_STATES.get(row["_id"], "")] += row["runs"]
+            totals.update({member: int(row[member]) for member in transitions.TOTALS})
+        return counts, totals
+
+
+class MongoExecutionLogs(Repository[ExecutionLog]):
+    """``ports.ExecutionLogs``."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(ExecutionLog, transaction, strangers, tenant, now)
+
+    def append(self, lines: Sequence[ExecutionLog]) -> None:
+        """Append all or none; raises ``ConflictError`` for an id that exists."""
+        written = [validation.checked_record(line, self._tenant) for line in lines]
+        for run_id in dict.fromkeys(line.run_id for line in written):
+            self._require(Run, run_id)
+        documents = [self._new(line)[0] for line in written]
+        if len({line.id for line in written}) < len(written):
+            raise ConflictError(f"the id is taken ({self._name})")
+        if documents:
+            self._transaction.insert(self._name, documents)
+
+    def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
+        """Return a run's lines in time order."""
+        validation.check_page(limit)
+        return self._rows({"runId": self._refers(Run, run_id)}, limit, sort=(("loggedAt", 1), ("_id", 1)))
+
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+class MongoImpactSnapshots(Repository[ImpactSnapshot]):
+    """``ports.ImpactSnapshots``."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(ImpactSnapshot, transaction, strangers, tenant, now)
+
+    def insert(self, snapshot: ImpactSnapshot) -> None:
+        """Insert; raises ``ConflictError`` for an id that exists."""
+        snapshot = validation.checked_record(snapshot, self._tenant)
+        self._require(Run, snapshot.run_id)
+        self._insert(snapshot)
+
+    def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
+        """Return the snapshot."""
+        return self._visible(snapshot_id)
+
+    def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
+        """Return a run's snapshots, newest first (without a time last)."""
+        rows = [one.row for one in self._each({"runId": self._refers(Run, run_id)})]
+        rows.sort(key=lambda row: row.id)
+        return sorted(rows, key=lambda row: row.generated_at or _FIRST, reverse=True)

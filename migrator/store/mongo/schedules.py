@@ -1,8 +1,4 @@
-"""Schedules in MongoDB.
-
-A tenant has some thousands of them at most: lists read all of the tenant's, and filter and sort records, so that the
-rules are those of the columns, whatever the documents spell.
-"""
+"""Schedules, their triggers, and handlers in MongoDB."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -12,14 +8,16 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
-from migrator.errors import ConflictError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.errors import ConflictError, UsageError
+from migrator.records import Handler, Record, Schedule, Trigger
+from migrator.sources.profile import Context
 from migrator.sources.stellaops import names
-from migrator.store import rules
-from migrator.store.mongo.repository import Repository, Stored, Strangers
+from migrator.sources.stellaops.own import COPY_OF, is_copy
+from migrator.sources.stellaops.schedules import is_carried
+from migrator.store import validation
+from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
 from migrator.store.mongo.transaction import Transaction
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 from migrator.values.times import to_bson
 
 _Fires: TypeAlias = dict[UUID, datetime]
@@ -29,7 +27,7 @@ _SORTS: dict[str, Callable[[Schedule, _Fires], Any]] = {
     "created_at": lambda row, _: row.created_at,
     "next_fire_at": lambda row, fires: fires.get(row.id),
     "name": lambda row, _: row.name,
-    "priority": lambda row, _: rules.DEFAULT_PRIORITY if row.priority is None else row.priority,
+    "priority": lambda row, _: validation.DEFAULT_PRIORITY if row.priority is None else row.priority,
 }
 
 ENABLED = {"$ne": False}
@@ -39,7 +37,7 @@ ENABLED = {"$ne": False}
 class MongoSchedules(Repository[Schedule]):
     """``ports.Schedules``."""
 
-    def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Schedule, transaction, strangers, tenant, now)
         self._triggers = self._of(Trigger)
 
@@ -51,12 +49,12 @@ class MongoSchedules(Repository[Schedule]):
     def by_name(self, name: str) -> Schedule | None:
         """Return the tenant's schedule with this name, else the global one."""
         found = [one.row for one in self._each({"name": name, "deletedAt": None}, shared=True)]
-        return min(found, key=lambda row: (row.tenant_id == rules.GLOBAL, row.id), default=None)
+        return min(found, key=lambda row: (row.tenant_id == validation.GLOBAL, row.id), default=None)
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         """Return the schedules that pass every filter."""
-        rules.page(query.limit, query.offset)
-        rules.known("order of schedules", _SORTS, (query.sort_by,))
+        validation.check_page(query.limit, query.offset)
+        validation.check_known("order of schedules", _SORTS, (query.sort_by,))
         rows, fires = self._passing(query)
         rows.sort(key=lambda row: row.id)
         value = _SORTS[query.sort_by]
@@ -71,7 +69,7 @@ class MongoSchedules(Repository[Schedule]):
 
     def upsert(self, schedule: Schedule) -> Schedule:
         """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken."""
-        schedule = rules.written(schedule, self._tenant)
+        schedule = validation.checked_record(schedule, self._tenant)
         stored = self._find(schedule.id)
         if stored is None:
             row = msgspec.structs.replace(
@@ -88,12 +86,12 @@ class MongoSchedules(Repository[Schedule]):
         kept = msgspec.structs.replace(
             schedule, created_at=stored.row.created_at or schedule.created_at, extra=stored.row.extra
         )
-        return self._write(stored, rules.precise(kept, stored.row))
+        return self._write(stored, validation.with_stored_precision(kept, stored.row))
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
         """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not."""
-        rules.transition("schedule", expected, status)
-        rules.changes_of(changes)
+        validation.check_transition("schedule", expected, status)
+        validation.check_changes(changes)
         stored = self._find(schedule_id)
         if stored is None or stored.row.deleted_at is not None or stored.row.status != expected:
             return None
@@ -101,13 +99,15 @@ class MongoSchedules(Repository[Schedule]):
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
         """Write these columns and no other, whatever the status; none where there is no such schedule."""
-        rules.changes_of(changes)
+        validation.check_changes(changes)
         stored = self._find(schedule_id)
         return None if stored is None or stored.row.deleted_at is not None else self._change(stored, changes)
 
-    def _change(self, stored: Stored[Schedule], changes: dict[str, Any]) -> Schedule:
+    def _change(self, stored: StoredDocument[Schedule], changes: dict[str, Any]) -> Schedule:
         changed = msgspec.structs.replace(stored.row, **{"updated_at": self._now} | changes)
-        return self._write(stored, rules.precise(rules.written(changed, self._tenant), stored.row))
+        return self._write(
+            stored, validation.with_stored_precision(validation.checked_record(changed, self._tenant), stored.row)
+        )
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
         """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""
@@ -121,7 +121,7 @@ class MongoSchedules(Repository[Schedule]):
 
     def due(self, limit: int) -> Sequence[Schedule]:
         """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now."""
-        rules.page(limit)
+        validation.check_page(limit)
         fires = self._fires({"nextFireAt": {"$lte": to_bson(self._now)}})
         found: _Schedules = []
         ordered = sorted(fires.items(), key=lambda one: (one[1], one[0]))
@@ -134,7 +134,7 @@ class MongoSchedules(Repository[Schedule]):
                     break
         return found
 
-    def _write(self, stored: Stored[Schedule], row: Schedule) -> Schedule:
+    def _write(self, stored: StoredDocument[Schedule], row: Schedule) -> Schedule:
         document, read = self._changed(stored, row)
         if row.name != stored.row.name:
             self._check_name(row, document["_id"])
@@ -147,8 +147,8 @@ class MongoSchedules(Repository[Schedule]):
             raise ConflictError("the name of a schedule is taken")
 
     def _passing(self, query: ScheduleQuery) -> tuple[_Schedules, _Fires]:
-        rules.known("schedule status", states.SCHEDULE, query.statuses)
-        rules.known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
+        validation.check_known("schedule status", states.SCHEDULE, query.statuses)
+        validation.check_known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
         bounds = (query.next_fire_after, query.next_fire_before)
         fires = self._fires({}) if query.sort_by == "next_fire_at" or bounds != (None, None) else {}
         of_kinds = (
@@ -192,3 +192,153 @@ def _between(value: datetime | None, after: datetime | None, before: datetime | 
     if after is None and before is None:
         return True
     return value is not None and (after is None or value > after) and (before is None or value < before)
+
+
+_MAY_RUN = ("pending", "scheduled", "running")
+
+
+class MongoTriggers(Repository[Trigger]):
+    """``ports.Triggers``."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(Trigger, transaction, strangers, tenant, now)
+        self._schedules = self._of(Schedule)
+
+    def get(self, trigger_id: UUID) -> Trigger | None:
+        """Return the trigger."""
+        return self._visible(trigger_id)
+
+    def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return a schedule's triggers, by id."""
+        found = self._each({"scheduleId": self._refers(Schedule, schedule_id)}, shared=True)
+        return sorted((one.row for one in found), key=lambda row: row.id)
+
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return the tenant's own triggers of a schedule, by id.
+
+        Who writes one of them before the session ends makes the session's own write of it a ``ConflictError``.
+        """
+        return [one for one in self.of_schedule(schedule_id) if one.tenant_id == self._tenant]
+
+    def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
+        """Return the triggers of several schedules at once, by schedule, then by id."""
+        texts = [text for identity in schedule_ids for text in self._texts(Schedule, identity)]
+        found = self._each({"scheduleId": {"$in": texts}}, shared=True)
+        return sorted((one.row for one in found), key=lambda row: (row.schedule_id, row.id))
+
+    def of_event(self, event: str) -> Sequence[Trigger]:
+        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
+        found: list[tuple[int, UUID, Trigger]] = []
+        for one in self._each({"kind": "event", "eventName": event, "enabled": ENABLED}, shared=True):
+            schedule = self._schedules._visible(one.row.schedule_id)  # noqa: SLF001 - its own other half
+            if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
+                continue
+            if schedule.status in _MAY_RUN:
+                priority = validation.DEFAULT_PRIORITY if schedule.priority is None else schedule.priority
+                found.append((-priority, one.row.id, one.row))
+        return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]
+
+    def upsert(self, trigger: Trigger) -> Trigger:
+        """Insert, or replace all columns of the one with this id."""
+        trigger = validation.checked_record(trigger, self._tenant)
+        self._require(Schedule, trigger.schedule_id)
+        stored = self._find(trigger.id)
+        if stored is None:
+            return self._insert(trigger)
+        if stored.row.schedule_id != trigger.schedule_id:
+            raise UsageError("a trigger stays with its schedule")
+        kept = validation.with_stored_precision(msgspec.structs.replace(trigger, extra=stored.row.extra), stored.row)
+        if is_copy(stored.document):
+            said = self._say(stored.row.schedule_id, kept)
+            marked = {name: value for name, value in stored.document.items() if name != COPY_OF}
+            stored.document = marked | ({COPY_OF: names.SCHEDULES} if said else {})
+        return self._replace(stored, kept)
+
+    def _say(self, schedule_id: UUID, trigger: Trigger | None) -> bool:
+        """Write the rule of a trigger, or that there is none, into the schedule's own document.
+
+        False where that document cannot say it, and the trigger stands by itself from now on.
+        """
+        found = self._schedules._find(schedule_id)  # noqa: SLF001 - its own other half
+        if found is None:
+            return False
+        collection = found.place.collection
+        before = collection.decode(found.document, Context(as_of=self._now)).rows
+        after: tuple[Record, ...] = before[:1]
+        if trigger is not None:
+            of_it = {"source": found.row.source, "source_id": found.row.source_id}
+            after = (before[0], msgspec.structs.replace(trigger, **of_it))
+        document = dict(found.document)
+        former, present = collection.encode(before), collection.encode(after)
+        for name in former.keys() | present.keys():
+            if name not in present:
+                document.pop(name, None)
+            elif former.get(name) != present[name]:
+                document[name] = present[name]
+        if document != found.document:
+            self._transaction.replace(found.place.name, document)
+        return trigger is not None and is_carried(trigger)
+
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
+        stored = self._find(trigger_id)
+        if stored is None or stored.row.next_fire_at != expected:
+            return False
+        moved = validation.checked_record(msgspec.structs.replace(stored.row, next_fire_at=next_fire_at), self._tenant)
+        self._replace(stored, validation.with_stored_precision(moved, stored.row))
+        return True
+
+    def delete_of_schedule(self, schedule_id: UUID) -> int:
+        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
+        found = list(self._each({"scheduleId": self._refers(Schedule, schedule_id)}))
+        if any(is_copy(one.document) for one in found):
+            self._say(schedule_id, None)
+        keys = [one.document["_id"] for one in found]
+        rows = {"tenantId": self._tenant, "triggerId": {"$in": keys}}
+        self._transaction.change(names.RUNS, rows, {"$unset": {"triggerId": ""}})
+        return self._transaction.delete(self._name, {"_id": {"$in": keys}})
+
+
+class MongoHandlers(Repository[Handler]):
+    """``ports.Handlers``."""
+
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(Handler, transaction, strangers, tenant, now)
+
+    def get(self, name: str) -> Handler | None:
+        """Return the tenant's handler, else the global one."""
+        found = [one.row for one in self._each({"name": name}, shared=True)]
+        return min(found, key=lambda row: row.tenant_id == validation.GLOBAL, default=None)
+
+    def upsert(self, handler: Handler) -> Handler:
+        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change."""
+        handler = validation.checked_record(handler, self._tenant)
+        stored = self._held(handler.name)
+        if stored is None:
+            return self._insert(handler)
+        row = stored.row
+        kept = msgspec.structs.replace(handler, id=row.id, source=row.source, source_id=row.source_id, extra=row.extra)
+        if row.is_system:
+            if kept != row:
+                raise ConflictError("a system handler does not change")
+            return row
+        return self._replace(stored, kept)
+
+    def list(self) -> Sequence[Handler]:
+        """Return them by name, a name once."""
+        rows = [one.row for one in self._each({}, shared=True)]
+        rows.sort(key=lambda row: (row.name, row.tenant_id == validation.GLOBAL))
+        return list({row.name: row for row in reversed(rows)}.values())[::-1]
+
+    def delete(self, name: str) -> bool:
+        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
+        stored = self._held(name)
+        if stored is None:
+            return False
+        if stored.row.is_system:
+            raise ConflictError("a system handler is not deleted")
+        self._transaction.delete(self._name, {"_id": stored.document["_id"]})
+        return True
+
+    def _held(self, name: str) -> StoredDocument[Handler] | None:
+        return next(self._each({"name": name}), None)

@@ -1,47 +1,64 @@
-"""A scheduler's data in MongoDB: sessions."""
+"""A scheduler's data in MongoDB: sessions, and what crosses tenants."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Literal
+from typing import Any, Literal
 
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
+from migrator import records
 from migrator.config import Settings
+from migrator.connections.mongo import UNAUTHORIZED, open_source, require_replica_set, translate_errors
 from migrator.errors import RefusedError, UsageError
-from migrator.records.schedule import Schedule
+from migrator.records import Lock, Schedule, WorkerRecord
+from migrator.sources.stellaops import names
 from migrator.store.mongo import epoch
 from migrator.store.mongo.audit import MongoAudit
-from migrator.store.mongo.client import UNAUTHORIZED, open_source, require_replica_set, speaking_of
 from migrator.store.mongo.epoch import require_here
-from migrator.store.mongo.execution_logs import MongoExecutionLogs
-from migrator.store.mongo.figures import MongoFigures
-from migrator.store.mongo.graph_jobs import MongoGraphJobs
-from migrator.store.mongo.handlers import MongoHandlers
-from migrator.store.mongo.impact_snapshots import MongoImpactSnapshots
 from migrator.store.mongo.indexes import adopt_triggers, ensure_indexes
+from migrator.store.mongo.jobs import MongoGraphJobs, MongoPolicyJobs
 from migrator.store.mongo.locks import MongoLocks
-from migrator.store.mongo.policy_jobs import MongoPolicyJobs
-from migrator.store.mongo.purge import purge
+from migrator.store.mongo.places import PLACES
 from migrator.store.mongo.queue import MongoQueue
-from migrator.store.mongo.repository import Strangers
-from migrator.store.mongo.run_summaries import MongoRunSummaries
-from migrator.store.mongo.runs import MongoRuns
-from migrator.store.mongo.schedules import MongoSchedules
+from migrator.store.mongo.repository import ForeignIds
+from migrator.store.mongo.runs import MongoExecutionLogs, MongoImpactSnapshots, MongoRuns, MongoRunSummaries
+from migrator.store.mongo.schedules import MongoHandlers, MongoSchedules, MongoTriggers
+from migrator.store.mongo.statistics import MongoStatistics
 from migrator.store.mongo.transaction import WHAT, Transaction
-from migrator.store.mongo.triggers import MongoTriggers
 from migrator.store.mongo.workers import MongoWorkers
-from migrator.store.rules import milliseconds, purgeable
+from migrator.store.validation import check_purgeable, milliseconds
+
+
+def purge(transaction: Transaction, tenant: str) -> Mapping[str, int]:
+    """Remove every document of a tenant; return table to documents removed."""
+    removed = Counter({record.table: 0 for record in records.ALL})
+    for record, places in PLACES.items():
+        for place in places:
+            removed[record.table] += transaction.delete(place.name, _of_tenant(place.tenants, tenant))
+    mine: dict[str, Any] = {"tenantId": tenant}
+    removed[WorkerRecord.table] += transaction.delete(names.WORKERS, mine)
+    of_key = {"_id": {"$regex": f"^{re.escape(tenant)}/"}}
+    removed[Lock.table] += transaction.delete(names.LOCKS, {"$or": [mine, of_key]})
+    return dict(removed)
+
+
+def _of_tenant(paths: Sequence[str], tenant: str) -> dict[str, Any]:
+    """Return the filter of the documents whose tenant this is: the first of the paths that says anything counts."""
+    choices = [dict.fromkeys(paths[:place]) | {path: tenant} for place, path in enumerate(paths)]
+    return {"$or": choices}
 
 
 class MongoSession:
     """One transaction of one tenant (``ports.Session``)."""
 
-    def __init__(self, transaction: Transaction, strangers: Strangers, tenant: str, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         self.transaction, self.tenant, self.now = transaction, tenant, now
         self.schedules = MongoSchedules(transaction, strangers, tenant, now)
         self.triggers = MongoTriggers(transaction, strangers, tenant, now)
@@ -53,7 +70,7 @@ class MongoSession:
         self.run_summaries = MongoRunSummaries(transaction, strangers, tenant, now)
         self.audit = MongoAudit(transaction, strangers, tenant, now)
         self.handlers = MongoHandlers(transaction, strangers, tenant, now)
-        self.figures = MongoFigures(transaction, strangers, tenant, now)
+        self.figures = MongoStatistics(transaction, strangers, tenant, now)
 
 
 class MongoStore:
@@ -71,7 +88,7 @@ class MongoStore:
         chosen = settings.persistence.scheduler == "mongo"
         """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
         self._chosen = chosen
-        self._strangers = Strangers()
+        self._strangers = ForeignIds()
         self.queue = MongoQueue(self.database, self._strangers, self.now)
         self.workers = MongoWorkers(self.database, self._strangers, self.now)
         self.locks = MongoLocks(self.database)
@@ -81,7 +98,7 @@ class MongoStore:
             except RefusedError:
                 raise RefusedError(f"{WHAT} is not a replica set, so it has no transactions; make it one") from None
             if chosen:
-                with speaking_of(WHAT):
+                with translate_errors(WHAT):
                     require_here(self.database)
         except BaseException:
             self.close()
@@ -96,7 +113,7 @@ class MongoStore:
 
     def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
         """Write the triggers that schedule documents state themselves, where ``covers`` tells so; return how many."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             return adopt_triggers(self.database, covers)
 
     @contextmanager
@@ -107,7 +124,7 @@ class MongoStore:
         if now is not None and now.tzinfo is None:
             raise UsageError("the time of a session names no time zone")
         clock = self.now() if now is None else milliseconds(now)
-        with speaking_of(WHAT), self.database.client.start_session() as session:
+        with translate_errors(WHAT), self.database.client.start_session() as session:
 
             def start() -> None:
                 session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
@@ -125,26 +142,26 @@ class MongoStore:
 
     def now(self) -> datetime:
         """Return the database's clock (aware, UTC, whole milliseconds)."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             clock: datetime = self.database.client.admin.command("hello")["localTime"]
         return clock.replace(tzinfo=UTC)
 
     def switched_to(self) -> str | None:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             found = epoch.read(self.database)
         return None if found is None else found.backend
 
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             begun = monotonic()
             self.database.client.admin.command("ping")
             return timedelta(seconds=monotonic() - begun)
 
     def connections(self) -> int | None:
         """Return how many connections are open to the server; none: the user may not ask for its status."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             try:
                 found = self.database.client.admin.command("serverStatus", repl=0, metrics=0, locks=0, wiredTiger=0)
             except OperationFailure as error:
@@ -155,7 +172,7 @@ class MongoStore:
 
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove every document of a tenant; return table to documents removed."""
-        purgeable(tenant)
+        check_purgeable(tenant)
         with self.session(tenant) as session:
             return purge(session.transaction, tenant)
 

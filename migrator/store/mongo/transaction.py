@@ -1,4 +1,4 @@
-"""One MongoDB transaction, and its errors in the store's words."""
+"""MongoDB transactions: one of a session, and those that are begun again; the driver's errors as the store's."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,16 +10,18 @@ from weakref import WeakKeyDictionary
 import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo import MongoClient, ReplaceOne, ReturnDocument, UpdateOne
+from pymongo import MongoClient, ReadPreference, ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.command_cursor import CommandCursor
 from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
 
+from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import ConflictError, MigratorError, UnreachableError
 from migrator.sources.profile import Document
-from migrator.store.mongo.client import Source, speaking_of
+from migrator.store.mongo.epoch import require_here
 
 WHAT = "the source"
 _RAW: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
@@ -47,7 +49,9 @@ class Transaction:
     nobody has seen anything of it yet. If ``start`` is omitted, the caller has started the transaction, and repeats it.
     """
 
-    def __init__(self, database: Source, session: ClientSession, start: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, database: MongoDatabase, session: ClientSession, start: Callable[[], None] | None = None
+    ) -> None:
         self.database, self._session, self._start = database, session, start
         self._used = start is None
         self._ended: MigratorError | None = None
@@ -122,7 +126,7 @@ class Transaction:
         key = RawBSONDocument(raw)["_id"]
         if _place(name, key) in self._mine:
             return True
-        with speaking_of(WHAT), self.database.client.start_session() as session:
+        with translate_errors(WHAT), self.database.client.start_session() as session:
             session.start_transaction(ReadConcern("snapshot"))
             try:
                 found = self._raw(name).find_one({"_id": key}, session=session)
@@ -240,7 +244,7 @@ class Transaction:
         if self._ended is not None:
             raise self._ended
         try:
-            with speaking_of(WHAT):
+            with translate_errors(WHAT):
                 yield
                 self._used = True
         except UnreachableError as error:
@@ -264,3 +268,57 @@ def _overtaken(error: BaseException | None) -> ConflictError | None:
     if codes & _OVERTAKEN:
         return ConflictError("another session wrote the same at the same moment")
     return None
+
+
+_AGAIN = 8
+_LONGEST_WAIT = 1.0
+_INSISTENT_ATTEMPTS = 200
+
+
+class Overtaken(Exception):  # noqa: N818 - an outcome, which the caller takes into account
+    """Another session wrote the same documents at the same moment; nothing of this one is kept."""
+
+
+def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
+    """Return what ``act`` makes of a transaction that lasts; raises ``Overtaken``.
+
+    Where the server says that the transaction may be begun again (its primary stepped down, the connection broke before
+    the end) it is, after a while: ``act`` may be called several times, and only the last one counts.
+    """
+    for attempt in range(_AGAIN):
+        try:
+            return _once(database, act)
+        except MigratorError as error:
+            cause = error.__cause__
+            if not isinstance(cause, PyMongoError):
+                raise
+            if isinstance(error, ConflictError):
+                raise Overtaken from error
+            if attempt == _AGAIN - 1 or not cause.has_error_label("TransientTransactionError"):
+                raise
+        pause(attempt, longest=_LONGEST_WAIT)
+    raise AssertionError  # the last attempt returns or raises
+
+
+def insistently(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
+    """Do the same until nobody overtakes; raises ``ConflictError`` where that never happens."""
+    for attempt in range(_INSISTENT_ATTEMPTS):
+        try:
+            return atomically(database, act)
+        except Overtaken:
+            pause(attempt)
+    raise ConflictError("other sessions write the same all the time")
+
+
+def _once(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
+    with translate_errors(WHAT), database.client.start_session() as session:
+        session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"), ReadPreference.PRIMARY)
+        transaction = Transaction(database, session)
+        try:
+            require_here(database, session)
+            result = act(transaction)
+            transaction.commit()
+        except BaseException:
+            transaction.abort()
+            raise
+        return result

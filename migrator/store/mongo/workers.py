@@ -9,17 +9,15 @@ import msgspec
 from pymongo.write_concern import WriteConcern
 
 from migrator import states
+from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import UsageError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.sources.stellaops import names
-from migrator.store import rules
-from migrator.store.mongo.atomic import insistently
-from migrator.store.mongo.client import Source, speaking_of
+from migrator.store import validation
 from migrator.store.mongo.indexes import RUNNING
-from migrator.store.mongo.many import Many
 from migrator.store.mongo.places import PLACES
-from migrator.store.mongo.repository import Strangers
-from migrator.store.mongo.transaction import WHAT, Change, Transaction
+from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds
+from migrator.store.mongo.transaction import WHAT, Change, Transaction, insistently
 from migrator.values.times import to_bson
 
 _ALIVE = ("active", "draining")
@@ -30,28 +28,28 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 class MongoWorkers:
     """``work.Workers``."""
 
-    def __init__(self, database: Source, strangers: Strangers, clock: Callable[[], datetime]) -> None:
+    def __init__(self, database: MongoDatabase, strangers: ForeignIds, clock: Callable[[], datetime]) -> None:
         self._database, self._strangers, self._clock = database, strangers, clock
         self._collection = database.get_collection(names.WORKERS, write_concern=WriteConcern("majority"))
 
-    def register(self, worker: Worker, now: datetime | None = None) -> Worker:
+    def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
         """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards)."""
-        if worker.tenant_id != rules.GLOBAL:
+        if worker.tenant_id != validation.GLOBAL:
             raise UsageError("workers live under the tenant *")
-        rules.known("kind of worker", states.WORKER_KINDS, (worker.kind,))
-        moment = self._clock() if now is None else rules.moment(now)
+        validation.check_known("kind of worker", states.WORKER_KINDS, (worker.kind,))
+        moment = self._clock() if now is None else validation.checked_time(now)
 
-        def act(transaction: Transaction) -> Worker:
-            workers = Many(Worker, transaction, self._strangers, moment)
-            stored = workers.found([(rules.GLOBAL, worker.id)], shared=False).get((rules.GLOBAL, worker.id))
+        def act(transaction: Transaction) -> WorkerRecord:
+            workers = CrossTenantRepository(WorkerRecord, transaction, self._strangers, moment)
+            stored = workers.found([(validation.GLOBAL, worker.id)], shared=False).get((validation.GLOBAL, worker.id))
             first = worker.registered_at if stored is None else stored.row.registered_at
             spoke = moment if stored is None else max(moment, stored.row.last_heartbeat_at or moment)
             row = msgspec.structs.replace(
                 worker, status="active", registered_at=first or moment, last_heartbeat_at=spoke
             )
-            row = rules.served(row, rules.GLOBAL)
+            row = validation.checked_served_record(row, validation.GLOBAL)
             if stored is not None:
-                return workers.replace(stored, rules.precise(row, stored.row))
+                return workers.replace(stored, validation.with_stored_precision(row, stored.row))
             document, read = workers.new(row)
             transaction.insert(names.WORKERS, [document])
             return read
@@ -60,33 +58,33 @@ class MongoWorkers:
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
         """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working."""
-        moment: Any = "$$NOW" if now is None else to_bson(rules.moment(now))
+        moment: Any = "$$NOW" if now is None else to_bson(validation.checked_time(now))
         return self._changes(worker_id, {"lastHeartbeatAt": {"$max": ["$lastHeartbeatAt", moment]}})
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
         """Mark stopped; false when it is dead, stopped or unknown."""
         if now is not None:
-            rules.moment(now)
+            validation.checked_time(now)
         return self._changes(worker_id, {"status": "stopped"})
 
-    def list(self) -> Sequence[Worker]:
+    def list(self) -> Sequence[WorkerRecord]:
         """Return all, by registration time, then id."""
-        with speaking_of(WHAT), self._database.client.start_session() as session:
-            workers = Many(Worker, Transaction(self._database, session), self._strangers, _NEVER)
-            found = [one.row for one in workers.matching({"tenantId": rules.GLOBAL})]
+        with translate_errors(WHAT), self._database.client.start_session() as session:
+            workers = CrossTenantRepository(WorkerRecord, Transaction(self._database, session), self._strangers, _NEVER)
+            found = [one.row for one in workers.matching({"tenantId": validation.GLOBAL})]
         return sorted(found, key=lambda row: (row.registered_at or _NEVER, row.id))
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
         """Mark dead whoever was silent for longer, and end the leases of their runs; each is returned once."""
-        rules.above_zero("a time of silence", silent_for)
-        moment = self._clock() if now is None else rules.moment(now)
+        validation.check_above_zero("a time of silence", silent_for)
+        moment = self._clock() if now is None else validation.checked_time(now)
 
         def act(transaction: Transaction) -> Sequence[UUID]:
-            workers = Many(Worker, transaction, self._strangers, moment)
+            workers = CrossTenantRepository(WorkerRecord, transaction, self._strangers, moment)
             dead: dict[UUID, Change] = {}
-            for stored in workers.matching({"tenantId": rules.GLOBAL, "status": {"$in": [*_ALIVE]}}):
+            for stored in workers.matching({"tenantId": validation.GLOBAL, "status": {"$in": [*_ALIVE]}}):
                 row = stored.row
                 silent = (row.last_heartbeat_at or _NEVER) < moment - silent_for
                 if silent and (among is None or row.id in among):
@@ -101,18 +99,18 @@ class MongoWorkers:
 
     def remove(self, worker_id: UUID) -> bool:
         """Forget one that is stopped or dead; false when there is none such."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             return self._collection.delete_one(_of(worker_id, _GONE)).deleted_count == 1
 
     def _changes(self, worker_id: UUID, fields: dict[str, Any]) -> bool:
         """Change one that is alive; tell whether there is one such."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             return self._collection.update_one(_of(worker_id, _ALIVE), [{"$set": fields}]).matched_count == 1
 
 
 def _of(worker_id: UUID, status: Sequence[str]) -> dict[str, Any]:
-    keys = PLACES[Worker][0].keys(worker_id)
-    return {"_id": {"$in": keys}, "tenantId": rules.GLOBAL, "status": {"$in": [*status]}}
+    keys = PLACES[WorkerRecord][0].keys(worker_id)
+    return {"_id": {"$in": keys}, "tenantId": validation.GLOBAL, "status": {"$in": [*status]}}
 
 
 def _leases_end(moment: datetime) -> Sequence[dict[str, Any]]:

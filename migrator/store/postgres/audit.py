@@ -7,9 +7,9 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from migrator.records.audit import AuditEntry
-from migrator.store import rules
-from migrator.store.postgres.connection import Connection
+from migrator.connections.postgres import Connection
+from migrator.records import AuditEntry
+from migrator.store import validation
 from migrator.store.postgres.repository import Repository
 
 
@@ -21,11 +21,13 @@ class PostgresAudit(Repository[AuditEntry]):
 
     def append(self, entry: AuditEntry) -> None:
         """Append; raises ``ConflictError`` for an id that exists."""
-        self._insert(msgspec.structs.replace(rules.written(entry, self._tenant), source=None, source_id=None))
+        self._insert(
+            msgspec.structs.replace(validation.checked_record(entry, self._tenant), source=None, source_id=None)
+        )
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
         """Return entries, newest first."""
-        rules.page(limit)
+        validation.check_page(limit)
         condition = self._table.select + sql.SQL("WHERE tenant_id = %(tenant)s")
         if schedule_id is not None:
             condition += sql.SQL(" AND schedule_id = %(schedule)s")

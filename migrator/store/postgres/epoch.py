@@ -3,10 +3,10 @@
 from typing import Final
 from uuid import uuid4
 
+from migrator.connections.postgres import Connection
 from migrator.errors import SwitchedError
 from migrator.store.epoch import BACKEND, KEY, Epoch
-from migrator.store.postgres.connection import Connection
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 from migrator.values.identity import lock_id
 
 ASKED: Final = f"SELECT metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text

@@ -1,21 +1,143 @@
-"""One transaction that fires triggers whose rows it has locked."""
+"""Firing in PostgreSQL: one transaction that locks due triggers, inserts their runs and advances them."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
-from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store import lives, rules
-from migrator.store.postgres import queue_claim
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.dispatch import as_json, fetch
-from migrator.store.postgres.mapping import table
-from migrator.store.postgres.run_inserts import insert_runs, would_insert
-from migrator.store.work import FirePlan
+import msgspec
+
+from migrator.connections.postgres import Connection
+from migrator.errors import ConflictError, UsageError
+from migrator.records import Run, Schedule, Trigger
+from migrator.store import transitions, validation
+from migrator.store.postgres import queue_statements
+from migrator.store.postgres.dispatcher_pool import OvertakenError, as_json, fetch_rows
+from migrator.store.postgres.rows import global_schedule, table
+from migrator.store.postgres.runs import take_many
+from migrator.store.queue import FirePlan
+
+_Key: TypeAlias = tuple[object, ...]
+
+_KNOWN = """
+SELECT g.position,
+    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.id = g.id AND r.tenant_id = g.tenant),
+    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.tenant_id = g.tenant
+        AND (r.scheduled_at = g.scheduled_at AND r.attempt = g.attempt)),
+    EXISTS (SELECT FROM scheduler.runs AS r WHERE r.trigger_id = g.trigger_id AND r.tenant_id = g.tenant
+        AND r.dedupe_key = g.dedupe_key),
+    (SELECT s.tenant_id FROM scheduler.schedules AS s
+        WHERE s.id = g.schedule_id AND s.tenant_id = ANY (ARRAY[g.tenant, '*'::text])
+        ORDER BY s.tenant_id = '*' LIMIT 1)
+FROM json_to_recordset($1::json) AS g(
+    position int, id uuid, tenant text, trigger_id uuid, scheduled_at timestamptz, attempt int, dedupe_key text,
+    schedule_id uuid
+) ORDER BY g.position
+"""
+
+_COLUMNS = ", ".join(table(Run).names)
+_INSERT = (
+    f"INSERT INTO scheduler.runs ({_COLUMNS}, global_schedule) SELECT {_COLUMNS}, {global_schedule('n')}"  # noqa: S608 - our own column names
+    " FROM json_populate_recordset(NULL::scheduler.runs, $1::json) AS n ON CONFLICT DO NOTHING RETURNING id"
+)
+
+
+def insert_runs(connection: Connection, given: Sequence[tuple[Run, str]], now: datetime) -> list[Run]:
+    """Insert runs, each for a tenant, in this order; return those that were, as they were.
+
+    Passed over is one whose slot or dedupe key is taken. Raises ``ConflictError`` for an id that is taken, and where
+    another session took a number, slot or key at this moment; ``UsageError`` for a run of another tenant.
+    """
+    if not given:
+        return []
+    runs = [_complete(validation.checked_served_record(run, tenant), now) for run, tenant in given]
+    chosen = _number(connection, _free(connection, runs), now)
+    inserted = {
+        identity for (identity,) in fetch_rows(connection, _INSERT, (as_json(map(table(Run).document, chosen)),))
+    }
+    if len(inserted) < len(chosen):
+        # Somebody was quicker. Whether it took the slot or only a number cannot be told: the call is made again.
+        raise OvertakenError("another session made a run for the same slot, or with the same number, at this moment")
+    return chosen
+
+
+def would_insert(connection: Connection, given: Sequence[tuple[Run, str]], now: datetime) -> list[Run]:
+    """Return the runs that `insert_runs` would insert, without numbering them, which locks their schedules' counters.
+
+    Raises as it does.
+    """
+    runs = [_complete(validation.checked_served_record(run, tenant), now) for run, tenant in given]
+    return [run for run, _ in _free(connection, runs)] if runs else []
+
+
+def _complete(run: Run, now: datetime) -> Run:
+    attempt = run.attempt
+    if run.trigger_id is not None and run.scheduled_at is not None and attempt is None:
+        attempt = 1
+    return msgspec.structs.replace(
+        run, source=None, source_id=None, run_number=None, attempt=attempt, updated_at=run.updated_at or now
+    )
+
+
+def _free(connection: Connection, runs: Sequence[Run]) -> list[tuple[Run, str | None]]:
+    """Return the runs whose keys are free, each with its schedule's tenant."""
+    asked = as_json(
+        {
+            "position": position,
+            "id": run.id,
+            "tenant": run.tenant_id,
+            "trigger_id": run.trigger_id,
+            "scheduled_at": run.scheduled_at,
+            "attempt": run.attempt,
+            "dedupe_key": run.dedupe_key,
+            "schedule_id": run.schedule_id,
+        }
+        for position, run in enumerate(runs)
+    )
+    taken: set[_Key] = set()
+    free: list[tuple[Run, str | None]] = []
+    for position, exists, slot, key, owner in fetch_rows(connection, _KNOWN, (asked,)):
+        run = runs[position]
+        keys = _keys(run)
+        if slot or key or not taken.isdisjoint(keys):
+            continue  # whatever its id: ids that follow from the slot are taken with it
+        if exists or ("id", run.id, run.tenant_id) in taken:
+            raise ConflictError("the id is taken")
+        free.append((run, owner))
+        taken |= {*keys, ("id", run.id, run.tenant_id)}
+    return free
+
+
+def _keys(run: Run) -> set[_Key]:
+    keys: set[_Key] = set()
+    if run.trigger_id is not None and run.scheduled_at is not None:
+        keys.add(("slot", run.tenant_id, run.trigger_id, run.scheduled_at, run.attempt))
+    if run.trigger_id is not None and run.dedupe_key is not None:
+        keys.add(("key", run.tenant_id, run.trigger_id, run.dedupe_key))
+    return keys
+
+
+def _number(connection: Connection, runs: Sequence[tuple[Run, str | None]], now: datetime) -> list[Run]:
+    """Return the runs with their numbers: those of a schedule of their own tenant have one."""
+    wanted: Counter[tuple[str, UUID]] = Counter(
+        (run.tenant_id, run.schedule_id) for run, owner in runs if run.schedule_id is not None and _counts(run, owner)
+    )
+    following = take_many(connection, wanted, now)
+    numbered = []
+    for run, owner in runs:
+        if run.schedule_id is not None and _counts(run, owner):
+            number = following[run.tenant_id, run.schedule_id]
+            following[run.tenant_id, run.schedule_id] += 1
+            numbered.append(msgspec.structs.replace(run, run_number=number))
+        else:
+            numbered.append(run)
+    return numbered
+
+
+def _counts(run: Run, owner: str | None) -> bool:
+    return owner == run.tenant_id != validation.GLOBAL
+
 
 OPEN = frozenset({"queued", "running"})
 """What a plan is told of as live."""
@@ -52,7 +174,7 @@ class Firing:
         after: dict[Key, Schedule] = {}
         given = (self._now, [identity for identity, _ in due], [tenant for _, tenant in due])
         advanced: list[Trigger] = []
-        for row in fetch(self._connection, queue_claim.locked(), given):
+        for row in fetch_rows(self._connection, queue_statements.locked(), given):
             trigger, stored = triggers.read(row[1:width]), schedules.read(row[width:])
             key = (stored.id, stored.tenant_id)
             before.setdefault(key, stored)
@@ -60,17 +182,21 @@ class Firing:
             if key in self._uncounted:
                 self._count()  # this plan is to know how many of them there are
             schedule = after.get(key, stored)
-            if schedule.status not in rules.MAY_RUN:
+            if schedule.status not in validation.MAY_RUN:
                 continue  # a trigger before this one ended it
             fire = self._plan(schedule, trigger, self._live[key], self._now)
             if fire.trigger.id != trigger.id:
                 raise UsageError("a plan answers for the trigger that it was given")
-            if fire.schedule_status is not None and lives.leads_to(schedule.status, fire.schedule_status):
-                schedule = lives.with_status(schedule, fire.schedule_status, self._now)
+            if fire.schedule_status is not None and transitions.can_become(schedule.status, fire.schedule_status):
+                schedule = transitions.with_status(schedule, fire.schedule_status, self._now)
             after[key] = schedule
             self._uncounted[key] = made = [(run, trigger.tenant_id) for run in fire.runs]
             self._runs += made
-            advanced.append(rules.precise(rules.served(fire.trigger, trigger.tenant_id), trigger))
+            advanced.append(
+                validation.with_stored_precision(
+                    validation.checked_served_record(fire.trigger, trigger.tenant_id), trigger
+                )
+            )
         inserted = insert_runs(self._connection, self._runs, self._now)
         self._advance(advanced)
         self._move((before[key], schedule) for key, schedule in after.items())
@@ -86,7 +212,7 @@ class Firing:
 
     def _advance(self, triggers: Sequence[Trigger]) -> None:
         changes = ", ".join(f"{name} = n.{name}" for name in table(Trigger).written)
-        fetch(
+        fetch_rows(
             self._connection,
             f"UPDATE scheduler.triggers AS t SET {changes}"  # noqa: S608 - our own column names
             " FROM json_populate_recordset(NULL::scheduler.triggers, $1::json) AS n"
@@ -97,7 +223,7 @@ class Firing:
     def _move(self, schedules: Iterable[tuple[Schedule, Schedule]]) -> None:
         for stored, moved in sorted(schedules, key=lambda pair: (pair[0].id, pair[0].tenant_id)):
             if stored.status != moved.status:
-                fetch(
+                fetch_rows(
                     self._connection,
                     _MOVE,
                     (moved.status, moved.updated_at, moved.completed_at, stored.id, stored.status, stored.tenant_id),

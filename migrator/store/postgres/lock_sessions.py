@@ -1,11 +1,239 @@
-"""The connections of locks: one for each that is held or waited for, beside the pools, a few kept for the next."""
+"""Sessions of the server that hold advisory locks: one for each lock that is held or waited for, a few kept spare.
 
+Pitfalls that shape them (``docs/locks.md``): a wait that ``lock_timeout`` ends may still have got the lock, so
+``pg_locks`` is asked afterwards; a lock taken twice needs two unlocks, so a session that has it never takes it again;
+an unlock that finds nothing only returns false; the server notices late that a session died, unless it is told to look.
+
+Behind a pooler in transaction mode two clients take the same advisory lock (they share a session of the server, in
+which it may be taken twice), and it stays when both are gone. Such a pooler is therefore refused.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import Lock
+from typing import Any
 
-from migrator.config import Settings
-from migrator.errors import UnreachableError
-from migrator.store.postgres import pooling
-from migrator.store.postgres.lock_session import LockSession
+import psycopg
+from psycopg import errors, sql
+
+from migrator.config import Settings, postgres_dsn
+from migrator.connections import postgres
+from migrator.connections.postgres import is_alive, not_a_dsn, not_a_member, not_migrated, translate_errors
+from migrator.errors import ConflictError, RefusedError, UnreachableError
+
+WHAT = "the target"
+
+_CLIENT: dict[str, Any] = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Seconds (milliseconds for the last) after which a server that is gone is noticed."""
+
+_SERVER = {
+    "client_connection_check_interval": "500ms",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30s",
+    "idle_session_timeout": "0",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    **postgres.PINNED,
+}
+"""What the server is told; not every system knows each of them."""
+
+# pg_locks shows a bigint as its two halves, and objsubid 1.
+_OF_KEY = (
+    "locktype = 'advisory' AND granted AND objsubid = 1"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND classid = (($1::bigint >> 32) & 4294967295)::oid AND objid = ($1::bigint & 4294967295)::oid"
+)
+_HOLDS = f"SELECT EXISTS (SELECT FROM pg_locks WHERE {_OF_KEY} AND pid = pg_backend_pid())"  # noqa: S608 - our own text
+_HOLDER = f"SELECT pid FROM pg_locks WHERE {_OF_KEY}"  # noqa: S608 - as above
+
+_TERMINATION_MS = 1_000
+"""How long a session that is ended is waited for."""
+
+
+class LockSession:
+    """A session of the server's that holds at most one advisory lock."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Connect as the user of the DSN; raises as ``connection.open_target`` does. Call ``prepare`` next."""
+        self._role = settings.postgres.dispatcher_role
+        with translate_errors(WHAT):
+            try:
+                dsn = postgres_dsn(settings)
+                self._connection = psycopg.connect(
+                    dsn,
+                    autocommit=True,
+                    prepare_threshold=0,
+                    cursor_factory=psycopg.RawCursor,
+                    **postgres.connect_arguments(settings.postgres.timeout_s, "migrator lock"),
+                    **_CLIENT,
+                )
+            except psycopg.ProgrammingError as error:
+                raise not_a_dsn(error) from None
+        self.pid = self.backend()
+        """The server's process, as long as the session is our own."""
+
+    def prepare(self) -> None:
+        """Take the dispatcher role, and have the server look whether we are there; raises ``RefusedError``."""
+        with translate_errors(WHAT):
+            for name, value in _SERVER.items():
+                with suppress(errors.UndefinedObject, errors.InvalidParameterValue):
+                    self._connection.execute("SELECT set_config($1, $2, false)", (name, value))
+            try:
+                self._act_as(self._role)
+            except (errors.InvalidParameterValue, errors.UndefinedObject):
+                raise not_migrated(f"it has no role {self._role}") from None
+            except errors.InsufficientPrivilege:
+                raise not_a_member(self._connection, self._role) from None
+
+    def _act_as(self, role: str) -> None:
+        self._connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session stands, as far as can be told without asking."""
+        return is_alive(self._connection)
+
+    @property
+    def announced(self) -> int:
+        """The process that the server, or a pooler before it, gave when we connected."""
+        return self._connection.info.backend_pid
+
+    def backend(self) -> int:
+        """Return the process of the server that answers now."""
+        with translate_errors(WHAT):
+            row = self._connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+        return int(row[0])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Keep a transaction open."""
+        with translate_errors(WHAT), self._connection.transaction():
+            yield
+
+    def rows(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute one statement and return its rows; raises ``UnreachableError`` where the session ended."""
+        with translate_errors(WHAT):
+            cursor = self._connection.execute(statement.encode(), parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    def holds(self, key: int) -> bool:
+        """Tell whether this session has the lock."""
+        return bool(self.rows(_HOLDS, (key,))[0][0])
+
+    def holder(self, key: int) -> int | None:
+        """Return the process of the server that has the lock."""
+        found = self.rows(_HOLDER, (key,))
+        return found[0][0] if found else None
+
+    def attempt(self, key: int) -> bool:
+        """Take the lock if nobody has it."""
+        return bool(self.rows("SELECT pg_try_advisory_lock($1)", (key,))[0][0])
+
+    def wait(self, key: int, seconds: float | None) -> bool:
+        """Wait in turn for the lock, for so long (none: for ever); tell whether it was had.
+
+        Raises ``ConflictError`` where the server finds that those who wait wait for each other.
+        """
+        length = 0 if seconds is None else max(int(seconds * 1000), 1)
+        with translate_errors(WHAT):
+            self._connection.execute("SELECT set_config('lock_timeout', $1, false)", (f"{length}ms",))
+            try:
+                self._connection.execute("SELECT pg_advisory_lock($1)", (key,))
+            except errors.LockNotAvailable:
+                return self.holds(key)  # the lock may have come together with the end of the wait
+            except errors.DeadlockDetected as error:
+                raise ConflictError("holders of locks wait for each other") from error
+            finally:
+                with suppress(psycopg.Error):
+                    self._connection.execute("SELECT set_config('lock_timeout', '0', false)")
+        return True
+
+    def unlock(self, key: int) -> bool:
+        """Give the lock back; false where this session did not have it."""
+        return bool(self.rows("SELECT pg_advisory_unlock($1)", (key,))[0][0])
+
+    def free(self) -> None:
+        """Give back whatever is held, so that the session may serve another lock."""
+        self.rows("SELECT pg_advisory_unlock_all()", ())
+
+    def terminate(self, pid: int) -> bool:
+        """End another session of our user; false where that is not permitted, or takes too long."""
+        with translate_errors(WHAT), self._as_user():
+            try:
+                cursor = self._connection.execute("SELECT pg_terminate_backend($1, $2)", (pid, _TERMINATION_MS))
+            except errors.InsufficientPrivilege:
+                return False
+            row = cursor.fetchone()
+        return row == (True,)
+
+    def close(self) -> None:
+        """End the session, and with it whatever it holds."""
+        with suppress(psycopg.Error):
+            self._connection.close()
+
+    @contextmanager
+    def _as_user(self) -> Iterator[None]:
+        self._connection.execute("RESET ROLE")
+        try:
+            yield
+        finally:
+            with suppress(psycopg.Error):
+                self._act_as(self._role)
+
+
+ROUNDS = 5
+
+REASON = (
+    "postgres.dsn leads through a pooler in transaction mode: a lock belongs to a session of the server, and there each"
+    " transaction may have another one, so two holders would not exclude each other; let postgres.dsn reach the server"
+    " itself, or a pool in session mode"
+)
+
+
+def is_direct(session: LockSession) -> bool:
+    """Tell whether nothing is between us and the server: a pooler announces a process of its own."""
+    return session.announced == session.pid
+
+
+def require_session(one: LockSession, other: LockSession) -> None:
+    """Refuse sessions that are shared: raises ``RefusedError`` with the reason.
+
+    Both are of the same pooler. While the other one has a transaction open, a session of one's own stays what it was;
+    a shared one is either what the other is using, or somebody else's now.
+    """
+    for _ in range(ROUNDS):
+        before = one.backend()
+        with other.transaction():
+            used = other.backend()
+            after = one.backend()
+        if before == used or before != after:
+            raise RefusedError(REASON)
+
+
+def describe_pooling(settings: Settings) -> str:
+    """Say what lies between us and the server; raises ``RefusedError`` for a pooler in transaction mode."""
+    session = LockSession(settings)
+    try:
+        if is_direct(session):
+            return "nothing lies between the tool and the server"
+        other = LockSession(settings)
+        try:
+            require_session(session, other)
+        finally:
+            other.close()
+    finally:
+        session.close()
+    return "a pool in session mode lies between the tool and the server"
+
 
 SPARE = 4
 """How many idle sessions are kept. They hold nothing."""
@@ -67,10 +295,10 @@ class LockSessions:
 
     def _check(self, session: LockSession) -> None:
         """Before anything is set: behind a pooler in transaction mode it would be set for others."""
-        if not pooling.is_direct(session):
+        if not is_direct(session):
             other = LockSession(self._settings)
             try:
-                pooling.require_session(session, other)
+                require_session(session, other)
             finally:
                 other.close()
         self._checked = True

@@ -1,23 +1,229 @@
-"""Locks in PostgreSQL: the row decides, a session's advisory lock waits, wakes, and ends with its holder."""
+"""Locks in PostgreSQL: the row decides; a session's advisory lock waits, wakes, and ends with its holder.
 
-from collections.abc import Callable
+The rows of ``locks`` decide who holds what, by the database's clock. ``metadata.migratorSession`` of a lock that is held
+is the process of the server whose session stands for it, 0 if there is none. A lock whose session ended is free at
+once; one without a session, and a migrated one, ends by its row alone.
+"""
+
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from uuid import uuid4
+
+import msgspec
 
 from migrator.config import Settings
 from migrator.errors import LostLockError, UnreachableError, UsageError
-from migrator.store.locking import Patience, Trust, check_wait, key_of, whole
-from migrator.store.ports import Session
-from migrator.store.postgres.contest import Contest, Won
-from migrator.store.postgres.dispatch import Dispatch, moment
-from migrator.store.postgres.lock_rows import LockRow, Rows
-from migrator.store.postgres.lock_session import LockSession
-from migrator.store.postgres.lock_sessions import LockSessions
+from migrator.store.locks import Patience, Trust, check_wait, key_of, whole_milliseconds
+from migrator.store.postgres.dispatcher_pool import DispatcherPool, checked_time
+from migrator.store.postgres.lock_sessions import LockSession, LockSessions
+from migrator.store.postgres.queue_statements import NOW
+from migrator.store.protocols import Session
+from migrator.values.identity import lock_id
 
 if TYPE_CHECKING:
     from migrator.store.postgres.store import PostgresSession
+
+
+Rows: TypeAlias = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+"""Executes one statement with numbered parameters as the dispatcher, and returns its rows."""
+
+_SESSION = "migratorSession"
+_PLAIN = f"(CASE WHEN jsonb_typeof(metadata) = 'object' THEN metadata - '{_SESSION}' ELSE '{{}}'::jsonb END)"
+_HELD = "(owner IS NOT NULL OR holder IS NOT NULL)"
+_MINE = f"key = $2 AND owner = $3 AND fence = $4 AND expires_at > {NOW}"
+_TTL = f"date_trunc('milliseconds', {NOW} + $5::interval)"
+
+_READ = f"""
+SELECT {_HELD}, coalesce(expires_at <= {NOW}, false), extract(epoch FROM expires_at - {NOW})::float8,
+    CASE WHEN jsonb_typeof(metadata -> '{_SESSION}') = 'number' THEN (metadata ->> '{_SESSION}')::int END,
+    coalesce(holder, ''), fence
+FROM scheduler.locks WHERE key = $2
+"""  # noqa: S608 - our own text
+
+# FOR UPDATE, so that sessions that are guarded (FOR KEY SHARE) are met; who renews or gives back does not meet them.
+_TAKE = f"""
+WITH found AS MATERIALIZED (
+    SELECT id AS found_id FROM scheduler.locks WHERE key = $2
+        AND (NOT {_HELD} OR expires_at <= {NOW} OR $7 AND (metadata -> '{_SESSION}') > '0'::jsonb)
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE scheduler.locks SET owner = $3, holder = $4, fence = fence + 1, acquired_at = {NOW}, expires_at = {_TTL},
+    metadata = {_PLAIN} || jsonb_build_object('{_SESSION}', $6::int), lock_id = $8
+FROM found WHERE id = found_id RETURNING fence
+"""  # noqa: S608 - as above
+
+_MAKE = f"""
+INSERT INTO scheduler.locks (id, tenant_id, key, lock_id, owner, holder, fence, acquired_at, expires_at, metadata)
+VALUES ($7, split_part($2, '/', 1), $2, $8, $3, $4, 1, {NOW}, {_TTL}, jsonb_build_object('{_SESSION}', $6::int))
+ON CONFLICT (key) DO NOTHING RETURNING fence
+"""  # noqa: S608 - as above
+
+_RENEW = f"UPDATE scheduler.locks SET expires_at = {_TTL} WHERE {_MINE} RETURNING true"  # noqa: S608 - as above
+
+_RELEASE = f"""
+UPDATE scheduler.locks SET owner = NULL, holder = NULL, expires_at = NULL, metadata = NULLIF(
+    {_PLAIN} || CASE WHEN metadata -> '{_SESSION}' = '0' THEN jsonb_build_object('{_SESSION}', 0) ELSE '{{}}' END,
+    '{{}}'
+) WHERE {_MINE} RETURNING true
+"""  # noqa: S608 - as above
+
+
+class LockState(msgspec.Struct, frozen=True):
+    """What a lock's row says."""
+
+    held: bool
+    over: bool
+    """Past its end."""
+    left: float | None
+    """Seconds until its end, negative past it; none: it has none."""
+    session: int | None
+    """The process whose session stands for it, 0: it goes by its row alone; none: it does not say."""
+    holder: str
+    fence: int
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody holds it."""
+        return self.held and not self.over
+
+
+class LockRow:
+    """One lock's row, for one who acquires, and then holds it."""
+
+    def __init__(self, key: str, holder: str = "") -> None:
+        self.key, self.holder, self.owner, self.lock_id = key, holder, uuid4(), lock_id(key)
+
+    def read(self, rows: Rows, now: datetime | None) -> LockState | None:
+        """Return what the row says; none: there is none yet."""
+        found = rows(_READ, (now, self.key))
+        return LockState(*found[0]) if found else None
+
+    def take(self, rows: Rows, now: datetime | None, ttl: timedelta, session: int | None) -> int | None:
+        """Take the lock if it is free, and return its fence.
+
+        ``session``: the process whose session has the advisory lock for it, so that another one that stood for it has
+        ended; none: nobody's.
+        """
+        given = (now, self.key, self.owner, self.holder, ttl, session or 0)
+        found = rows(_TAKE, (*given, session is not None, self.lock_id)) or rows(_MAKE, (*given, uuid4(), self.lock_id))
+        return int(found[0][0]) if found else None
+
+    def renew(self, rows: Rows, now: datetime | None, ttl: timedelta, fence: int) -> bool:
+        """Extend the lock; false where it is not held any more."""
+        return bool(rows(_RENEW, (now, self.key, self.owner, fence, ttl)))
+
+    def release(self, rows: Rows, now: datetime | None, fence: int) -> bool:
+        """Free the lock; false where it is not held any more."""
+        return bool(rows(_RELEASE, (now, self.key, self.owner, fence)))
+
+
+STEP = 1.0
+"""Seconds for which one who is between two steps of acquiring or giving back is waited for."""
+
+POLL = 0.05
+"""Seconds between two looks at a lock that goes by its row alone, since nothing wakes who waits for it."""
+
+TRIES = 10
+"""How often a single try looks again when what it met was gone a moment later."""
+
+
+class Acquired(NamedTuple):
+    """The outcome for the winner."""
+
+    fence: int
+    since: float
+    """Local time at which the winning attempt began."""
+    by_session: bool
+    """Whether the session has the advisory lock; else the lock goes by its row alone."""
+
+
+class Acquisition:
+    """One who wants a lock. The session holds nothing afterwards, unless it won by it."""
+
+    def __init__(
+        self, row: LockRow, session: LockSession, patience: Patience, *, ttl: timedelta, now: datetime | None
+    ) -> None:
+        self._row, self._session, self._patience, self._ttl, self._now = row, session, patience, ttl, now
+        self._since = monotonic()
+        self._unclear = 0.0
+        """Seconds spent waiting for somebody who is between two steps."""
+
+    def run(self) -> Acquired | None:
+        """Return the fence, or none when patience is at its end."""
+        tries = 0
+        while True:
+            self._since = monotonic()
+            if self._session.attempt(self._row.lock_id):
+                won = self._decide()
+                if won is not None:
+                    return won
+                pause = POLL  # its holder goes by the row, or a guarded session keeps it
+            else:
+                outcome = self._meet()
+                if isinstance(outcome, Acquired):
+                    return outcome
+                pause = outcome
+            tries += 1
+            if self._patience.over() and (pause > 0 or tries >= TRIES):
+                return None
+            if pause > 0:
+                won = self._wait(pause)
+                if won is not None:
+                    return won
+
+    def _decide(self) -> Acquired | None:
+        """Take the row with the advisory lock in hand; give that back where the row is another's."""
+        fence = self._row.take(self._session.rows, self._now, self._ttl, self._session.pid)
+        if fence is not None:
+            return Acquired(fence, self._since, by_session=True)
+        self._session.unlock(self._row.lock_id)
+        return None
+
+    def _meet(self) -> Acquired | float:
+        """Look who has the advisory lock; return the outcome, or how long to wait (0: look again at once)."""
+        state = self._row.read(self._session.rows, self._now)
+        if state is not None and state.live:
+            self._unclear = 0.0
+            longest = POLL if state.session == 0 else float("inf")
+            return min(longest, state.left if state.left is not None and self._now is None else longest)
+        if state is None or not state.held:
+            alone = (state is not None and state.session == 0) or self._unclear >= STEP
+            return (self._alone() if alone else None) or STEP
+        return self._overdue(state)
+
+    def _overdue(self, state: LockState) -> Acquired | float:
+        """End the session of a holder that is over, and yet keeps others waiting (stopped, or cut off)."""
+        has = self._session.holder(self._row.lock_id)
+        if has is None:
+            return 0
+        if has == state.session and self._session.terminate(has):
+            return 0
+        if has == state.session or not state.session or self._unclear >= STEP:
+            return self._alone() or POLL
+        return STEP
+
+    def _alone(self) -> Acquired | None:
+        fence = self._row.take(self._session.rows, self._now, self._ttl, None)
+        return None if fence is None else Acquired(fence, self._since, by_session=False)
+
+    def _wait(self, longest: float) -> Acquired | None:
+        """Wait in turn, for so long or until patience ends; return the outcome where that was our turn."""
+        left = self._patience.left()
+        seconds = longest if left is None else min(longest, left)
+        began = monotonic()
+        had = self._session.wait(self._row.lock_id, None if seconds == float("inf") else max(seconds, 0.001))
+        if not had:
+            self._unclear += monotonic() - began if longest == STEP else 0.0
+            return None
+        self._since = monotonic()
+        won = self._decide()
+        if won is None:
+            Event().wait(min(POLL, self._patience.left() or POLL))
+        return won
+
 
 GRACE_S = 1.0
 """How long after its end, by the local clock, the session of a handle that was forgotten is taken back."""
@@ -32,7 +238,7 @@ SELECT true FROM scheduler.locks WHERE key = %s AND fence = %s AND (owner IS NOT
 class PostgresLocks:
     """``work.Locks``. Each lock that is held, or waited for, has a connection of its own."""
 
-    def __init__(self, settings: Settings, dispatch: Dispatch) -> None:
+    def __init__(self, settings: Settings, dispatch: DispatcherPool) -> None:
         self._dispatch, self._sessions = dispatch, LockSessions(settings)
         self._service, self._dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         self._held: set[PostgresLock] = set()
@@ -53,15 +259,15 @@ class PostgresLocks:
 
         Raises ``RefusedError`` behind a pooler in transaction mode, where a session's lock is nobody's.
         """
-        key, length = key_of(tenant, resource), whole(ttl)
+        key, length = key_of(tenant, resource), whole_milliseconds(ttl)
         check_wait(timeout, now)
         if "\0" in holder:
             raise UsageError("the holder of a lock holds the character NUL")
-        named, patience = moment(now), Patience(timeout)
+        named, patience = checked_time(now), Patience(timeout)
         self._sweep()
         session, row = self._sessions.take(), LockRow(key, holder)
         try:
-            won = Contest(row, session, patience, ttl=length, now=named).run()
+            won = Acquisition(row, session, patience, ttl=length, now=named).run()
         except BaseException:
             session.close()  # in doubt what it holds
             raise
@@ -76,7 +282,7 @@ class PostgresLocks:
 
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
         """Return who holds it now (text, fence); a migrated lock has a holder without being acquired here."""
-        state = LockRow(key_of(tenant, resource)).read(self._dispatch.rows, moment(now))
+        state = LockRow(key_of(tenant, resource)).read(self._dispatch.rows, checked_time(now))
         return (state.holder, state.fence) if state is not None and state.live else None
 
     def guard(self, session: Session, tenant: str, resource: str, fence: int) -> None:
@@ -119,7 +325,7 @@ class PostgresLock:
     """``work.LockHandle``."""
 
     def __init__(
-        self, locks: PostgresLocks, row: LockRow, won: Won, ttl: timedelta, session: LockSession | None
+        self, locks: PostgresLocks, row: LockRow, won: Acquired, ttl: timedelta, session: LockSession | None
     ) -> None:
         self.key, self.fence = row.key, won.fence
         self._locks, self._row, self._ttl, self._session = locks, row, ttl, session
@@ -131,7 +337,7 @@ class PostgresLock:
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
         """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost."""
-        length, named, since = self._ttl if ttl is None else whole(ttl), moment(now), monotonic()
+        length, named, since = self._ttl if ttl is None else whole_milliseconds(ttl), checked_time(now), monotonic()
         with self._using:
             if not self._still(lambda rows: self._row.renew(rows, named, length, self.fence)):
                 self._lose()
@@ -142,7 +348,7 @@ class PostgresLock:
 
     def release(self, *, now: datetime | None = None) -> bool:
         """Give it back; false when it was not this handle's any more. A second call returns false."""
-        named = moment(now)
+        named = checked_time(now)
         with self._using:
             held = self._still(lambda rows: self._row.release(rows, named, self.fence)) and self._unlocked()
             self._lose()

@@ -16,19 +16,18 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator import records
 from migrator.config import Settings, postgres_dsn
+from migrator.connections import postgres
+from migrator.connections.postgres import Connection, not_a_member, open_target, translate_errors
 from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.store.epoch import require
-from migrator.store.postgres import epoch, session
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
-from migrator.store.postgres.json_loader import load_json
-from migrator.store.postgres.membership import not_a_member
-from migrator.store.postgres.rows import SCHEMA
-from migrator.store.rules import GLOBAL, milliseconds
+from migrator.store.postgres import epoch
+from migrator.store.postgres.rows import SCHEMA, register_json_loaders
+from migrator.store.validation import GLOBAL, milliseconds
 
 WHAT = "the target"
-OWN = "postgres"
+OWN_BACKEND = "postgres"
 
-_PINS = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in session.PINNED.items())
+_PINS = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in postgres.PINNED.items())
 _BEGIN = (
     "SELECT set_config('role', %s, true), set_config('app.tenant_id', %s, true),"
     f" date_trunc('milliseconds', clock_timestamp()), {_PINS}; {epoch.ASKED}"
@@ -42,30 +41,30 @@ _UNGUARDED = (
 )
 
 
-class Pooled(psycopg.Connection[tuple[Any, ...]]):
+class SessionConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection of the pool."""
 
     bound_to: str = ""
     """The role that was found to be bound by row-level security."""
 
 
-class Pool:
+class SessionPool:
     """At most ``size`` connections; who finds none free waits for as long as a connection may take, then is told so."""
 
     def __init__(self, settings: Settings, *, size: int = 10) -> None:
         """Try the target once, so that a wrong setting is told at once; raises as ``open_target`` does."""
         self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         self._size, self._timeout = size, float(settings.postgres.timeout_s)
-        self._chosen = settings.persistence.scheduler == OWN
+        self._chosen = settings.persistence.scheduler == OWN_BACKEND
         """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
         with open_target(settings, role=self.service) as first:
             if self._chosen:
-                require(_epoch(first), OWN)
+                require(_epoch(first), OWN_BACKEND)
         first.close()
         self._pool = ConnectionPool(
             postgres_dsn(settings),
-            connection_class=Pooled,
-            kwargs=session.arguments(settings.postgres.timeout_s),
+            connection_class=SessionConnection,
+            kwargs=postgres.connect_arguments(settings.postgres.timeout_s),
             min_size=0,
             max_size=size,
             timeout=self._timeout,
@@ -89,7 +88,7 @@ class Pool:
             raise UsageError("a session needs a tenant")
         if now is not None and now.tzinfo is None:
             raise UsageError("the time of a session names no time zone")
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             connection, clock = self._begin(tenant)
             try:
                 yield connection, clock if now is None else milliseconds(now)
@@ -113,7 +112,7 @@ class Pool:
 
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             connection = self._lend()
             try:
                 begun = monotonic()
@@ -133,7 +132,7 @@ class Pool:
         """Close every connection; sessions that are open end with an error."""
         self._pool.close()
 
-    def _lend(self) -> Pooled:
+    def _lend(self) -> SessionConnection:
         try:
             return self._pool.getconn()
         except PoolTimeout as error:
@@ -142,7 +141,7 @@ class Pool:
                 "the server does not answer"
             ) from error
 
-    def _begin(self, tenant: str | None) -> tuple[Pooled, datetime]:
+    def _begin(self, tenant: str | None) -> tuple[SessionConnection, datetime]:
         role = self.dispatcher if tenant is None else self.service
         for _ in range(self._size + 1):
             connection = self._lend()
@@ -160,7 +159,7 @@ class Pool:
                 raise
         raise UnreachableError(f"{WHAT} ends every connection as it is used")
 
-    def _set(self, connection: Pooled, role: str, tenant: str | None) -> datetime:
+    def _set(self, connection: SessionConnection, role: str, tenant: str | None) -> datetime:
         try:
             row, said = _begun(connection, role, tenant or "")
         except (errors.InvalidParameterValue, errors.UndefinedObject):
@@ -176,28 +175,28 @@ class Pool:
             _require_bound(connection, role)
             connection.bound_to = role
         if self._chosen:
-            require(said, OWN)
+            require(said, OWN_BACKEND)
         clock: datetime = row[2]
         return clock
 
     def switched_to(self) -> str | None:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
-        with speaking_of(WHAT):
+        with translate_errors(WHAT):
             connection = self._lend()
             try:
                 return _begun(connection, self.service, GLOBAL)[1]
             finally:
                 self._give_up(connection)
 
-    def _give_up(self, connection: Pooled) -> None:
+    def _give_up(self, connection: SessionConnection) -> None:
         with suppress(psycopg.Error):
             connection.rollback()
         self._pool.putconn(connection)
 
 
-def _prepare(connection: Pooled) -> None:
+def _prepare(connection: SessionConnection) -> None:
     """Fit out a new connection; its transactions say their isolation, which the server may have another default for."""
-    load_json(connection)
+    register_json_loaders(connection)
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
@@ -220,7 +219,7 @@ def _epoch(connection: Connection) -> str | None:
     return None
 
 
-def _require_bound(connection: Pooled, role: str) -> None:
+def _require_bound(connection: SessionConnection, role: str) -> None:
     """Refuse a role that row-level security does not bind: nothing would keep the tenants apart."""
     powers = connection.execute(_POWERS).fetchone() or (True, True)
     for has, power in zip(powers, ("is a superuser", "has BYPASSRLS"), strict=True):

@@ -7,28 +7,26 @@ from uuid import UUID
 
 import msgspec
 
+from migrator.connections.postgres import Connection
 from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.store import rules
-from migrator.store.postgres import queue_claim, queue_ends
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.dispatch import Dispatch, as_json, fetch, moment
-from migrator.store.postgres.firing import Firing
-from migrator.store.postgres.mapping import table
-from migrator.store.postgres.run_inserts import insert_runs
-from migrator.store.work import Claim, Finish, FirePlan, HandlerFilter
+from migrator.records import Run, Schedule
+from migrator.store import validation
+from migrator.store.postgres import queue_statements
+from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_rows
+from migrator.store.postgres.firing import Firing, insert_runs
+from migrator.store.postgres.rows import table
+from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 
 
 class PostgresQueue:
     """``work.Queue``."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
+    def __init__(self, dispatch: DispatcherPool) -> None:
         self._dispatch = dispatch
 
     def tenants(self) -> Sequence[str]:
         """Return the tenants that have schedules that are not deleted, or runs, by name."""
-        return [tenant for (tenant,) in self._dispatch.rows(queue_ends.TENANTS, ())]
+        return [tenant for (tenant,) in self._dispatch.rows(queue_statements.TENANTS, ())]
 
     def fire_due(
         self,
@@ -41,15 +39,15 @@ class PostgresQueue:
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
         """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted."""
-        rules.page(limit)
-        named = moment(now)
-        statement = queue_claim.due(
+        validation.check_page(limit)
+        named = checked_time(now)
+        statement = queue_statements.due(
             limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
         )
 
         def fire(connection: Connection) -> list[Run]:
             at = named or self._dispatch.clock(connection)
-            due = fetch(connection, statement, [at, *_given(tenants, queues, handlers)])
+            due = fetch_rows(connection, statement, [at, *_given(tenants, queues, handlers)])
             return Firing(connection, at, plan).fire([(identity, tenant) for identity, tenant in due]) if due else []
 
         return self._dispatch.transact(fire)
@@ -66,26 +64,26 @@ class PostgresQueue:
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available."""
-        rules.page(limit)
-        rules.above_zero("a lease", lease)
-        statement = queue_claim.claim(
+        validation.check_page(limit)
+        validation.check_above_zero("a lease", lease)
+        statement = queue_statements.claim(
             limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
         )
-        named = [moment(now), _plain(worker_id), lease, *_given(tenants, queues, handlers)]
+        named = [checked_time(now), _plain(worker_id), lease, *_given(tenants, queues, handlers)]
         return _claims(self._dispatch.rows(statement, named))
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         """Extend the leases; return the ids of the runs that are still this worker's and running."""
-        rules.above_zero("a lease", lease)
-        return self._ids(queue_ends.HEARTBEAT, (moment(now), _held(claims), lease))
+        validation.check_above_zero("a lease", lease)
+        return self._ids(queue_statements.HEARTBEAT, (checked_time(now), _held(claims), lease))
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End runs that are still running under the same worker and fence; return their ids, leave the others."""
-        return self._end(ends, moment(now), only_over=False)
+        return self._end(ends, checked_time(now), only_over=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
         """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back."""
-        return self._ids(queue_ends.RELEASE, (moment(now), _held(claims)))
+        return self._ids(queue_statements.RELEASE, (checked_time(now), _held(claims)))
 
     def expired(
         self,
@@ -96,13 +94,13 @@ class PostgresQueue:
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
-        rules.page(limit)
-        statement = queue_ends.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
-        return _claims(self._dispatch.rows(statement, [moment(now), *_given(tenants, workers)]))
+        validation.check_page(limit)
+        statement = queue_statements.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
+        return _claims(self._dispatch.rows(statement, [checked_time(now), *_given(tenants, workers)]))
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
-        return self._end(ends, moment(now), only_over=True)
+        return self._end(ends, checked_time(now), only_over=True)
 
     def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_over: bool) -> Sequence[UUID]:
         for end in ends:
@@ -110,16 +108,16 @@ class PostgresQueue:
         if not ends:
             return []
         of_schedules = any(end.schedule_status is not None for end in ends)
-        statement = queue_ends.finish(only_over=only_over, of_schedules=of_schedules)
+        statement = queue_statements.finish(only_over=only_over, of_schedules=of_schedules)
         if all(end.retry is None for end in ends):
             return [identity for identity, _ in self._dispatch.rows(statement, (now, _ended(ends)))]
 
         def end_and_repeat(connection: Connection) -> list[UUID]:
             at = now or self._dispatch.clock(connection)
-            ended = [(identity, tenant) for identity, tenant in fetch(connection, statement, (at, _ended(ends)))]
+            ended = [(identity, tenant) for identity, tenant in fetch_rows(connection, statement, (at, _ended(ends)))]
             ids, tenants = [identity for identity, _ in ended], [tenant for _, tenant in ended]
             left = set(ended)
-            bare = set(fetch(connection, queue_ends.WITHOUT_TRIGGER, (ids, tenants)))
+            bare = set(fetch_rows(connection, queue_statements.WITHOUT_TRIGGER, (ids, tenants)))
             retries = []
             for end in ends:
                 key = (end.run_id, end.tenant_id)
@@ -187,11 +185,11 @@ def _ended(ends: Iterable[Finish]) -> str:
 
 
 def _check(end: Finish) -> None:
-    rules.transition("run", "running", end.state)
+    validation.check_transition("run", "running", end.state)
     if end.schedule_status is not None:
-        rules.transition("schedule", "running", end.schedule_status)
+        validation.check_transition("schedule", "running", end.schedule_status)
     if end.retry is not None:
-        rules.served(end.retry, end.tenant_id)
+        validation.checked_served_record(end.retry, end.tenant_id)
 
 
 def _plain(text: str) -> str:

@@ -9,12 +9,11 @@ from uuid import UUID
 import psycopg
 from psycopg import errors, sql
 
+from migrator.connections.postgres import Connection, first_line
 from migrator.errors import ConflictError, UnknownError, UsageError
-from migrator.records.base import Record
-from migrator.store.postgres.connection import Connection, first_line
-from migrator.store.postgres.mapping import Table, table
-from migrator.store.postgres.rows import table_name
-from migrator.store.rules import GLOBAL
+from migrator.records import Record
+from migrator.store.postgres.rows import Table, table, table_name
+from migrator.store.validation import GLOBAL
 
 R = TypeVar("R", bound=Record)
 

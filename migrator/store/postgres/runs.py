@@ -1,6 +1,10 @@
-"""Runs in PostgreSQL."""
+"""Runs in PostgreSQL, with their numbers, summaries, logs and impact snapshots.
 
-from collections.abc import Sequence
+A run number is one more than a schedule ever had, also after retention removed its newest runs. The counter is
+``transitions.LAST_NUMBER``, a member of the schedule's summary. Whoever numbers runs of a schedule locks that row.
+"""
+
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
@@ -9,14 +13,88 @@ import msgspec
 from psycopg import sql
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.store import lives, rules
-from migrator.store.ports import RunPage, RunQuery
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.mapping import table
-from migrator.store.postgres.numbering import take_numbers
+from migrator.connections.postgres import Connection
+from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary
+from migrator.store import transitions, validation
+from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.repository import Repository
-from migrator.store.rules import GLOBAL
+from migrator.store.postgres.rows import table
+from migrator.store.protocols import RunPage, RunQuery
+from migrator.store.transitions import summary_id
+from migrator.store.validation import GLOBAL
+
+_NUMBER = """
+INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
+SELECT %(id)s, %(tenant)s, %(schedule)s, %(now)s,
+    jsonb_build_object('lastRunNumber', coalesce(max(run_number), 0) + %(count)s::int)
+FROM scheduler.runs WHERE schedule_id = %(schedule)s AND tenant_id = %(tenant)s
+ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
+SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
+    coalesce((s.counters ->> 'lastRunNumber')::int, 0) + %(count)s::int,
+    (EXCLUDED.counters ->> 'lastRunNumber')::int
+))
+RETURNING (counters ->> 'lastRunNumber')::int - %(count)s::int + 1
+"""
+
+
+def take_numbers(connection: Connection, tenant: str, schedule_id: UUID, now: datetime, count: int = 1) -> int:
+    """Take ``count`` run numbers of a tenant's schedule and return the first of them.
+
+    Whoever else numbers runs of this schedule waits until the transaction ends; a rollback gives the numbers back.
+    """
+    row = connection.execute(
+        _NUMBER,
+        {
+            "id": summary_id(tenant, schedule_id),
+            "tenant": tenant,
+            "schedule": schedule_id,
+            "now": now,
+            "count": count,
+        },
+    ).fetchone()
+    assert row is not None  # noqa: S101 - inserted or updated, it has one row
+    return int(row[0])
+
+
+_NUMBER_MANY = """
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM json_to_recordset($1::json) AS g(id uuid, tenant text, schedule uuid, count int)
+), counted AS (
+    INSERT INTO scheduler.run_summaries AS s (id, tenant_id, schedule_id, updated_at, counters)
+    SELECT w.id, w.tenant, w.schedule, $2, jsonb_build_object('lastRunNumber', w.count + coalesce(
+        (SELECT max(run_number) FROM scheduler.runs AS r WHERE r.schedule_id = w.schedule AND r.tenant_id = w.tenant), 0
+    )) FROM wanted AS w ORDER BY w.schedule, w.tenant
+    ON CONFLICT (tenant_id, schedule_id) WHERE schedule_id IS NOT NULL DO UPDATE
+    SET counters = coalesce(s.counters, '{}') || jsonb_build_object('lastRunNumber', greatest(
+        coalesce((s.counters ->> 'lastRunNumber')::int, 0)
+            + (SELECT w.count FROM wanted AS w
+                WHERE w.schedule = EXCLUDED.schedule_id AND w.tenant = EXCLUDED.tenant_id),
+        (EXCLUDED.counters ->> 'lastRunNumber')::int
+    ))
+    RETURNING tenant_id, schedule_id, (counters ->> 'lastRunNumber')::int AS last
+)
+SELECT w.tenant, w.schedule, counted.last - w.count + 1 FROM wanted AS w
+JOIN counted ON counted.schedule_id = w.schedule AND counted.tenant_id = w.tenant
+"""
+
+
+def take_many(
+    connection: Connection, wanted: Mapping[tuple[str, UUID], int], now: datetime
+) -> dict[tuple[str, UUID], int]:
+    """Take run numbers of many schedules, each by (its tenant, its id); return the first of each.
+
+    In the order of the schedules, so that two who number several of them do not wait for each other. The connection
+    is one of ``dispatch.Dispatch``.
+    """
+    if not wanted:
+        return {}
+    asked = [
+        {"id": summary_id(tenant, schedule), "tenant": tenant, "schedule": schedule, "count": count}
+        for (tenant, schedule), count in wanted.items()
+    ]
+    found = fetch_rows(connection, _NUMBER_MANY, (as_json(asked), now))
+    return {(tenant, schedule): first for tenant, schedule, first in found}
+
 
 LIVE = list(states.live(states.RUN))
 
@@ -72,8 +150,8 @@ class PostgresRuns(Repository[Run]):
 
     def list(self, query: RunQuery) -> RunPage:
         """Return one page."""
-        rules.page(query.limit, query.offset)
-        rules.known("run state", states.RUN, query.states)
+        validation.check_page(query.limit, query.offset)
+        validation.check_known("run state", states.RUN, query.states)
         given = {name: value for name in (*_FILTERS, "cursor") if (value := getattr(query, name)) not in (None, ())}
         parameters: dict[str, Any] = {"tenant": self._tenant, "limit": query.limit + 1, "offset": query.offset}
         parameters |= given | {"states": list(query.states)}
@@ -91,7 +169,7 @@ class PostgresRuns(Repository[Run]):
 
     def create(self, run: Run) -> Run:
         """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention."""
-        run = rules.written(run, self._tenant)
+        run = validation.checked_record(run, self._tenant)
         owner = self._require("schedules", run.schedule_id, shared=True)
         cause = self._require("triggers", run.trigger_id, shared=True)
         self._require("runs", run.retry_of)
@@ -110,8 +188,8 @@ class PostgresRuns(Repository[Run]):
 
     def update(self, run: Run, expected: str) -> bool:
         """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
-        run = rules.written(run, self._tenant)
-        lives.may_update(expected, run.state)
+        run = validation.checked_record(run, self._tenant)
+        transitions.check_update(expected, run.state)
         stored = self._held(run.id)
         if stored is None or stored.state != expected:
             return False
@@ -121,7 +199,7 @@ class PostgresRuns(Repository[Run]):
             if getattr(run, column) != getattr(stored, column):
                 found = self._require(name, getattr(run, column), shared=name != "runs")
                 owner = owner if name == "runs" else found or owner
-        advanced = lives.advanced_run(stored, rules.precise(run, stored), self._now)
+        advanced = transitions.advanced_run(stored, validation.with_stored_precision(run, stored), self._now)
         if owner is None:
             return self._replace(advanced) is not None
         with self.refusing():
@@ -129,12 +207,12 @@ class PostgresRuns(Repository[Run]):
 
     def pending(self, limit: int) -> Sequence[Run]:
         """Return planning and queued runs, oldest first."""
-        rules.page(limit)
+        validation.check_page(limit)
         return self._many(self._table.select + sql.SQL(PENDING), (self._tenant, limit))
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         """Return the tenant's newest runs of a schedule, newest first."""
-        rules.page(limit)
+        validation.check_page(limit)
         return self._many(self._table.select + sql.SQL(OF_SCHEDULE), (schedule_id, self._tenant, limit))
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
@@ -147,7 +225,9 @@ class PostgresRuns(Repository[Run]):
         stored = self._held(run_id)
         if stored is None or stored.state not in LIVE:
             return None
-        return self._replace(rules.written(lives.cancelled_run(stored, reason, self._now), self._tenant))
+        return self._replace(
+            validation.checked_record(transitions.cancelled_run(stored, reason, self._now), self._tenant)
+        )
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
         """Do the same to all live runs of a schedule; return how many."""
@@ -159,7 +239,7 @@ class PostgresRuns(Repository[Run]):
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
         """Return ended runs that retention may remove, oldest first: neither young nor among the newest."""
-        rules.page(limit, keep)
+        validation.check_page(limit, keep)
         query = sql.SQL(_BEYOND).format(columns=self._table.columns)
         return self._many(query, (self._tenant, keep, before, LIVE, limit))
 
@@ -169,3 +249,106 @@ class PostgresRuns(Repository[Run]):
             "DELETE FROM scheduler.runs WHERE id = ANY(%s) AND tenant_id = %s AND NOT state = ANY(%s)",
             (list(run_ids), self._tenant, LIVE),
         ).rowcount
+
+
+# Only what is a whole number in jsonb's spelling counts, as in ``lives.whole``.
+_COUNTS = """
+SELECT state, count(*), {} FROM scheduler.runs WHERE schedule_id = %s AND tenant_id = %s GROUP BY state
+"""
+_TOTAL = """
+coalesce(sum(CASE WHEN jsonb_typeof(stats -> {0}) = 'number' AND stats ->> {0} ~ '^-?[0-9]+$'
+    THEN (stats ->> {0})::numeric END), 0)
+"""
+
+
+class PostgresRunSummaries(Repository[RunSummary]):
+    """``ports.RunSummaries``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        super().__init__(RunSummary, connection, tenant, now)
+        self._runs = Repository(Run, connection, tenant, now)
+
+    def get(self, schedule_id: UUID) -> RunSummary | None:
+        """Return a schedule's summary."""
+        return self._one(
+            self._table.select + sql.SQL("WHERE tenant_id = %s AND schedule_id = %s"), (self._tenant, schedule_id)
+        )
+
+    def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
+        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back."""
+        validation.check_page(recent)
+        validation.check_own_tenant(self._tenant, self._tenant)
+        if self._value("SELECT 1 FROM scheduler.runs WHERE schedule_id = %s LIMIT 1", (schedule_id,)) is None:
+            self._require("schedules", schedule_id, shared=True)
+        # Takes no number, but makes the row where there is none, locks it, and tells the counter: who numbers a run
+        # meanwhile waits, and comes after.
+        last_number = take_numbers(self._connection, self._tenant, schedule_id, self._now, 0) - 1
+        members = sql.SQL(", ").join(sql.SQL(_TOTAL).format(sql.Literal(member)) for member in transitions.TOTALS)
+        rows = self._connection.execute(sql.SQL(_COUNTS).format(members), (schedule_id, self._tenant)).fetchall()
+        stored = self.get(schedule_id)
+        assert stored is not None  # noqa: S101 - made or found above
+        summary = transitions.summary(
+            stored.id,
+            self._tenant,
+            schedule_id,
+            counts={state: count for state, count, *_ in rows},
+            totals={member: sum(int(row[place]) for row in rows) for place, member in enumerate(transitions.TOTALS, 2)},
+            newest=self._newest(schedule_id, recent),
+            last_number=last_number,
+            now=self._now,
+        )
+        replaced = self._replace(summary)
+        assert replaced is not None  # noqa: S101 - its row is locked
+        return replaced
+
+    def _newest(self, schedule_id: UUID, recent: int) -> list[Run]:
+        runs = self._runs
+        return runs._many(runs._table.select + sql.SQL(OF_SCHEDULE), (schedule_id, self._tenant, recent))  # noqa: SLF001 - its own other half
+
+
+class PostgresExecutionLogs(Repository[ExecutionLog]):
+    """``ports.ExecutionLogs``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        super().__init__(ExecutionLog, connection, tenant, now)
+
+    def append(self, lines: Sequence[ExecutionLog]) -> None:
+        """Append all or none; raises ``ConflictError`` for an id that exists."""
+        written = [
+            msgspec.structs.replace(validation.checked_record(line, self._tenant), source=None, source_id=None)
+            for line in lines
+        ]
+        for run_id in dict.fromkeys(line.run_id for line in written):
+            self._require("runs", run_id)
+        with self.refusing(), self._connection.cursor() as cursor:
+            cursor.executemany(self._table.insert, [self._table.values(line) for line in written])
+
+    def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
+        """Return a run's lines in time order."""
+        validation.check_page(limit)
+        query = self._table.select + sql.SQL("WHERE run_id = %s AND tenant_id = %s ORDER BY logged_at, id LIMIT %s")
+        return self._many(query, (run_id, self._tenant, limit))
+
+
+class PostgresImpactSnapshots(Repository[ImpactSnapshot]):
+    """``ports.ImpactSnapshots``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        super().__init__(ImpactSnapshot, connection, tenant, now)
+
+    def insert(self, snapshot: ImpactSnapshot) -> None:
+        """Insert; raises ``ConflictError`` for an id that exists."""
+        snapshot = validation.checked_record(snapshot, self._tenant)
+        self._require("runs", snapshot.run_id)
+        self._insert(msgspec.structs.replace(snapshot, source=None, source_id=None))
+
+    def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
+        """Return the snapshot."""
+        return self._visible(snapshot_id)
+
+    def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
+        """Return a run's snapshots, newest first (without a time last)."""
+        query = self._table.select + sql.SQL(
+            "WHERE run_id = %s AND tenant_id = %s ORDER BY generated_at DESC NULLS LAST, id"
+        )
+        return self._many(query, (run_id, self._tenant))

@@ -1,4 +1,4 @@
-"""Schedules in PostgreSQL."""
+"""Schedules, their triggers, and handlers in PostgreSQL."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,12 +9,12 @@ import msgspec
 from psycopg import sql
 
 from migrator import states
-from migrator.errors import ConflictError
-from migrator.records.schedule import Schedule
-from migrator.store import rules
-from migrator.store.ports import ScheduleQuery
-from migrator.store.postgres.connection import Connection
+from migrator.connections.postgres import Connection
+from migrator.errors import ConflictError, UsageError
+from migrator.records import Handler, Schedule, Trigger
+from migrator.store import validation
 from migrator.store.postgres.repository import Query, Repository
+from migrator.store.protocols import ScheduleQuery
 
 _Ids: TypeAlias = list[UUID]
 
@@ -22,7 +22,7 @@ _SORTS: dict[str, LiteralString] = {
     "created_at": "s.created_at",
     "next_fire_at": "fire.next_fire_at",
     "name": 's.name COLLATE "C"',
-    "priority": f"coalesce(s.priority, {rules.DEFAULT_PRIORITY})",
+    "priority": f"coalesce(s.priority, {validation.DEFAULT_PRIORITY})",
 }
 
 _FIRE = """
@@ -89,11 +89,11 @@ class PostgresSchedules(Repository[Schedule]):
             "WHERE tenant_id IN (%s, %s) AND name = %s AND source IS NULL AND deleted_at IS NULL"
             " ORDER BY tenant_id = %s LIMIT 1"
         )
-        return self._one(query, (self._tenant, rules.GLOBAL, name, rules.GLOBAL))
+        return self._one(query, (self._tenant, validation.GLOBAL, name, validation.GLOBAL))
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         """Return the schedules that pass every filter."""
-        rules.page(query.limit, query.offset)
+        validation.check_page(query.limit, query.offset)
         source, parameters = self._source(query)
         order = _order(query)
         if query.name_contains is not None:
@@ -115,7 +115,7 @@ class PostgresSchedules(Repository[Schedule]):
 
     def upsert(self, schedule: Schedule) -> Schedule:
         """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken."""
-        schedule = rules.written(schedule, self._tenant)
+        schedule = validation.checked_record(schedule, self._tenant)
         stored = self._held(schedule.id)
         if stored is None:
             return self._insert(
@@ -130,14 +130,14 @@ class PostgresSchedules(Repository[Schedule]):
         if stored.deleted_at is not None:
             raise ConflictError("the id is that of a deleted schedule")
         kept = msgspec.structs.replace(schedule, created_at=stored.created_at or schedule.created_at)
-        replaced = self._replace(rules.precise(kept, stored))
+        replaced = self._replace(validation.with_stored_precision(kept, stored))
         assert replaced is not None  # noqa: S101 - its row is locked
         return replaced
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
         """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not."""
-        rules.transition("schedule", expected, status)
-        rules.changes_of(changes)
+        validation.check_transition("schedule", expected, status)
+        validation.check_changes(changes)
         stored = self._held(schedule_id)
         if stored is None or stored.deleted_at is not None or stored.status != expected:
             return None
@@ -145,13 +145,13 @@ class PostgresSchedules(Repository[Schedule]):
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
         """Write these columns and no other, whatever the status; none where there is no such schedule."""
-        rules.changes_of(changes)
+        validation.check_changes(changes)
         stored = self._held(schedule_id)
         return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
 
     def _change(self, stored: Schedule, changes: dict[str, Any]) -> Schedule | None:
         changes = {"updated_at": self._now} | changes
-        changed = rules.written(msgspec.structs.replace(stored, **changes), self._tenant)
+        changed = validation.checked_record(msgspec.structs.replace(stored, **changes), self._tenant)
         query = sql.SQL("UPDATE scheduler.schedules SET {} WHERE id = %s AND tenant_id = %s RETURNING {}").format(
             sql.SQL(", ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in changes),
             self._table.columns,
@@ -179,7 +179,7 @@ class PostgresSchedules(Repository[Schedule]):
 
     def due(self, limit: int) -> Sequence[Schedule]:
         """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now."""
-        rules.page(limit)
+        validation.check_page(limit)
         found: dict[UUID, Schedule] = {}
         page = max(limit, _PAGE)
         query, where = sql.SQL(_DUE).format(sql.SQL("")), {"tenant": self._tenant, "now": self._now, "page": page}
@@ -196,8 +196,8 @@ class PostgresSchedules(Repository[Schedule]):
 
     def _source(self, query: ScheduleQuery) -> tuple[Query, dict[str, Any]]:
         """Return FROM and WHERE of a query, but for the name, and the parameters."""
-        rules.known("schedule status", states.SCHEDULE, query.statuses)
-        rules.known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
+        validation.check_known("schedule status", states.SCHEDULE, query.statuses)
+        validation.check_known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
         given = {name: value for name in _FILTERS if (value := getattr(query, name)) not in (None, ())}
         # Of one tenant the rows come in their order from ix_schedules_page, of two they would have to be sorted.
         tenant: LiteralString = (
@@ -226,6 +226,136 @@ class PostgresSchedules(Repository[Schedule]):
 
 
 def _order(query: ScheduleQuery) -> Query:
-    rules.known("order of schedules", _SORTS, (query.sort_by,))
+    validation.check_known("order of schedules", _SORTS, (query.sort_by,))
     direction = "DESC" if query.descending else "ASC"
     return sql.SQL(f"{_SORTS[query.sort_by]} {direction} NULLS LAST, s.id")
+
+
+_OF_EVENT = """
+SELECT {columns} FROM scheduler.triggers AS t
+JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
+WHERE t.kind = 'event' AND t.event_name = %(event)s AND t.enabled AND t.tenant_id IN (%(tenant)s, %(all)s)
+  AND s.enabled AND s.deleted_at IS NULL AND s.status IN ('pending', 'scheduled', 'running')
+ORDER BY coalesce(s.priority, %(priority)s) DESC, t.id
+"""
+
+
+class PostgresTriggers(Repository[Trigger]):
+    """``ports.Triggers``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        super().__init__(Trigger, connection, tenant, now)
+
+    def get(self, trigger_id: UUID) -> Trigger | None:
+        """Return the trigger."""
+        return self._visible(trigger_id)
+
+    def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return a schedule's triggers, by id."""
+        query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id IN (%s, %s) ORDER BY id")
+        return self._many(query, (schedule_id, self._tenant, validation.GLOBAL))
+
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return the tenant's own triggers of a schedule, by id; nobody else writes them before the session ends."""
+        query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id = %s ORDER BY id FOR UPDATE")
+        return self._many(query, (schedule_id, self._tenant))
+
+    def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
+        """Return the triggers of several schedules at once, by schedule, then by id."""
+        query = self._table.select + sql.SQL(
+            "WHERE schedule_id = ANY(%s) AND tenant_id IN (%s, %s) ORDER BY schedule_id, id"
+        )
+        return self._many(query, (list(schedule_ids), self._tenant, validation.GLOBAL))
+
+    def of_event(self, event: str) -> Sequence[Trigger]:
+        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
+        query = sql.SQL(_OF_EVENT).format(columns=self._table.qualified("t"))
+        priority = validation.DEFAULT_PRIORITY
+        return self._many(
+            query, {"event": event, "tenant": self._tenant, "all": validation.GLOBAL, "priority": priority}
+        )
+
+    def upsert(self, trigger: Trigger) -> Trigger:
+        """Insert, or replace all columns of the one with this id."""
+        trigger = validation.checked_record(trigger, self._tenant)
+        self._require("schedules", trigger.schedule_id)
+        stored = self._held(trigger.id)
+        if stored is None:
+            return self._insert(msgspec.structs.replace(trigger, source=None, source_id=None))
+        if stored.schedule_id != trigger.schedule_id:
+            raise UsageError("a trigger stays with its schedule")
+        replaced = self._replace(validation.with_stored_precision(trigger, stored))
+        assert replaced is not None  # noqa: S101 - its row is locked
+        return replaced
+
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
+        stored = self._held(trigger_id)
+        if stored is None or stored.next_fire_at != expected:
+            return False
+        moved = validation.checked_record(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
+        return self._replace(validation.with_stored_precision(moved, stored)) is not None
+
+    def delete_of_schedule(self, schedule_id: UUID) -> int:
+        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
+        self._connection.execute(
+            "UPDATE scheduler.runs SET trigger_id = NULL WHERE tenant_id = %(tenant)s AND trigger_id IN"
+            " (SELECT id FROM scheduler.triggers WHERE schedule_id = %(schedule)s AND tenant_id = %(tenant)s)",
+            {"schedule": schedule_id, "tenant": self._tenant},
+        )
+        return self._connection.execute(
+            "DELETE FROM scheduler.triggers WHERE schedule_id = %s AND tenant_id = %s", (schedule_id, self._tenant)
+        ).rowcount
+
+
+class PostgresHandlers(Repository[Handler]):
+    """``ports.Handlers``."""
+
+    def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
+        super().__init__(Handler, connection, tenant, now)
+
+    def get(self, name: str) -> Handler | None:
+        """Return the tenant's handler, else the global one."""
+        query = self._table.select + sql.SQL(
+            "WHERE tenant_id IN (%s, %s) AND name = %s ORDER BY tenant_id = %s LIMIT 1"
+        )
+        return self._one(query, (self._tenant, validation.GLOBAL, name, validation.GLOBAL))
+
+    def upsert(self, handler: Handler) -> Handler:
+        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change."""
+        handler = validation.checked_record(handler, self._tenant)
+        stored = self._held_by_name(handler.name)
+        if stored is None:
+            return self._insert(msgspec.structs.replace(handler, source=None, source_id=None))
+        kept = msgspec.structs.replace(
+            handler, id=stored.id, source=stored.source, source_id=stored.source_id, extra=stored.extra
+        )
+        if stored.is_system:
+            if kept != stored:
+                raise ConflictError("a system handler does not change")
+            return stored
+        replaced = self._replace(kept)
+        assert replaced is not None  # noqa: S101 - its row is locked
+        return replaced
+
+    def list(self) -> Sequence[Handler]:
+        """Return them by name, a name once."""
+        query = sql.SQL(
+            'SELECT DISTINCT ON (name COLLATE "C") {} FROM scheduler.handlers WHERE tenant_id IN (%s, %s)'
+            ' ORDER BY name COLLATE "C", tenant_id = %s'
+        ).format(self._table.columns)
+        return self._many(query, (self._tenant, validation.GLOBAL, validation.GLOBAL))
+
+    def delete(self, name: str) -> bool:
+        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
+        stored = self._held_by_name(name)
+        if stored is None:
+            return False
+        if stored.is_system:
+            raise ConflictError("a system handler is not deleted")
+        self._connection.execute("DELETE FROM scheduler.handlers WHERE id = %s", (stored.id,))
+        return True
+
+    def _held_by_name(self, name: str) -> Handler | None:
+        query = self._table.select + sql.SQL("WHERE tenant_id = %s AND name = %s FOR UPDATE")
+        return self._one(query, (self._tenant, name))

@@ -7,26 +7,51 @@ from functools import cached_property
 from threading import Lock
 from typing import Literal
 
+from psycopg import errors, sql
+
+from migrator import records
 from migrator.config import Settings
-from migrator.store.postgres import beside
+from migrator.connections.postgres import Connection, not_a_member
+from migrator.errors import RefusedError
+from migrator.store import validation
+from migrator.store.postgres import parallel_run
 from migrator.store.postgres.audit import PostgresAudit
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.dispatch import Dispatch
-from migrator.store.postgres.execution_logs import PostgresExecutionLogs
-from migrator.store.postgres.figures import PostgresFigures
-from migrator.store.postgres.graph_jobs import PostgresGraphJobs
-from migrator.store.postgres.handlers import PostgresHandlers
-from migrator.store.postgres.impact_snapshots import PostgresImpactSnapshots
+from migrator.store.postgres.dispatcher_pool import DispatcherPool
+from migrator.store.postgres.jobs import PostgresGraphJobs, PostgresPolicyJobs
 from migrator.store.postgres.locks import PostgresLocks
-from migrator.store.postgres.policy_jobs import PostgresPolicyJobs
-from migrator.store.postgres.pool import Pool
-from migrator.store.postgres.purge import purge
+from migrator.store.postgres.pool import WHAT, SessionPool
 from migrator.store.postgres.queue import PostgresQueue
-from migrator.store.postgres.run_summaries import PostgresRunSummaries
-from migrator.store.postgres.runs import PostgresRuns
-from migrator.store.postgres.schedules import PostgresSchedules
-from migrator.store.postgres.triggers import PostgresTriggers
+from migrator.store.postgres.rows import table_name
+from migrator.store.postgres.runs import (
+    PostgresExecutionLogs,
+    PostgresImpactSnapshots,
+    PostgresRuns,
+    PostgresRunSummaries,
+)
+from migrator.store.postgres.schedules import PostgresHandlers, PostgresSchedules, PostgresTriggers
+from migrator.store.postgres.statistics import PostgresStatistics
 from migrator.store.postgres.workers import PostgresWorkers
+
+
+def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
+    """Remove every row of a tenant in one transaction; return table to rows removed.
+
+    Row-level security does not bind the owner: each statement names the tenant. Raises ``UsageError`` for no tenant
+    and for ``*``, ``RefusedError`` where the user may not act as ``owner``.
+    """
+    validation.check_purgeable(tenant)
+    removed: dict[str, int] = {}
+    with pool.transaction(tenant=None) as (connection, _):
+        try:
+            connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(owner)))
+        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            raise RefusedError(f"{WHAT} has no role {owner}: call migrator schema upgrade first") from None
+        except errors.InsufficientPrivilege:
+            raise not_a_member(connection, owner) from None
+        for record in reversed(records.ALL):  # what refers before what it refers to
+            statement = sql.SQL("DELETE FROM {} WHERE tenant_id = %s").format(table_name(record.table))
+            removed[record.table] = connection.execute(statement, (tenant,)).rowcount
+    return removed
 
 
 class PostgresSession:
@@ -44,7 +69,7 @@ class PostgresSession:
         self.run_summaries = PostgresRunSummaries(connection, tenant, now)
         self.audit = PostgresAudit(connection, tenant, now)
         self.handlers = PostgresHandlers(connection, tenant, now)
-        self.figures = PostgresFigures(connection, tenant, now)
+        self.figures = PostgresStatistics(connection, tenant, now)
 
 
 class PostgresStore:
@@ -59,10 +84,10 @@ class PostgresStore:
     def __init__(self, settings: Settings, *, pool_size: int = 10) -> None:
         """Connect once, to fail early; raises as ``connection.open_target`` does."""
         self.settings = settings
-        self.pool = Pool(settings, size=pool_size)
+        self.pool = SessionPool(settings, size=pool_size)
         self._size = pool_size
         self._making = Lock()
-        self._dispatch: Dispatch | None = None
+        self._dispatch: DispatcherPool | None = None
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
@@ -94,8 +119,8 @@ class PostgresStore:
         return self.pool.switched_to()
 
     def runs_beside(self) -> bool:
-        """Tell whether another scheduler runs the same jobs beside this one (``store.beside``)."""
-        return bool(self._dispatcher().rows(beside.ASKED, ()))
+        """Tell whether another scheduler runs the same jobs beside this one (``store.postgres.parallel_run``)."""
+        return bool(self._dispatcher().rows(parallel_run.IN_PROGRESS, ()))
 
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
@@ -117,8 +142,8 @@ class PostgresStore:
             self._dispatch.close()
         self.pool.close()
 
-    def _dispatcher(self) -> Dispatch:
+    def _dispatcher(self) -> DispatcherPool:
         with self._making:
             if self._dispatch is None:
-                self._dispatch = Dispatch(self.settings, size=self._size)
+                self._dispatch = DispatcherPool(self.settings, size=self._size)
             return self._dispatch

@@ -8,16 +8,16 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
+from migrator.connections.postgres import Connection
 from migrator.errors import UsageError
-from migrator.records.worker import Worker
-from migrator.store import rules
-from migrator.store.postgres.connection import Connection
-from migrator.store.postgres.dispatch import Dispatch, as_json, fetch, moment
-from migrator.store.postgres.mapping import table
-from migrator.store.postgres.queue_claim import NOW
+from migrator.records import WorkerRecord
+from migrator.store import validation
+from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_rows
+from migrator.store.postgres.queue_statements import NOW
+from migrator.store.postgres.rows import table
 
-_COLUMNS = table(Worker).columns.as_string(None)
-_NAMES = table(Worker).names
+_COLUMNS = table(WorkerRecord).columns.as_string(None)
+_NAMES = table(WorkerRecord).names
 _ALIVE = "status = ANY (ARRAY['active', 'draining'])"
 _FIXED = ("id", "tenant_id", "source", "source_id", "extra")
 _KEPT = (*_FIXED, "registered_at", "last_heartbeat_at")
@@ -64,46 +64,48 @@ _REMOVE = f"DELETE FROM scheduler.workers WHERE id = $1 AND NOT {_ALIVE} RETURNI
 class PostgresWorkers:
     """``work.Workers``."""
 
-    def __init__(self, dispatch: Dispatch) -> None:
+    def __init__(self, dispatch: DispatcherPool) -> None:
         self._dispatch = dispatch
 
-    def register(self, worker: Worker, now: datetime | None = None) -> Worker:
+    def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
         """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards)."""
-        if worker.tenant_id != rules.GLOBAL:
+        if worker.tenant_id != validation.GLOBAL:
             raise UsageError("workers live under the tenant *")
-        rules.known("kind of worker", states.WORKER_KINDS, (worker.kind,))
+        validation.check_known("kind of worker", states.WORKER_KINDS, (worker.kind,))
         row = msgspec.structs.replace(worker, source=None, source_id=None, status="active", last_heartbeat_at=None)
-        document = as_json([table(Worker).document(rules.served(row, rules.GLOBAL))])[1:-1]
-        (written,) = self._dispatch.rows(_REGISTER, (moment(now), document))
-        registered: Worker = table(Worker).read(written)
+        document = as_json([table(WorkerRecord).document(validation.checked_served_record(row, validation.GLOBAL))])[
+            1:-1
+        ]
+        (written,) = self._dispatch.rows(_REGISTER, (checked_time(now), document))
+        registered: WorkerRecord = table(WorkerRecord).read(written)
         return registered
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
         """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working."""
-        return bool(self._dispatch.rows(_HEARTBEAT, (moment(now), worker_id)))
+        return bool(self._dispatch.rows(_HEARTBEAT, (checked_time(now), worker_id)))
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
         """Mark stopped; false when it is dead, stopped or unknown."""
-        moment(now)
+        checked_time(now)
         return bool(self._dispatch.rows(_STOP, (worker_id,)))
 
-    def list(self) -> Sequence[Worker]:
+    def list(self) -> Sequence[WorkerRecord]:
         """Return all, by registration time, then id."""
-        return [table(Worker).read(row) for row in self._dispatch.rows(_LIST, ())]
+        return [table(WorkerRecord).read(row) for row in self._dispatch.rows(_LIST, ())]
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
         """Mark dead whoever was silent for longer, and end the leases of its runs; each is one caller's only."""
-        rules.above_zero("a time of silence", silent_for)
-        named = moment(now)
+        validation.check_above_zero("a time of silence", silent_for)
+        named = checked_time(now)
         chosen: Any = None if among is None else list(among)
 
         def declare(connection: Connection) -> list[UUID]:
             at = named or self._dispatch.clock(connection)
-            dead = [identity for (identity,) in fetch(connection, _SILENT, (at, silent_for, chosen))]
+            dead = [identity for (identity,) in fetch_rows(connection, _SILENT, (at, silent_for, chosen))]
             if dead:
-                fetch(connection, _END_LEASES, (at, [str(identity) for identity in dead]))
+                fetch_rows(connection, _END_LEASES, (at, [str(identity) for identity in dead]))
             return dead
 
         return self._dispatch.transact(declare)

@@ -6,7 +6,7 @@ from typing import Any
 from migrator.errors import ConflictError, UnknownError, UsageError
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness
 from migrator.verify.behaviour.scenarios import Observations

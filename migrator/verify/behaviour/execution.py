@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import msgspec
 
-from migrator.records.trigger import Trigger
+from migrator.records import Trigger
 from migrator.result import Exhibit
 from migrator.scheduler import retention
 from migrator.scheduler.answers import Job

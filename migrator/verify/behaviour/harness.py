@@ -5,8 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from migrator.scheduler.answers import Job
 from migrator.scheduler.dispatcher import Desk, Share
 from migrator.scheduler.handing import Dispatcher, Reports
@@ -15,8 +14,8 @@ from migrator.scheduler.leader import Leadership
 from migrator.scheduler.requests import HistoryQuery, OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper
-from migrator.store.ports import SchedulerStore, Session
-from migrator.store.work import Claim
+from migrator.store.protocols import Session, Store
+from migrator.store.queue import Claim
 from migrator.verify.behaviour.scratch_tenants import ScratchTenants
 
 START: Final = datetime(2061, 3, 7, 8, tzinfo=UTC)
@@ -80,7 +79,7 @@ class Harness:
     def __init__(self, scratch: ScratchTenants, script: str) -> None:
         """``script`` names the ids: the same on every backend."""
         self.scratch, self.craft = scratch, scratch.craft
-        self.store: SchedulerStore = scratch.store
+        self.store: Store = scratch.store
         self.backend = scratch.backend
         self.tenant, self.other = scratch.tenants
         self.now = START

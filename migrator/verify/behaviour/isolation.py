@@ -9,17 +9,11 @@ from psycopg import errors, sql
 
 from migrator import records
 from migrator.errors import ConflictError, DeniedError, MigratorError, StoreError, UnknownError
-from migrator.records.audit import AuditEntry
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job import GraphJob
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
+from migrator.records import AuditEntry, ExecutionLog, GraphJob, Handler, ImpactSnapshot, PolicyJob, Run
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import Patch, Timing
 from migrator.store.postgres.store import PostgresStore
-from migrator.store.queries import RunQuery, ScheduleQuery
+from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness
 from migrator.verify.behaviour.scenarios import Observations
 from migrator.verify.behaviour.scratch_tenants import inner_store

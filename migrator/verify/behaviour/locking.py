@@ -19,9 +19,9 @@ from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
 from migrator.result import Exhibit, Measurement
 from migrator.scheduler.leader import Leadership
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
+from migrator.store.queue import LockHandle
 from migrator.store.scratch import PARTS
-from migrator.store.work import LockHandle
 from migrator.verify.behaviour.harness import FAILED, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations, could_not_tell
 from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope, open_store
@@ -120,14 +120,14 @@ def _contender_main(orders: ContenderSettings, pipe: Connection) -> None:
             inner = open_store(orders.settings, orders.backend)
             try:
                 fence = TenantScope(orders.base, [orders.base + part for part in PARTS])
-                _serve(orders, orders.craft.store(cast("SchedulerStore", ScopedStore(inner, fence))), pipe)
+                _serve(orders, orders.craft.store(cast("Store", ScopedStore(inner, fence))), pipe)
             finally:
                 inner.close()
         except MigratorError as error:
             pipe.send(error)
 
 
-def _serve(orders: ContenderSettings, store: SchedulerStore, pipe: Connection) -> None:
+def _serve(orders: ContenderSettings, store: Store, pipe: Connection) -> None:
     tenant = orders.base + PARTS[0]
     leadership = orders.craft.leadership(store, ttl=TTL, holder="contender", resource=LEADER, tenant=tenant)
     held = []
@@ -145,7 +145,7 @@ def _serve(orders: ContenderSettings, store: SchedulerStore, pipe: Connection) -
             pipe.send((leadership.resign(),))
 
 
-def _count_up(orders: ContenderSettings, store: SchedulerStore, tenant: str) -> LockTenure:
+def _count_up(orders: ContenderSettings, store: Store, tenant: str) -> LockTenure:
     """Count one further under the lock: read in one transaction, write in another one."""
     asked = time.monotonic()
     handle = store.locks.acquire(tenant, COUNTER, ttl=TTL, timeout=LOCK_TIMEOUT, holder="contender")

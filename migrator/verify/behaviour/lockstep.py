@@ -16,8 +16,8 @@ import msgspec
 from migrator.errors import MigratorError
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
-from migrator.store.ports import ScheduleQuery
-from migrator.store.scratch import fresh
+from migrator.store.protocols import ScheduleQuery
+from migrator.store.scratch import new_scratch_tenant
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import could_not_tell, differences, plain
 from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
@@ -219,7 +219,7 @@ class Lockstep:
 def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
     """Play ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
     craft = context.craft or Components()
-    name = fresh()
+    name = new_scratch_tenant()
     with ExitStack() as opened:
         places = [opened.enter_context(scratch_tenants(context.settings, each, craft, name)) for each in BACKENDS]
         both = Lockstep(places)

@@ -10,7 +10,7 @@ import msgspec
 
 from migrator.errors import DeniedError, MigratorError, UnreachableError
 from migrator.result import FAILED, PASSED, Cell, Exhibit, Finding, Machine, Measurement, Tally
-from migrator.store.scratch import fresh
+from migrator.store.scratch import new_scratch_tenant
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import Harness
 from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
@@ -151,7 +151,7 @@ def run_scenarios(context: Context, scripts: tuple[Scenario, ...]) -> dict[str, 
     """Play scripts on every backend; return the notes by script, then by backend."""
     craft = context.craft or Components()
     played: dict[str, ByBackend] = {script.name: {} for script in scripts}
-    name = fresh()  # the same on both, so that ids are the same
+    name = new_scratch_tenant()  # the same on both, so that ids are the same
     for backend in context.backends:
         with scratch_tenants(context.settings, backend, craft, name) as place:
             for number, script in enumerate(scripts):

@@ -15,18 +15,17 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import ConfigurationError, DeniedError, RefusedError
-from migrator.records.run import Run
-from migrator.records.worker import Worker
+from migrator.records import Run, WorkerRecord
 from migrator.scheduler.dispatcher import Desk
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper
-from migrator.store.ports import SchedulerStore, Session
-from migrator.store.scratch import PARTS, lent, remove
-from migrator.store.work import Claim, Finish, FirePlan, LockHandle
+from migrator.store.protocols import Session, Store
+from migrator.store.queue import Claim, Finish, FirePlan, LockHandle
+from migrator.store.scratch import PARTS, remove, scratch_tenant
 
 
-def unchanged(store: SchedulerStore) -> SchedulerStore:
+def unchanged(store: Store) -> Store:
     """Return the store."""
     return store
 
@@ -34,7 +33,7 @@ def unchanged(store: SchedulerStore) -> SchedulerStore:
 class Components(msgspec.Struct, frozen=True, kw_only=True):
     """The parts. All are named at the top level of a module, so that other processes find them."""
 
-    store: Callable[[SchedulerStore], SchedulerStore] = unchanged
+    store: Callable[[Store], Store] = unchanged
     """Wraps the store that is driven; cleaning up goes around it."""
     service: type[SchedulerService] = SchedulerService
     desk: type[Desk] = Desk
@@ -77,7 +76,7 @@ class TenantScope:
 class ScopedStore(Delegate):
     """``ports.SchedulerStore`` within a fence."""
 
-    def __init__(self, inner: SchedulerStore, fence: TenantScope) -> None:
+    def __init__(self, inner: Store, fence: TenantScope) -> None:
         super().__init__(inner)
         self._fence = fence
         self.queue = ScopedQueue(inner.queue, fence)
@@ -166,14 +165,14 @@ class ScopedWorkers(Delegate):
         super().__init__(inner)
         self._fence = fence
 
-    def register(self, worker: Worker, now: datetime | None = None) -> Worker:
+    def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
         """Register one of this verification; its host name says whose it is."""
         self._fence.workers.add(worker.id)
         named = msgspec.structs.replace(worker, hostname=self._fence.base)
-        registered: Worker = self.inner.register(named, now)
+        registered: WorkerRecord = self.inner.register(named, now)
         return registered
 
-    def list(self) -> Sequence[Worker]:
+    def list(self) -> Sequence[WorkerRecord]:
         """Return those registered here."""
         return [one for one in self.inner.list() if one.id in self._fence.workers]
 
@@ -218,7 +217,7 @@ class ScratchTenants(msgspec.Struct, frozen=True):
     backend: str
     base: str
     fence: TenantScope
-    store: SchedulerStore
+    store: Store
     craft: Components
 
     @property
@@ -231,7 +230,7 @@ class ScratchTenants(msgspec.Struct, frozen=True):
         remove(inner_store(self.store), self.base, keep=True)
 
 
-def open_store(settings: Settings, backend: str) -> SchedulerStore:
+def open_store(settings: Settings, backend: str) -> Store:
     """Open a backend as a tool does: what the switch says of PostgreSQL does not concern it.
 
     MongoDB is opened as the settings have it: its indexes are made only where it is the chosen one.
@@ -262,18 +261,18 @@ def scratch_tenants(settings: Settings, backend: str, craft: Components, name: s
         try:
             store = open_store(settings, backend)
             closing.callback(store.close)
-            closing.enter_context(lent(store, name, "migrator verify"))
+            closing.enter_context(scratch_tenant(store, name, "migrator verify"))
         except DeniedError as error:
             if backend != "mongo":
                 raise
             raise _may_not_write(settings) from error
         fence = TenantScope(name, [name + part for part in PARTS])
-        within = cast("SchedulerStore", ScopedStore(store, fence))
+        within = cast("Store", ScopedStore(store, fence))
         yield ScratchTenants(settings, backend, name, fence, craft.store(within), craft)
 
 
 def _may_not_write(settings: Settings) -> RefusedError:
-    from migrator.store.mongo.client import grant_of, open_source  # noqa: PLC0415 - a driver, only where asked for
+    from migrator.connections.mongo import grant_of, open_source  # noqa: PLC0415 - a driver, only where asked for
 
     source = open_source(settings)
     with source.client:
@@ -283,7 +282,7 @@ def _may_not_write(settings: Settings) -> RefusedError:
         )
 
 
-def inner_store(store: SchedulerStore) -> SchedulerStore:
+def inner_store(store: Store) -> Store:
     """Return the store itself, out of whatever wraps it."""
     while isinstance(store, Delegate):
         store = store.inner

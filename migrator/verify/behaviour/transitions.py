@@ -10,11 +10,9 @@ import msgspec
 
 from migrator import states
 from migrator.errors import TransitionError
-from migrator.records.graph_job import GraphJob
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
+from migrator.records import GraphJob, PolicyJob, Run
 from migrator.result import FAILED, PASSED, Edge, Machine
-from migrator.store.queries import GraphType
+from migrator.store.protocols import GraphType
 from migrator.verify.behaviour.harness import SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations
 

@@ -1,6 +1,6 @@
 """Scripts of area workers: who beats lives, who is silent is dead once, and its runs go to another one once."""
 
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.verify.behaviour.harness import DONE, MINUTE, SECOND, START, Harness
 from migrator.verify.behaviour.scenarios import Observations
 
@@ -10,7 +10,9 @@ def heartbeats(ground: Harness, notes: Observations) -> None:
     workers = ground.store.workers
     alive, silent, stopped = ground.new_id(), ground.new_id(), ground.new_id()
     for identity in (alive, silent, stopped):
-        workers.register(Worker(id=identity, tenant_id="*", kind="worker", status="active", capacity=3), ground.now)
+        workers.register(
+            WorkerRecord(id=identity, tenant_id="*", kind="worker", status="active", capacity=3), ground.now
+        )
     notes.holds("registered", {alive, silent, stopped} == {one.id for one in workers.list()})
     hands = {identity: ground.desk_of(ground.hand, worker=identity) for identity in (alive, silent)}
     ground.hand.outcome = lambda _claim: None

@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Final
 
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import translate_errors
 from migrator.cutover import figures, gates, overdue, smoke
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.result import Exhibit, Finding, Measurement, Tally, not_applicable, not_asked_for, unverified
 from migrator.scheduler.key_figures import FIGURES
 from migrator.sources import load_profile
-from migrator.store.mongo.client import speaking_of as speaking_of_source
 from migrator.store.postgres import epoch
-from migrator.store.postgres.connection import speaking_of
 from migrator.verify import rehearsal
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 
@@ -66,7 +66,7 @@ def gates_listed(context: Context) -> CheckResult:
     """List the gates of the switch as they stand now; one that is not met is no fault of the data."""
     sessions = Sessions(context.settings)
     try:
-        with speaking_of("the target"), speaking_of_source("the source"):
+        with translate_errors("the target"), speaking_of_source("the source"):
             config = Path("config.toml") if context.config is None else context.config
             found = gates.gates(sessions, gates.Conditions(config=config))
     finally:

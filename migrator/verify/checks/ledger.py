@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, cast
 
+from migrator.connections.mongo import translate_errors
+from migrator.connections.postgres import Connection
 from migrator.parity.causes import CAUSES, CauseCode
 from migrator.parity.model import KEYS_LISTED
 from migrator.pipeline import checksums
@@ -11,9 +13,7 @@ from migrator.pipeline.sessions import SourceSessions
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
 from migrator.sources import load_profile
-from migrator.store.mongo.client import speaking_of
-from migrator.store.postgres.connection import Connection
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.rawid import among, raw_id
@@ -170,7 +170,7 @@ def _quarantined(target: Connection, profile: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _source_documents(sessions: SourceSessions, collection: str, ids: list[str]) -> dict[str, bytes]:
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         found = sessions.source[sessions.name_of(collection)].find_raw_batches({"_id": among(ids)})
         raws = [raw for batch in found for raw in documents.split(cast("bytes", batch))]
     return {identity.source_id(raw_id(raw)): raw for raw in raws}

@@ -15,8 +15,8 @@ import msgspec
 
 from migrator.result import Exhibit, Finding, Measurement, Tally
 from migrator.scheduler.service import SchedulerService
-from migrator.store.scratch import fresh
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
+from migrator.store.scratch import new_scratch_tenant
 from migrator.verify import timing
 from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
@@ -30,7 +30,7 @@ CALLS: Final = 100
 
 @contextmanager
 def _tenant_with_rows(context: Context, amount: timing.RowCounts) -> Iterator[ScratchTenants]:
-    with scratch_tenants(context.settings, "postgres", context.craft or Components(), fresh()) as place:
+    with scratch_tenants(context.settings, "postgres", context.craft or Components(), new_scratch_tenant()) as place:
         with context.target() as target:
             timing.insert_rows(target, place.tenants[0], amount)
         yield place
@@ -92,13 +92,13 @@ def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCou
 
 def connections_bounded(context: Context) -> CheckResult:
     """Ask from many threads at once, and see from how many connections the server is asked."""
-    from migrator.store.postgres.pool import Pool  # noqa: PLC0415 - a driver, only where asked for
+    from migrator.store.postgres.pool import SessionPool  # noqa: PLC0415 - a driver, only where asked for
 
     seen: set[int] = set()
     begin = threading.Barrier(THREADS)
-    tenant = fresh() + ".a"
+    tenant = new_scratch_tenant() + ".a"
     persistence = msgspec.structs.replace(context.settings.persistence, scheduler="mongo", shadow="off")  # a tool's
-    pool = Pool(msgspec.structs.replace(context.settings, persistence=persistence), size=POOL)
+    pool = SessionPool(msgspec.structs.replace(context.settings, persistence=persistence), size=POOL)
     try:
 
         def ask(_: int) -> None:

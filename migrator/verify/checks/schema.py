@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from migrator.errors import RefusedError
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
-from migrator.store.postgres.catalogue import differences
-from migrator.store.postgres.security import Roles
+from migrator.schema.catalogue import differences
+from migrator.schema.security import Roles
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 
 TABLES = tuple(record.table for record in ALL)

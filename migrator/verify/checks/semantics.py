@@ -7,10 +7,10 @@ the same, the copy is right, and the finding is settled; if not, it is a differe
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
+from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError
 from migrator.parity import fires
 from migrator.result import FAILED, PASSED, Cell, unverified
-from migrator.store.postgres.connection import Connection
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
 from migrator.verify.semantics.invariants import COUNTERS, HISTORY, Invariant, InvariantCheck

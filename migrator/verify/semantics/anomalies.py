@@ -10,17 +10,17 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from migrator.connections.mongo import translate_errors
+from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity.model import KEYS_LISTED
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import SourceSessions
 from migrator.pipeline.transform import prepare
-from migrator.records.base import Record
+from migrator.records import Record
 from migrator.result import Finding, Severity, Tally
 from migrator.sources.profile import Collection, Rejected, Skipped
-from migrator.store.mongo.client import speaking_of
-from migrator.store.postgres.connection import Connection
 from migrator.values import document as documents
 from migrator.values import jsonb
 from migrator.values.rawid import among
@@ -84,7 +84,7 @@ class SourceRows:
 
     def _decoded(self, collection: Collection, ids: list[str]) -> Iterable[Record]:
         name = self.sessions.name_of(collection.name)
-        with speaking_of("the source"):
+        with translate_errors("the source"):
             raws = [
                 raw
                 for batch in self.sessions.source[name].find_raw_batches({"_id": among(ids)})

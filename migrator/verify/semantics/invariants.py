@@ -11,18 +11,20 @@ import msgspec
 from psycopg import sql
 
 from migrator import states
-from migrator.records.base import Record
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.lock import Lock
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.records.worker import Worker
+from migrator.connections.postgres import Connection
+from migrator.records import (
+    ExecutionLog,
+    GraphJob,
+    GraphJobEvent,
+    Lock,
+    PolicyJob,
+    Record,
+    Run,
+    Schedule,
+    Trigger,
+    WorkerRecord,
+)
 from migrator.result import Severity
-from migrator.store.postgres.connection import Connection
 from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
 
 
@@ -193,7 +195,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
     Invariant(
         code="times-out-of-order",
         title="a worker heard of before it registered",
-        record=Worker,
+        record=WorkerRecord,
         columns=("registered_at", "last_heartbeat_at"),
         broken="t.last_heartbeat_at < t.registered_at",
     ),

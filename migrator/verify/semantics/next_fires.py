@@ -8,6 +8,8 @@ from typing import Any, Final, LiteralString
 import msgspec
 
 from migrator import cron
+from migrator.connections.mongo import translate_errors
+from migrator.connections.postgres import Connection
 from migrator.cron.errors import CronError
 from migrator.parity.fires import WORDS, compare, usable
 from migrator.parity.rules import READERS, Rule, decoded_rule, is_live, stellaops_live, stored_rule
@@ -15,10 +17,8 @@ from migrator.parity.silent import LIVE, WITHOUT, with_rule
 from migrator.pipeline import ledger
 from migrator.pipeline.extract import batch_documents, raw_batches
 from migrator.pipeline.transform import prepare
-from migrator.records.trigger import Trigger
+from migrator.records import Trigger
 from migrator.sources.profile import Collection, Rejected, Skipped
-from migrator.store.mongo.client import speaking_of
-from migrator.store.postgres.connection import Connection
 from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.rawid import raw_id
@@ -74,7 +74,7 @@ def compare_rules(source: SourceRows, target: Connection, odd: Anomalies) -> Rul
 
 
 def _document_batches(source: SourceRows, collection: Collection) -> Iterator[list[bytes]]:
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         for batch in raw_batches(
             source.sessions.source,
             source.sessions.name_of(collection.name),
@@ -115,7 +115,7 @@ def _rules(
 def _live_schedules(source: SourceRows, triggers: list[Mapping[str, Any]]) -> set[str]:
     """Return which of the schedules that these triggers name go on firing."""
     names = [one["scheduleId"] for one in triggers if isinstance(one.get("scheduleId"), str)]
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         batches = source.sessions.source[source.sessions.name_of("schedules")].find_raw_batches(
             {"_id": {"$in": names}}, {"enabled": 1, "toolEnabled": 1, "status": 1, "deletedAt": 1}
         )

@@ -10,9 +10,9 @@ from typing import Any, Final, LiteralString
 
 import msgspec
 
-from migrator.store.lives import TOTALS
-from migrator.store.mongo.client import speaking_of
-from migrator.store.postgres.connection import Connection
+from migrator.connections.mongo import translate_errors
+from migrator.connections.postgres import Connection
+from migrator.store.transitions import TOTALS
 from migrator.values import document as documents
 from migrator.values.rawid import among
 from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
@@ -147,7 +147,7 @@ def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mappi
         return {}
     names = source.sessions.name_of
     ids = [one.key.source_id for one in suspects if one.key.source == "stellaops/run_summaries"]
-    with speaking_of("the source"):
+    with translate_errors("the source"):
         database = source.sessions.source
         schedules: dict[str, Any] = {
             str(found["_id"]): found.get("scheduleId")

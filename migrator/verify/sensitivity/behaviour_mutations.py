@@ -13,30 +13,28 @@ from uuid import UUID, uuid4
 import msgspec
 
 from migrator.errors import TransitionError
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.scheduler.answers import Job, JobPage
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.metrics import Metrics
 from migrator.scheduler.requests import Patch
 from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper
-from migrator.store.ports import SchedulerStore
 from migrator.store.postgres.store import PostgresStore
-from migrator.store.queries import ScheduleQuery
-from migrator.store.work import Finish, Fire, FirePlan
+from migrator.store.protocols import ScheduleQuery, Store
+from migrator.store.queue import Finish, Fire, FirePlan
 from migrator.verify.behaviour.scratch_tenants import Components, Delegate, inner_store
 from migrator.verify.sensitivity.mutation import Apply, Mutation, Target, Undo
 
 _CENTURY = timedelta(days=36_500)
 
 
-def _with(store: SchedulerStore, **parts: Any) -> SchedulerStore:  # noqa: ANN401 - parts of a store
+def _with(store: Store, **parts: Any) -> Store:  # noqa: ANN401 - parts of a store
     """Return a store, some of whose parts are others."""
     changed = Delegate(store)
     for name, part in parts.items():
         setattr(changed, name, part)
-    return cast("SchedulerStore", changed)
+    return cast("Store", changed)
 
 
 # -- firing
@@ -98,22 +96,22 @@ class _AnotherName(_Planning):
         return msgspec.structs.replace(fire, runs=tuple(again))
 
 
-def once_more(store: SchedulerStore) -> SchedulerStore:
+def once_more(store: Store) -> Store:
     """Fire once more than a schedule may."""
     return _with(store, queue=_OnceMore(store.queue))
 
 
-def completed_at_once(store: SchedulerStore) -> SchedulerStore:
+def completed_at_once(store: Store) -> Store:
     """Call a single fire completed when it is queued."""
     return _with(store, queue=_CompletedAtOnce(store.queue))
 
 
-def an_hour_late(store: SchedulerStore) -> SchedulerStore:
+def an_hour_late(store: Store) -> Store:
     """Plan what a cron line makes fire an hour late."""
     return _with(store, queue=_AnHourLate(store.queue))
 
 
-def another_name(store: SchedulerStore) -> SchedulerStore:
+def another_name(store: Store) -> Store:
     """Give each fire of a slot another id and attempt, so that nothing keeps it from running twice."""
     return _with(store, queue=_AnotherName(store.queue))
 
@@ -139,7 +137,7 @@ class _NoRetryOfSlots(_LateRetry):
 
 
 class _LastWriterWins(Delegate):
-    def __init__(self, inner: Any, store: SchedulerStore) -> None:  # noqa: ANN401 - a queue
+    def __init__(self, inner: Any, store: Store) -> None:  # noqa: ANN401 - a queue
         super().__init__(inner)
         self._store = inner_store(store)
 
@@ -156,17 +154,17 @@ class _LastWriterWins(Delegate):
         return written
 
 
-def retry_never_available(store: SchedulerStore) -> SchedulerStore:
+def retry_never_available(store: Store) -> Store:
     """Write repetitions that nobody will ever begin."""
     return _with(store, queue=_LateRetry(store.queue))
 
 
-def no_retry_of_slots(store: SchedulerStore) -> SchedulerStore:
+def no_retry_of_slots(store: Store) -> Store:
     """Lose the repetition of what fired by itself."""
     return _with(store, queue=_NoRetryOfSlots(store.queue))
 
 
-def last_writer_wins(store: SchedulerStore) -> SchedulerStore:
+def last_writer_wins(store: Store) -> Store:
     """Write every outcome, whatever became of the run."""
     return _with(store, queue=_LastWriterWins(store.queue, store))
 
@@ -211,7 +209,7 @@ class _Speechless(Delegate):
 class _Sessions(Delegate):
     """A store in whose sessions some repositories are others."""
 
-    def __init__(self, inner: SchedulerStore, spoilt: type[Delegate], names: Sequence[str]) -> None:
+    def __init__(self, inner: Store, spoilt: type[Delegate], names: Sequence[str]) -> None:
         super().__init__(inner)
         self._spoilt, self._names = spoilt, names
 
@@ -224,20 +222,20 @@ class _Sessions(Delegate):
             yield changed
 
 
-def hasty(store: SchedulerStore) -> SchedulerStore:
+def hasty(store: Store) -> Store:
     """Declare dead who is alive."""
     return _with(store, workers=_Hasty(store.workers))
 
 
-def yielding(store: SchedulerStore) -> SchedulerStore:
+def yielding(store: Store) -> Store:
     """Answer steps as done that the machine forbids."""
     names = ("schedules", "runs", "graph_jobs", "policy_jobs")
-    return cast("SchedulerStore", _Sessions(store, _Yielding, names))
+    return cast("Store", _Sessions(store, _Yielding, names))
 
 
-def speechless(store: SchedulerStore) -> SchedulerStore:
+def speechless(store: Store) -> Store:
     """Lose the lines of every log."""
-    return cast("SchedulerStore", _Sessions(store, _Speechless, ("execution_logs",)))
+    return cast("Store", _Sessions(store, _Speechless, ("execution_logs",)))
 
 
 # -- locks and leaders
@@ -273,12 +271,12 @@ class _Impatient(Delegate):
         return self.inner.acquire(tenant, resource, now=later, **more)
 
 
-def generous(store: SchedulerStore) -> SchedulerStore:
+def generous(store: Store) -> Store:
     """Let anybody release a lock."""
     return _with(store, locks=_Generous(store.locks))
 
 
-def impatient(store: SchedulerStore) -> SchedulerStore:
+def impatient(store: Store) -> Store:
     """Clear locks whose holders are alive."""
     return _with(store, locks=_Impatient(store.locks))
 

@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings
-from migrator.store.mongo.client import Source
+from migrator.connections.mongo import MongoDatabase
 from migrator.verify.behaviour.scratch_tenants import Components
 
 MutationKind: TypeAlias = Literal["data", "schema", "behaviour"]
@@ -28,7 +28,7 @@ class Target(msgspec.Struct, frozen=True):
     settings: Settings
     target: psycopg.Connection[tuple[Any, ...]]
     """As the user of the DSN, in autocommit, of a database that is dropped afterwards."""
-    source: Source
+    source: MongoDatabase
 
 
 LOSSES = (

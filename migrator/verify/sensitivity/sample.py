@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 
 import bson
 
+from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.connections.postgres import Connection
 from migrator.embedded.demo import SEED, planted
 from migrator.embedded.demo.contents import COLLECTIONS
 from migrator.embedded.demo.plan import Counts, Plan
@@ -18,8 +20,6 @@ from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import prepare
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
-from migrator.store.mongo.client import Source, speaking_of
-from migrator.store.postgres.connection import Connection
 from migrator.values import identity
 from migrator.values.document import readable, split
 from migrator.values.rawid import among, raw_id
@@ -39,7 +39,7 @@ REFERENCE_DEPTH: Final = 4
 """How far references are followed."""
 
 
-def copy_sample(sessions: Sessions, scratch: Source) -> int:
+def copy_sample(sessions: Sessions, scratch: MongoDatabase) -> int:
     """Copy the sample's documents, byte for byte, into the scratch database; return how many.
 
     Two runs over the same data take the same sample.
@@ -51,7 +51,7 @@ def copy_sample(sessions: Sessions, scratch: Source) -> int:
     for collection in sessions.profile.collections:
         name = sessions.name_of(collection.name)
         if name in present:
-            with speaking_of("the source"):
+            with translate_errors("the source"):
                 taken[collection.name] = dict(_first(sessions, collection, name))
     if context is not None:
         _follow(sessions, context, taken)
@@ -132,7 +132,7 @@ def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, byt
             missing = [key for key in ids if key not in taken.get(name, {})]
             if missing:
                 source = sessions.source[sessions.name_of(name)]
-                with speaking_of("the source"):
+                with translate_errors("the source"):
                     new = dict(_documents(source.find_raw_batches({"_id": among(missing)})))
                 taken.setdefault(name, {}).update(new)
                 todo[name] = list(new.values())

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 
 from migrator.config import Settings
+from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity.flow import LEFT_OUT, compare
 from migrator.parity.model import ParityOutcome
@@ -21,10 +22,9 @@ from migrator.pipeline.executors import Inline
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import SourceSessions, close_kept
 from migrator.records import ALL
+from migrator.schema.revisions import upgrade
+from migrator.schema.security import Roles
 from migrator.sources import profile_of
-from migrator.store.postgres.connection import Connection, open_target, speaking_of
-from migrator.store.postgres.migrate import upgrade
-from migrator.store.postgres.security import Roles
 from migrator.verify.check import CheckSpec, Context
 from migrator.verify.scratch_databases import ScratchDatabases, plain_connection
 from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, Sql, Target
@@ -143,7 +143,7 @@ class ScratchContext(Context):
         """Lend the one connection of this trial."""
         if self._target is None:
             self._target = open_target(self.settings, autocommit=True)
-        with speaking_of("the target"):
+        with translate_errors("the target"):
             yield self._target
 
     def close(self) -> None:

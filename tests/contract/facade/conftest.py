@@ -2,10 +2,10 @@
 
 import pytest
 
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from tests.contract.facade.yard import Yard
 
 
 @pytest.fixture
-def yard(at_work: SchedulerStore, tenant: str) -> Yard:
+def yard(at_work: Store, tenant: str) -> Yard:
     return Yard(at_work, tenant)

@@ -17,9 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, structs
 
 from migrator.errors import ConflictError, RefusedError, TransitionError, UnknownError, UsageError
-from migrator.records.base import SourcedRecord
-from migrator.records.handler import Handler
-from migrator.records.run import Run
+from migrator.records import Handler, Run, SourcedRecord
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import (
     HistoryQuery,
@@ -39,8 +37,8 @@ from migrator.sources.rows import Row, RowContext, RowSource, columns_of, restor
 from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
 from migrator.sources.support_center import names as support_names
 from migrator.sources.support_center.schedule_config import cron_of, interval_of
-from migrator.store.figures import RunFilter
-from migrator.store.ports import RunQuery, ScheduleQuery
+from migrator.store.protocols import RunQuery, ScheduleQuery
+from migrator.store.statistics import RunFilter
 from migrator.values import identity
 from tests.contract.facade.yard import Yard
 

@@ -7,10 +7,9 @@ import pytest
 
 from migrator import records
 from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from migrator.scheduler.service import SchedulerService
-from migrator.store.figures import RunFilter
+from migrator.store.statistics import RunFilter
 from tests.contract.facade.yard import MINUTE, Yard
 from tests.contract.rows import (
     NOW,

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from migrator import cron, states
 from migrator.errors import UnknownError, UsageError
-from migrator.records.run import Run
-from migrator.records.worker import Worker
+from migrator.records import Run, WorkerRecord
 from migrator.scheduler.health import Limits
 from migrator.scheduler.service import SchedulerService
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from tests.contract.facade.yard import DAY, HOUR, MINUTE, Yard
 from tests.contract.rows import MILLISECOND, NOW, SECOND, fresh, run
 
@@ -67,7 +66,7 @@ def nearest(durations: list[int], percentile: int) -> int:
 @FEW
 @given(drawn=st.lists(ENDS, max_size=25), window=st.sampled_from([None, (30, 5), (12, 0), (40, 20)]))
 def test_every_group_of_metrics_is_what_the_rows_say(
-    at_work: SchedulerStore, drawn: list[Any], window: tuple[int, int] | None
+    at_work: Store, drawn: list[Any], window: tuple[int, int] | None
 ) -> None:
     yard = Yard(at_work, fresh())
     jobs = [yard.recurring() for _ in range(3)]
@@ -113,7 +112,7 @@ def test_every_group_of_metrics_is_what_the_rows_say(
 @pytest.mark.proves("2-F16")
 def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(yard: Yard) -> None:
     before = yard.facade.metrics(now=NOW).system
-    process = Worker(id=uuid4(), tenant_id="*", kind="worker", status="active")
+    process = WorkerRecord(id=uuid4(), tenant_id="*", kind="worker", status="active")
     yard.store.workers.register(process, NOW)
     limited = SchedulerService(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
     found = yard.facade.metrics(now=NOW).system
@@ -184,7 +183,7 @@ def test_a_window_that_ends_before_it_begins_is_refused(yard: Yard, start: int, 
 @pytest.mark.proves("2-F18", "3-D6", "3-B9", "3-T5")
 @FEW
 @given(drawn=st.lists(ENDS, max_size=25))
-def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: SchedulerStore, drawn: list[Any]) -> None:
+def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: Store, drawn: list[Any]) -> None:
     yard = Yard(at_work, fresh())
     job, other = yard.recurring(), yard.recurring()
     rows = made(yard, drawn, job.id)

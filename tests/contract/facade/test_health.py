@@ -10,14 +10,14 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import UnreachableError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.scheduler.health import Limits
 from migrator.scheduler.service import SchedulerService
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from tests.contract.facade.yard import HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, SECOND, changed
 
-ALIVE = Worker(
+ALIVE = WorkerRecord(
     id=uuid4(), tenant_id="*", kind="worker", status="active", last_heartbeat_at=NOW - SECOND, hostname="h", pid=1
 )
 UNREACHABLE = UnreachableError("gone")
@@ -26,7 +26,7 @@ UNREACHABLE = UnreachableError("gone")
 class Faulty:
     """A store with faults in some of its parts; the rest answers as it is."""
 
-    def __init__(self, store: SchedulerStore, **parts: Any) -> None:  # noqa: ANN401 - whatever is faulty
+    def __init__(self, store: Store, **parts: Any) -> None:  # noqa: ANN401 - whatever is faulty
         self._store, self._parts = store, parts
         self.workers = SimpleNamespace(list=self._workers)
         self.locks = SimpleNamespace(holder=lambda *_: parts.get("leader", ("me", 3)))
@@ -44,8 +44,8 @@ class Faulty:
         with self._store.session(tenant, now=now) as session:
             yield session
 
-    def _workers(self) -> list[Worker]:
-        answer: list[Worker] = self._given("workers", [ALIVE])
+    def _workers(self) -> list[WorkerRecord]:
+        answer: list[WorkerRecord] = self._given("workers", [ALIVE])
         return answer
 
     def _given(self, part: str, sound: Any) -> Any:  # noqa: ANN401 - as above
@@ -56,7 +56,7 @@ class Faulty:
 
 
 def facade(yard: Yard, **parts: Any) -> SchedulerService:  # noqa: ANN401 - as above
-    return SchedulerService(cast("SchedulerStore", Faulty(yard.store, **parts)), yard.tenant)
+    return SchedulerService(cast("Store", Faulty(yard.store, **parts)), yard.tenant)
 
 
 @pytest.mark.proves("2-F17")
@@ -147,7 +147,7 @@ def test_rows_of_dead_processes_do_not_make_it_run(yard: Yard) -> None:
 @pytest.mark.proves("4-S5")
 def test_a_process_that_registers_and_leads_is_seen(yard: Yard) -> None:
     worker = yard.store.workers.register(
-        Worker(id=uuid4(), tenant_id="*", kind="scheduler", status="active", hostname="h"), NOW
+        WorkerRecord(id=uuid4(), tenant_id="*", kind="scheduler", status="active", hostname="h"), NOW
     )
     found = yard.facade.status(now=NOW)
     assert {one.id: one.alive for one in found.instances}[worker.id]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from migrator.errors import MigratorError
-from migrator.records.audit import AuditEntry
+from migrator.records import AuditEntry
 from migrator.scheduler import lifecycle
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.requests import Patch, Timing

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from migrator import states
 from migrator.errors import UnknownError, UsageError
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import HistoryQuery
 from migrator.scheduler.service import SchedulerService
-from migrator.store.ports import ScheduleQuery, SchedulerStore, SortKey
+from migrator.store.protocols import ScheduleQuery, SortKey, Store
 from tests.contract.facade.yard import MINUTE, Yard
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
 
@@ -90,7 +90,7 @@ def ordered(jobs: list[Job], sort: str, *, descending: bool) -> list[Job]:
     return said + [job for job in jobs if sort_key(job, sort) is None]
 
 
-def fill(store: SchedulerStore, tenant: str, drawn: list[Any]) -> list[Job]:
+def fill(store: Store, tenant: str, drawn: list[Any]) -> list[Job]:
     jobs = []
     with store.session(tenant, now=NOW) as session:
         for columns, fire, word in drawn:
@@ -105,9 +105,7 @@ def fill(store: SchedulerStore, tenant: str, drawn: list[Any]) -> list[Job]:
 @pytest.mark.proves("2-F9", "4-S1")
 @FEW
 @given(drawn=JOBS, queries=st.lists(QUERIES, min_size=6, max_size=10))
-def test_lists_are_what_a_walk_over_all_schedules_gives(
-    at_work: SchedulerStore, drawn: list[Any], queries: list[Any]
-) -> None:
+def test_lists_are_what_a_walk_over_all_schedules_gives(at_work: Store, drawn: list[Any], queries: list[Any]) -> None:
     tenant = fresh()
     jobs = fill(at_work, tenant, drawn)
     facade = SchedulerService(at_work, tenant)
@@ -174,7 +172,7 @@ PAGES = st.fixed_dictionaries(
 )
 
 
-def past(store: SchedulerStore, tenant: str, job: UUID, drawn: list[Any]) -> list[tuple[Run, int]]:
+def past(store: Store, tenant: str, job: UUID, drawn: list[Any]) -> list[tuple[Run, int]]:
     """Write runs with so many log lines each; those that did not start have no ``started_at``."""
     found = []
     with store.session(tenant, now=NOW) as session:
@@ -196,7 +194,7 @@ def past(store: SchedulerStore, tenant: str, job: UUID, drawn: list[Any]) -> lis
 @FEW
 @given(drawn=PAST, pages=st.lists(PAGES, min_size=5, max_size=8))
 def test_a_history_is_what_a_walk_over_all_runs_gives(
-    at_work: SchedulerStore, drawn: list[Any], pages: list[dict[str, Any]]
+    at_work: Store, drawn: list[Any], pages: list[dict[str, Any]]
 ) -> None:
     yard = Yard(at_work, fresh())
     job = yard.recurring()

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from migrator.scheduler.requests import Timing
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
 from tests.contract.facade.yard import DAY, DONE, FAILS, FAILS_FOR_GOOD, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, handler

@@ -13,7 +13,7 @@ from migrator import states
 from migrator.errors import UsageError
 from migrator.scheduler import retention
 from migrator.scheduler.retention import Rule
-from migrator.store.ports import RunQuery, SchedulerStore
+from migrator.store.protocols import RunQuery, Store
 from tests.contract.facade.yard import DAY, MINUTE, Yard
 from tests.contract.rows import MILLISECOND, NOW, fresh, line, run, schedule
 
@@ -24,7 +24,7 @@ DRAWN = st.lists(
 )
 
 
-def fill(store: SchedulerStore, tenant: str, drawn: list[Any]) -> tuple[list[Any], list[Any]]:
+def fill(store: Store, tenant: str, drawn: list[Any]) -> tuple[list[Any], list[Any]]:
     """Write runs of two schedules, and of none, so many days old."""
     with store.session(tenant, now=NOW) as session:
         owners = [session.schedules.upsert(schedule(tenant)).id, session.schedules.upsert(schedule(tenant)).id, None]
@@ -35,7 +35,7 @@ def fill(store: SchedulerStore, tenant: str, drawn: list[Any]) -> tuple[list[Any
     return owners, rows
 
 
-def left(store: SchedulerStore, tenant: str) -> set[Any]:
+def left(store: Store, tenant: str) -> set[Any]:
     with store.session(tenant, now=NOW) as session:
         return {row.id for row in session.runs.list(RunQuery(limit=1000)).runs}
 
@@ -44,7 +44,7 @@ def left(store: SchedulerStore, tenant: str) -> set[Any]:
 @FEW
 @given(drawn=DRAWN, keep=st.integers(0, 6), days=st.integers(0, 40), batch=st.integers(1, 9))
 def test_kept_is_exactly_what_is_among_the_newest_or_young_or_live(
-    at_work: SchedulerStore, drawn: list[Any], keep: int, days: int, batch: int
+    at_work: Store, drawn: list[Any], keep: int, days: int, batch: int
 ) -> None:
     tenant = fresh()
     owners, rows = fill(at_work, tenant, drawn)

@@ -9,7 +9,7 @@ import pytest
 
 from migrator import states
 from migrator.errors import ConflictError, MigratorError, RefusedError, TransitionError, UnknownError, UsageError
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler.answers import Job
 from migrator.scheduler.handlers import Outcome
 from tests.contract.facade.yard import DONE, FAILS_FOR_GOOD, HOUR, MINUTE, Yard

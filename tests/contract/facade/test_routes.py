@@ -16,8 +16,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from migrator.records.base import Record
-from migrator.records.worker import Worker
+from migrator.records import Record, WorkerRecord
 from migrator.scheduler.answers import Job
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.leader import RESOURCE
@@ -29,7 +28,7 @@ from migrator.sources.orchestrator import shapes as orchestrator_shapes
 from migrator.sources.rows import Row, RowContext, RowShape, RowSource, load
 from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
 from migrator.sources.support_center import shapes as support_shapes
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 from tests.contract.facade.routes import ROUTES, USER, Answer, Route, ask, camel
 from tests.contract.facade.yard import DAY, DONE, FAILS_FOR_GOOD, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW
@@ -838,7 +837,7 @@ def shows_where_the_scheduler_stands(place: Place) -> None:
     functions(place)
     sync, yard = hourly(place), place.yard
     hourly(place, name="off", isEnabled=False)
-    process = Worker(
+    process = WorkerRecord(
         id=uuid4(), tenant_id=GLOBAL, kind="scheduler", status="active", hostname="host-1", pid=4711, version="1.0"
     )
     yard.store.workers.register(process, NOW)

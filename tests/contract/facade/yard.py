@@ -5,9 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.answers import Job
 from migrator.scheduler.dispatcher import Desk, Share
 from migrator.scheduler.handing import Reports
@@ -15,8 +13,8 @@ from migrator.scheduler.handlers import Outcome, Request
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.requests import OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.service import SchedulerService
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import Claim
+from migrator.store.protocols import Store
+from migrator.store.queue import Claim
 from tests.contract.rows import NOW
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -52,7 +50,7 @@ class Hand:
 class Yard:
     """The facade of a tenant, its worker, and the time."""
 
-    def __init__(self, store: SchedulerStore, tenant: str) -> None:
+    def __init__(self, store: Store, tenant: str) -> None:
         self.store, self.tenant, self.now = store, tenant, NOW
         self.heard: list[Event] = []
         self.facade = SchedulerService(store, tenant, sink=self.heard.append)
@@ -113,7 +111,7 @@ class Yard:
 
     def everything(self) -> tuple[Any, ...]:
         """Return all that a refused call must leave as it is."""
-        from migrator.store.ports import RunQuery, ScheduleQuery  # noqa: PLC0415 - for this alone
+        from migrator.store.protocols import RunQuery, ScheduleQuery  # noqa: PLC0415 - for this alone
 
         with self.store.session(self.tenant, now=self.now) as session:
             schedules = session.schedules.list(ScheduleQuery(limit=1000))

@@ -18,7 +18,7 @@ from migrator.scheduler.requests import (
     ScheduleRequest,
     Timing,
 )
-from migrator.store.ports import ScheduleQuery
+from migrator.store.protocols import ScheduleQuery
 from tests.contract.lockstep.base import EVERY, Counter
 from tests.contract.lockstep.office import OUTCOMES, Office
 from tests.contract.lockstep.sides import Side, agreed, outcome

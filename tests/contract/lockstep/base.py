@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant
 
 from migrator.errors import MigratorError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import RunQuery, ScheduleQuery, SchedulerStore, Session
-from migrator.store.work import SCRATCH, Claim, LockHandle
+from migrator.records import Run, Schedule, Trigger
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
+from migrator.store.queue import SCRATCH, Claim, LockHandle
 from tests.contract.lockstep.sides import Raised, Side, agreed, by_id, ids_of, outcome
 from tests.contract.lockstep.weighted import Weighted, precondition, rule
 from tests.contract.rows import NOW
@@ -74,7 +72,7 @@ class Base(Weighted):
         return uuid5(NAMESPACE_URL, f"lockstep/{self.made}")
 
     def each(
-        self, what: str, act: Callable[[SchedulerStore], X], order: Callable[[Any], Any] = lambda answer: answer
+        self, what: str, act: Callable[[Store], X], order: Callable[[Any], Any] = lambda answer: answer
     ) -> tuple[Any, list[X]]:
         """Make a call on every side; return the answer all agree on, and the raw answers (none where refused)."""
         raw: list[X] = []
@@ -93,13 +91,13 @@ class Base(Weighted):
         self.counter.refused += not raw
         return answer, raw
 
-    def ids(self, what: str, act: Callable[[SchedulerStore], Sequence[UUID]]) -> Any:  # noqa: ANN401 - ids, or what was raised
+    def ids(self, what: str, act: Callable[[Store], Sequence[UUID]]) -> Any:  # noqa: ANN401 - ids, or what was raised
         return self.each(what, act, ids_of)[0]
 
     def within(self, what: str, tenant: str, act: Callable[[Session], X]) -> X | None:
         """Make a call in a session of its own on every side; return the model's answer, none where it was refused."""
 
-        def in_session(store: SchedulerStore) -> X:
+        def in_session(store: Store) -> X:
             with store.session(tenant, now=self.now) as session:
                 return act(session)
 
@@ -160,7 +158,7 @@ class Base(Weighted):
         agreed("workers", [(side.name, outcome(side.store.workers.list)) for side in self.sides])
         agreed("tenants", [(side.name, outcome(side.store.queue.tenants)) for side in self.sides])
 
-    def _all(self, store: SchedulerStore, tenant: str, *, summaries: bool) -> dict[str, Any]:
+    def _all(self, store: Store, tenant: str, *, summaries: bool) -> dict[str, Any]:
         mine = [identity for whose, identity in self.schedules if whose == tenant]
         with store.session(tenant, now=self.now) as session:
             return {

@@ -13,8 +13,8 @@ from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper
-from migrator.store.ports import RunQuery, SchedulerStore
-from migrator.store.work import Claim
+from migrator.store.protocols import RunQuery, Store
+from migrator.store.queue import Claim
 
 OUTCOMES: dict[str, Outcome | None] = {
     "done": Outcome(state="completed", result=b'{"rows":3}'),
@@ -70,7 +70,7 @@ class Leads:
 class Office:
     """All of it. Ids follow from the step and how many were asked for in it, so they are the same on every side."""
 
-    def __init__(self, store: SchedulerStore, tenant: str, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, tenant: str, clock: Callable[[], datetime]) -> None:
         self.store, self.tenant, self._clock = store, tenant, clock
         self.step, self._asked, self._desks = 0, 0, 0
         self.heard: list[Event] = []

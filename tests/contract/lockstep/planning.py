@@ -6,9 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import ScheduleQuery
+from migrator.records import Schedule, Trigger
+from migrator.store.protocols import ScheduleQuery
 from tests.contract.lockstep.base import PICK, TENANTS, Base
 from tests.contract.lockstep.weighted import precondition, rule
 from tests.contract.rows import changed

@@ -10,8 +10,8 @@ import msgspec
 from pymongo import MongoClient
 
 from migrator.errors import MigratorError
-from migrator.records.base import Record
-from migrator.store.ports import SchedulerStore
+from migrator.records import Record
+from migrator.store.protocols import Store
 from migrator.values import jsonb
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import bare, fresh
@@ -36,7 +36,7 @@ class Side(NamedTuple):
     """A backend, and how it is emptied."""
 
     name: str
-    store: SchedulerStore
+    store: Store
     clear: Callable[[], None]
 
 

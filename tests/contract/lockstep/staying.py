@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from migrator.records.worker import Worker
-from migrator.store.work import LockHandle
+from migrator.records import WorkerRecord
+from migrator.store.queue import LockHandle
 from tests.contract.lockstep.base import PICK, TENANTS, Base
 from tests.contract.lockstep.sides import agreed, outcome
 from tests.contract.lockstep.weighted import precondition, rule
@@ -29,7 +29,9 @@ class Staying(Base):
     @rule(kind=st.sampled_from(["worker", "scheduler"]), again=PICK)
     def register(self, kind: str, again: int) -> None:
         identity = self.workers[again % len(self.workers)] if self.workers and again % 2 else self.new_id()
-        row = Worker(id=identity, tenant_id="*", kind=kind, status="active", hostname="h", pid=again, queues=("mail",))
+        row = WorkerRecord(
+            id=identity, tenant_id="*", kind=kind, status="active", hostname="h", pid=again, queues=("mail",)
+        )
         self.each("register", lambda store: store.workers.register(row, self.now))
         if identity not in self.workers:
             self.workers.append(identity)

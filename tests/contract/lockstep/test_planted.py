@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from tests.contract.lockstep.base import Counter
 from tests.contract.lockstep.sides import DivergenceError, memory_side
 from tests.contract.lockstep.test_lockstep import LENGTH, Stores

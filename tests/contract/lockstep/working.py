@@ -7,11 +7,9 @@ from uuid import uuid5
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store.ports import RunQuery
-from migrator.store.work import Claim, Fire
+from migrator.records import Run, Schedule, Trigger
+from migrator.store.protocols import RunQuery
+from migrator.store.queue import Claim, Fire
 from tests.contract.lockstep.base import PICK, TENANTS, Base
 from tests.contract.lockstep.weighted import precondition, rule
 from tests.contract.rows import changed

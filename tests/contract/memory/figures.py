@@ -1,4 +1,4 @@
-"""Figures of the model: the words of ``store.figures`` read literally."""
+"""Figures of the model: the words of ``store.statistics`` read literally."""
 
 import sys
 from collections import Counter
@@ -7,20 +7,18 @@ from datetime import datetime
 from uuid import UUID
 
 from migrator import states
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store import rules
-from migrator.store.figures import (
+from migrator.records import Run, Schedule, Trigger
+from migrator.store import validation
+from migrator.store.statistics import (
     FAILED,
     PERCENTILES,
     Backlog,
     Durations,
     FailurePattern,
     NextFire,
-    RunFigures,
     RunFilter,
-    ScheduleFigures,
+    RunStatistics,
+    ScheduleStatistics,
     pattern_of,
     rank,
 )
@@ -39,15 +37,15 @@ class MemoryFigures:
         self._runs = Table(Run, tables, tenant, now)
         self._beyond = MemoryRuns(Run, tables, tenant, now).beyond
 
-    def schedules(self) -> ScheduleFigures:
+    def schedules(self) -> ScheduleStatistics:
         rows = [row for row in self._schedules._all() if row.deleted_at is None]
         counts = Counter(row.status for row in rows)
-        return ScheduleFigures(
+        return ScheduleStatistics(
             by_status={status: counts[status] for status in states.SCHEDULE},
             enabled=len([row for row in rows if row.enabled]),
         )
 
-    def runs(self, runs: RunFilter) -> RunFigures:
+    def runs(self, runs: RunFilter) -> RunStatistics:
         rows = list(self._filtered(runs))
         counts = Counter(row.state for row in rows)
         lasted = sorted(row.duration_ms for row in rows if row.state == "completed" and row.duration_ms is not None)
@@ -57,7 +55,7 @@ class MemoryFigures:
             durations = Durations(
                 count=len(lasted), total=sum(lasted), least=lasted[0], most=lasted[-1], p50=p50, p95=p95, p99=p99
             )
-        return RunFigures(
+        return RunStatistics(
             by_state={state: counts[state] for state in states.RUN},
             durations=durations,
             last_started_at=max((row.started_at for row in rows if row.started_at is not None), default=None),
@@ -79,7 +77,7 @@ class MemoryFigures:
         )
 
     def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
-        rules.page(limit)
+        validation.check_page(limit)
         ends: dict[str, list[datetime]] = {}
         for row in self._filtered(runs):
             if row.state in FAILED:
@@ -94,7 +92,7 @@ class MemoryFigures:
         return Counter(run.schedule_id for run in self._beyond(keep, before, sys.maxsize))
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
-        rules.page(limit)
+        validation.check_page(limit)
         found = []
         for trigger in self._triggers._all():
             schedule = self._schedules._own(trigger.schedule_id)

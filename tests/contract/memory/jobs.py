@@ -8,11 +8,9 @@ import msgspec
 
 from migrator import states
 from migrator.errors import ConflictError, UnknownError
-from migrator.records.graph_job import GraphJob
-from migrator.records.graph_job_event import GraphJobEvent
-from migrator.records.policy_job import PolicyJob
-from migrator.store import lives, rules
-from migrator.store.ports import GraphType
+from migrator.records import GraphJob, GraphJobEvent, PolicyJob
+from migrator.store import transitions, validation
+from migrator.store.protocols import GraphType
 from tests.contract.memory.table import Table, microseconds, newest_first
 
 WORDS = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
@@ -22,28 +20,28 @@ class MemoryGraphJobs(Table[GraphJob]):
     """``ports.GraphJobs``."""
 
     def insert(self, job: GraphJob) -> None:
-        self._insert(rules.written(job, self._tenant))
+        self._insert(validation.checked_record(job, self._tenant))
 
     def try_replace(self, job: GraphJob, expected: str) -> bool:
-        job = rules.written(job, self._tenant)
-        rules.transition("graph job", expected, WORDS[job.status])
+        job = validation.checked_record(job, self._tenant)
+        validation.check_transition("graph job", expected, WORDS[job.status])
         stored = self._own(job.id)
         if stored is None or stored.type != job.type or WORDS[stored.status] != expected:
             return False
         self._rows[job.id] = msgspec.structs.replace(job, created_at=stored.created_at)
-        self._append(lives.graph_event(job, self._now))
+        self._append(transitions.graph_event(job, self._now))
         return True
 
     def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
-        rules.known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
+        validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         job = self._visible(job_id)
         return job if job is not None and job.type == states.GRAPH_JOB_TYPES[kind] else None
 
     def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
-        rules.page(limit)
-        rules.known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
+        validation.check_page(limit)
+        validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         if status is not None:
-            rules.known("status of graph jobs", states.GRAPH_JOB_CODES, (status,))
+            validation.check_known("status of graph jobs", states.GRAPH_JOB_CODES, (status,))
         found = [
             job
             for job in self._all()
@@ -52,14 +50,14 @@ class MemoryGraphJobs(Table[GraphJob]):
         return sorted(found, key=newest_first("created_at"))[:limit]
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        event = rules.written(event, self._tenant)
+        event = validation.checked_record(event, self._tenant)
         if self._own(event.job_id) is None:
             raise UnknownError("an event of a graph job that does not exist")
         return self._append(event)
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
         found = [event for event in self._tables[GraphJobEvent].values() if event.job_id == job_id]
-        return [event for event in found if event.tenant_id in {self._tenant, rules.GLOBAL}]
+        return [event for event in found if event.tenant_id in {self._tenant, validation.GLOBAL}]
 
     def _append(self, event: GraphJobEvent) -> GraphJobEvent:
         events = self._tables[GraphJobEvent]
@@ -72,7 +70,7 @@ class MemoryPolicyJobs(Table[PolicyJob]):
     """``ports.PolicyJobs``."""
 
     def insert(self, job: PolicyJob) -> None:
-        job = rules.written(job, self._tenant)
+        job = validation.checked_record(job, self._tenant)
         if job.run_id is not None and any(row.run_id == job.run_id and row.source is None for row in self._all()):
             raise ConflictError("the run id of a policy job is taken")
         self._insert(
@@ -87,14 +85,14 @@ class MemoryPolicyJobs(Table[PolicyJob]):
         return min(found, key=lambda row: (row.source is not None, row.source or "", row.id), default=None)
 
     def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
-        rules.page(limit)
+        validation.check_page(limit)
         if status is not None:
-            rules.known("status of policy jobs", states.POLICY_JOB, (status,))
+            validation.check_known("status of policy jobs", states.POLICY_JOB, (status,))
         return sorted((row for row in self._all() if status in {None, row.status}), key=rank)[:limit]
 
     def try_replace(self, job: PolicyJob, expected: str) -> bool:
-        job = rules.written(job, self._tenant)
-        rules.transition("policy job", expected, job.status)
+        job = validation.checked_record(job, self._tenant)
+        validation.check_transition("policy job", expected, job.status)
         stored = self._own(job.id)
         if stored is None or stored.status != expected:
             return False
@@ -103,8 +101,8 @@ class MemoryPolicyJobs(Table[PolicyJob]):
         return True
 
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
-        rules.page(limit)
-        rules.above_zero("a lease", lease)
+        validation.check_page(limit)
+        validation.check_above_zero("a lease", lease)
         found = [
             row
             for row in self._all()
@@ -117,7 +115,7 @@ class MemoryPolicyJobs(Table[PolicyJob]):
                 attempt_count=(row.attempt_count or 0) + 1,
                 last_attempt_at=self._now,
                 lease_owner=owner,
-                lease_expires_at=rules.milliseconds(self._now + lease),
+                lease_expires_at=validation.milliseconds(self._now + lease),
                 updated_at=self._now,
             )
             for row in sorted(found, key=rank)[:limit]

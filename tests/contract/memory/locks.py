@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import msgspec
 
 from migrator.errors import LostLockError, UsageError
-from migrator.records.lock import Lock
-from migrator.store import rules
-from migrator.store.ports import Session
+from migrator.records import Lock
+from migrator.store import validation
+from migrator.store.protocols import Session
 from migrator.values.identity import lock_id
 from tests.contract.memory.queue import Transaction
 from tests.contract.memory.table import Tables
@@ -39,7 +39,7 @@ class MemoryLocks:
         now: datetime | None = None,
     ) -> "MemoryLock | None":
         key = key_of(tenant, resource)
-        rules.above_zero("the ttl of a lock", ttl)
+        validation.check_above_zero("the ttl of a lock", ttl)
         if timeout is not None and timeout < timedelta(0):
             raise UsageError("the timeout of a lock must not be negative")
         if now is not None and timeout != timedelta(0):
@@ -69,7 +69,7 @@ class MemoryLocks:
                 holder=holder,
                 fence=fence,
                 acquired_at=moment,
-                expires_at=rules.milliseconds(moment + ttl),
+                expires_at=validation.milliseconds(moment + ttl),
             )
             return fence, owner
 
@@ -98,12 +98,12 @@ class MemoryLock:
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
         length = self._ttl if ttl is None else ttl
-        rules.above_zero("the ttl of a lock", length)
+        validation.check_above_zero("the ttl of a lock", length)
         tried = monotonic()
         with self._transaction(now) as (tables, moment):
             row = self._mine(tables, moment)
             if row is not None:
-                tables[Lock][row.id] = replace(row, expires_at=rules.milliseconds(moment + length))
+                tables[Lock][row.id] = replace(row, expires_at=validation.milliseconds(moment + length))
                 self._trusted_until = tried + length.total_seconds() * MARGIN
             return row is not None
 

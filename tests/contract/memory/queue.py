@@ -10,12 +10,9 @@ import msgspec
 
 from migrator import states
 from migrator.errors import ConflictError, UsageError
-from migrator.records.run import Run
-from migrator.records.run_summary import RunSummary
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store import lives, rules
-from migrator.store.work import SCRATCH, Claim, Finish, FirePlan, HandlerFilter
+from migrator.records import Run, RunSummary, Schedule, Trigger
+from migrator.store import transitions, validation
+from migrator.store.queue import SCRATCH, Claim, Finish, FirePlan, HandlerFilter
 from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
 from tests.contract.memory.schedules import MAY_RUN
 from tests.contract.memory.table import Table, Tables, microseconds
@@ -31,7 +28,7 @@ def served(tenant: str, tenants: Sequence[str] | None) -> bool:
 
 
 def priority(schedule: Schedule | None) -> int:
-    return rules.DEFAULT_PRIORITY if schedule is None or schedule.priority is None else schedule.priority
+    return validation.DEFAULT_PRIORITY if schedule is None or schedule.priority is None else schedule.priority
 
 
 class MemoryQueue:
@@ -55,7 +52,7 @@ class MemoryQueue:
         queues: Sequence[str] | None = None,
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
-        rules.page(limit)
+        validation.check_page(limit)
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             fired: list[Run] = []
@@ -83,8 +80,8 @@ class MemoryQueue:
         handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
-        rules.page(limit)
-        rules.above_zero("a lease", lease)
+        validation.check_page(limit)
+        validation.check_above_zero("a lease", lease)
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             claims: list[Claim] = []
@@ -109,7 +106,7 @@ class MemoryQueue:
             return claims
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
-        rules.above_zero("a lease", lease)
+        validation.check_above_zero("a lease", lease)
         with self._transaction(now) as (tables, moment):
             rows, kept = Rows(tables, moment), set()
             for claim in claims:
@@ -145,7 +142,7 @@ class MemoryQueue:
         *,
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
-        rules.page(limit)
+        validation.check_page(limit)
         with self._transaction(now) as (tables, moment):
             rows = Rows(tables, moment)
             found = [run for run in tables[Run].values() if served(run.tenant_id, tenants) and rows.over(run)]
@@ -161,9 +158,9 @@ class MemoryQueue:
     @staticmethod
     def _end(rows: "Rows", ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
         for end in ends:
-            rules.transition("run", "running", end.state)
+            validation.check_transition("run", "running", end.state)
             if end.schedule_status is not None:
-                rules.transition("schedule", "running", end.schedule_status)
+                validation.check_transition("schedule", "running", end.schedule_status)
         ended = []
         for end in ends:
             run = rows.held(end.run_id, end.tenant_id, end.worker_id, end.fence)
@@ -182,7 +179,7 @@ class MemoryQueue:
             rows.write(over, run)
             ended.append(run.id)
             if end.retry is not None:
-                rows.insert(lives.retry_after(end.retry, run), end.tenant_id)
+                rows.insert(transitions.retry_after(end.retry, run), end.tenant_id)
             schedule = rows.schedule(run)
             may = schedule is not None and schedule.deleted_at is None and schedule.status == "running"
             if end.schedule_status is not None and schedule is not None and may:
@@ -192,7 +189,7 @@ class MemoryQueue:
 
 def reachable(status: str, follower: str) -> bool:
     """Tell whether the machine leads there, in one step or by way of running."""
-    rules.known("schedule state", states.SCHEDULE, (follower,))
+    validation.check_known("schedule state", states.SCHEDULE, (follower,))
     steps = states.SCHEDULE[status]
     return follower in steps or ("running" in steps and follower in states.SCHEDULE["running"] - {status})
 
@@ -269,7 +266,7 @@ class Rows:
             raise ConflictError("the id is taken")
         number = None
         of = self.schedule(run)
-        if of is not None and of.tenant_id == tenant != rules.GLOBAL:
+        if of is not None and of.tenant_id == tenant != validation.GLOBAL:
             number = MemoryRunSummaries(RunSummary, self._tables, tenant, self.now).take_number(of.id)
         made = replace(run, run_number=number, updated_at=run.updated_at or self.now, source=None, source_id=None)
         self._tables[Run][made.id] = made
@@ -302,5 +299,5 @@ def held_to_rules(row: Any, tenant: str) -> Any:  # noqa: ANN401 - runs and trig
     """Return what is written: as a session of the row's tenant would, also where that is ``*``."""
     if row.tenant_id != tenant:
         raise UsageError("a record of another tenant than the session's")
-    stand_in = "-" if tenant == rules.GLOBAL else tenant
-    return replace(rules.written(replace(row, tenant_id=stand_in), stand_in), tenant_id=tenant)
+    stand_in = "-" if tenant == validation.GLOBAL else tenant
+    return replace(validation.checked_record(replace(row, tenant_id=stand_in), stand_in), tenant_id=tenant)

@@ -10,13 +10,9 @@ import msgspec
 
 from migrator import states
 from migrator.errors import ConflictError
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.run import Run
-from migrator.records.run_summary import RunSummary
-from migrator.records.schedule import Schedule
-from migrator.store import lives, rules
-from migrator.store.ports import RunPage, RunQuery
+from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary, Schedule
+from migrator.store import transitions, validation
+from migrator.store.protocols import RunPage, RunQuery
 from migrator.values import jsonb
 from tests.contract.memory.schedules import between
 from tests.contract.memory.table import Table, newest_first
@@ -36,8 +32,8 @@ class MemoryRunSummaries(Table[RunSummary]):
         return next((row for row in self._all() if row.schedule_id == schedule_id), None)
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
-        rules.page(recent)
-        rules.own(self._tenant, self._tenant)
+        validation.check_page(recent)
+        validation.check_own_tenant(self._tenant, self._tenant)
         runs = [run for run in self._tables[Run].values() if run.schedule_id == schedule_id]
         runs = sorted((run for run in runs if run.tenant_id == self._tenant), key=newest)
         if not runs:
@@ -47,10 +43,10 @@ class MemoryRunSummaries(Table[RunSummary]):
         for run in runs:
             stats: Any = {} if run.stats is None else jsonb.decode(run.stats)
             if isinstance(stats, dict):
-                totals.update({name: lives.whole(stats.get(name)) for name in lives.TOTALS})
+                totals.update({name: transitions.whole_number(stats.get(name)) for name in transitions.TOTALS})
         stored = self.get(schedule_id)
         assert stored is not None
-        summary = lives.summary(
+        summary = transitions.summary(
             stored.id,
             self._tenant,
             schedule_id,
@@ -67,10 +63,10 @@ class MemoryRunSummaries(Table[RunSummary]):
         numbers = [run.run_number or 0 for run in self._tables[Run].values() if run.schedule_id == schedule_id]
         stored = self.get(schedule_id)
         counters: Any = {} if stored is None or stored.counters is None else jsonb.decode(stored.counters)
-        number = max(int(counters.get(lives.LAST_NUMBER) or 0), *numbers, 0) + count
-        counted = jsonb.encode(counters | {lives.LAST_NUMBER: number})
+        number = max(int(counters.get(transitions.LAST_NUMBER) or 0), *numbers, 0) + count
+        counted = jsonb.encode(counters | {transitions.LAST_NUMBER: number})
         if stored is None:
-            identity = lives.summary_id(self._tenant, schedule_id)
+            identity = transitions.summary_id(self._tenant, schedule_id)
             self._insert(
                 RunSummary(
                     id=identity,
@@ -92,8 +88,8 @@ class MemoryRuns(Table[Run]):
         return self._visible(run_id)
 
     def list(self, query: RunQuery) -> RunPage:
-        rules.page(query.limit, query.offset)
-        rules.known("run state", states.RUN, query.states)
+        validation.check_page(query.limit, query.offset)
+        validation.check_known("run state", states.RUN, query.states)
         order = newest if query.descending else oldest
         found = sorted((run for run in self._all() if self._passes(run, query)), key=order)[query.offset :]
         page = tuple(found[: query.limit])
@@ -101,7 +97,7 @@ class MemoryRuns(Table[Run]):
         return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
 
     def create(self, run: Run) -> Run:
-        run = rules.written(run, self._tenant)
+        run = validation.checked_record(run, self._tenant)
         owner = self._require_of_run(run)
         if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
             run = msgspec.structs.replace(run, attempt=1)
@@ -117,24 +113,24 @@ class MemoryRuns(Table[Run]):
         )
 
     def update(self, run: Run, expected: str) -> bool:
-        run = rules.written(run, self._tenant)
-        lives.may_update(expected, run.state)
+        run = validation.checked_record(run, self._tenant)
+        transitions.check_update(expected, run.state)
         stored = self._own(run.id)
         if stored is None or stored.state != expected:
             return False
         self._require_of_run(run, stored)
-        advanced = lives.advanced_run(stored, rules.precise(run, stored), self._now)
+        advanced = transitions.advanced_run(stored, validation.with_stored_precision(run, stored), self._now)
         self._free(advanced)
         self._replace(advanced, stored)
         return True
 
     def pending(self, limit: int) -> Sequence[Run]:
-        rules.page(limit)
+        validation.check_page(limit)
         found = [run for run in self._all() if run.state in {"planning", "queued"}]
         return sorted(found, key=lambda run: (run.created_at, run.id))[:limit]
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
-        rules.page(limit)
+        validation.check_page(limit)
         return sorted((run for run in self._all() if run.schedule_id == schedule_id), key=newest)[:limit]
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
@@ -144,7 +140,7 @@ class MemoryRuns(Table[Run]):
         stored = self._own(run_id)
         if stored is None or states.is_terminal(states.RUN, stored.state):
             return None
-        cancelled = rules.written(lives.cancelled_run(stored, reason, self._now), self._tenant)
+        cancelled = validation.checked_record(transitions.cancelled_run(stored, reason, self._now), self._tenant)
         return self._replace(cancelled, stored)
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
@@ -152,7 +148,7 @@ class MemoryRuns(Table[Run]):
         return sum(self.cancel(run_id, reason) is not None for run_id in runs)
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
-        rules.page(limit, keep)
+        validation.check_page(limit, keep)
         runs = sorted(self._all(), key=newest)
         places: Counter[UUID | None] = Counter()
         found = []

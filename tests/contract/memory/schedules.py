@@ -9,11 +9,9 @@ import msgspec
 
 from migrator import states
 from migrator.errors import ConflictError, UsageError
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store import rules
-from migrator.store.ports import ScheduleQuery
+from migrator.records import Run, Schedule, Trigger
+from migrator.store import validation
+from migrator.store.protocols import ScheduleQuery
 from tests.contract.memory.table import Table, microseconds
 
 MAY_RUN = {"pending", "scheduled", "running"}
@@ -30,10 +28,10 @@ class MemorySchedules(Table[Schedule]):
         found = [
             row for row in self._all(shared=True) if row.name == name and row.source is None and row.deleted_at is None
         ]
-        return min(found, key=lambda row: row.tenant_id == rules.GLOBAL, default=None)
+        return min(found, key=lambda row: row.tenant_id == validation.GLOBAL, default=None)
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
-        rules.page(query.limit, query.offset)
+        validation.check_page(query.limit, query.offset)
         found = sorted(self._passing(query), key=lambda row: row.id)
         with_value = [row for row in found if self._sort_value(row, query) is not None]
         with_value.sort(key=lambda row: self._sort_value(row, query), reverse=query.descending)
@@ -44,7 +42,7 @@ class MemorySchedules(Table[Schedule]):
         return len(self._passing(query))
 
     def upsert(self, schedule: Schedule) -> Schedule:
-        schedule = rules.written(schedule, self._tenant)
+        schedule = validation.checked_record(schedule, self._tenant)
         stored = self._own(schedule.id)
         if stored is not None and stored.deleted_at is not None:
             raise ConflictError("the id is that of a deleted schedule")
@@ -61,21 +59,21 @@ class MemorySchedules(Table[Schedule]):
         return self._replace(msgspec.structs.replace(schedule, created_at=created), stored)
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
-        rules.transition("schedule", expected, status)
-        rules.changes_of(changes)
+        validation.check_transition("schedule", expected, status)
+        validation.check_changes(changes)
         stored = self._own(schedule_id)
         if stored is None or stored.deleted_at is not None or stored.status != expected:
             return None
         return self._change(stored, changes | {"status": status})
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
-        rules.changes_of(changes)
+        validation.check_changes(changes)
         stored = self._own(schedule_id)
         return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
 
     def _change(self, stored: Schedule, changes: dict[str, Any]) -> Schedule:
         changed = msgspec.structs.replace(stored, **({"updated_at": self._now} | changes))
-        changed = rules.written(changed, self._tenant)
+        changed = validation.checked_record(changed, self._tenant)
         if stored.source is None:
             self._free(changed)
         return self._replace(changed, stored)
@@ -90,7 +88,7 @@ class MemorySchedules(Table[Schedule]):
         return True
 
     def due(self, limit: int) -> Sequence[Schedule]:
-        rules.page(limit)
+        validation.check_page(limit)
         found = []
         for row in self._all():
             fire = self._next_fire(row.id)
@@ -112,14 +110,16 @@ class MemorySchedules(Table[Schedule]):
 
     def _sort_value(self, row: Schedule, query: ScheduleQuery) -> Any:  # noqa: ANN401 - one type per column
         if query.sort_by == "priority":
-            return rules.DEFAULT_PRIORITY if row.priority is None else row.priority
+            return validation.DEFAULT_PRIORITY if row.priority is None else row.priority
         value = self._next_fire(row.id) if query.sort_by == "next_fire_at" else getattr(row, query.sort_by)
         return microseconds(value) if isinstance(value, datetime) else value
 
     def _passing(self, query: ScheduleQuery) -> Sequence[Schedule]:
-        rules.known("schedule status", states.SCHEDULE, query.statuses)
-        rules.known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
-        rules.known("order of schedules", ("created_at", "next_fire_at", "name", "priority"), (query.sort_by,))
+        validation.check_known("schedule status", states.SCHEDULE, query.statuses)
+        validation.check_known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
+        validation.check_known(
+            "order of schedules", ("created_at", "next_fire_at", "name", "priority"), (query.sort_by,)
+        )
         return [row for row in self._all(shared=query.include_global) if self._passes(row, query)]
 
     def _passes(self, row: Schedule, query: ScheduleQuery) -> bool:
@@ -162,11 +162,11 @@ class MemoryTriggers(Table[Trigger]):
             of: Schedule = self._tables[Schedule][row.schedule_id]
             may_run = of.enabled and of.deleted_at is None and of.status in MAY_RUN
             if row.enabled and row.kind == "event" and row.event_name == event and may_run:
-                found.append((-(rules.DEFAULT_PRIORITY if of.priority is None else of.priority), row.id, row))
+                found.append((-(validation.DEFAULT_PRIORITY if of.priority is None else of.priority), row.id, row))
         return [row for *_, row in sorted(found, key=lambda item: item[:2])]
 
     def upsert(self, trigger: Trigger) -> Trigger:
-        trigger = rules.written(trigger, self._tenant)
+        trigger = validation.checked_record(trigger, self._tenant)
         self._require(Schedule, trigger.schedule_id)
         stored = self._own(trigger.id)
         if stored is None:
@@ -179,8 +179,8 @@ class MemoryTriggers(Table[Trigger]):
         stored = self._own(trigger_id)
         if stored is None or stored.next_fire_at != expected:
             return False
-        moved = rules.written(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
-        self._replace(rules.precise(moved, stored), stored)
+        moved = validation.checked_record(msgspec.structs.replace(stored, next_fire_at=next_fire_at), self._tenant)
+        self._replace(validation.with_stored_precision(moved, stored), stored)
         return True
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:

@@ -20,18 +20,20 @@ from uuid import UUID
 
 from migrator import records
 from migrator.errors import UsageError
-from migrator.records.audit import AuditEntry
-from migrator.records.base import Record
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.graph_job import GraphJob
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.policy_job import PolicyJob
-from migrator.records.run import Run
-from migrator.records.run_summary import RunSummary
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store import rules
+from migrator.records import (
+    AuditEntry,
+    ExecutionLog,
+    GraphJob,
+    Handler,
+    ImpactSnapshot,
+    PolicyJob,
+    Record,
+    Run,
+    RunSummary,
+    Schedule,
+    Trigger,
+)
+from migrator.store import validation
 from tests.contract.memory.figures import MemoryFigures
 from tests.contract.memory.jobs import MemoryGraphJobs, MemoryPolicyJobs
 from tests.contract.memory.locks import MemoryLocks
@@ -95,7 +97,7 @@ class MemoryStore:
             tables: Tables = {record: dict(rows) for record, rows in self._tables.items()}
             self._open = True
             try:
-                yield tables, self.now() if now is None else rules.milliseconds(now)
+                yield tables, self.now() if now is None else validation.milliseconds(now)
                 self._tables = tables
             finally:
                 self._open = False
@@ -117,7 +119,7 @@ class MemoryStore:
             self._tables = {record: {} for record in records.ALL}
 
     def now(self) -> datetime:
-        return rules.milliseconds(self._clock())
+        return validation.milliseconds(self._clock())
 
     def ping(self) -> timedelta:
         return timedelta(0)
@@ -126,7 +128,7 @@ class MemoryStore:
         return None  # there is nothing to connect to
 
     def purge(self, tenant: str) -> dict[str, int]:
-        rules.purgeable(tenant)
+        validation.check_purgeable(tenant)
         removed: dict[str, int] = {}
         with self.transaction() as (tables, _):
             for record, rows in tables.items():

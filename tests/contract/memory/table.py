@@ -8,11 +8,8 @@ from uuid import UUID
 import msgspec
 
 from migrator.errors import ConflictError, UnknownError
-from migrator.records.base import Record
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
-from migrator.store import rules
+from migrator.records import Record, Run, Schedule, Trigger
+from migrator.store import validation
 
 R = TypeVar("R", bound=Record)
 
@@ -33,10 +30,10 @@ class Table(Generic[R]):
 
     def _visible(self, identity: object) -> R | None:
         row: Any = self._rows.get(identity)
-        return row if row is not None and row.tenant_id in {self._tenant, rules.GLOBAL} else None
+        return row if row is not None and row.tenant_id in {self._tenant, validation.GLOBAL} else None
 
     def _all(self, *, shared: bool = False) -> Iterator[R]:
-        tenants = {self._tenant, rules.GLOBAL} if shared else {self._tenant}
+        tenants = {self._tenant, validation.GLOBAL} if shared else {self._tenant}
         return (row for row in self._rows.values() if row.tenant_id in tenants)  # type: ignore[attr-defined] # every table has a tenant
 
     def _insert(self, row: R) -> R:
@@ -50,8 +47,8 @@ class Table(Generic[R]):
 
     def _replace(self, row: R, stored: R) -> R:
         """Write over a row what an update may change."""
-        kept = {name: getattr(stored, name) for name in rules.KEPT if name in row.__struct_fields__}
-        written = msgspec.structs.replace(rules.precise(row, stored), **kept)
+        kept = {name: getattr(stored, name) for name in validation.KEPT if name in row.__struct_fields__}
+        written = msgspec.structs.replace(validation.with_stored_precision(row, stored), **kept)
         self._rows[kept["id"]] = written
         return written
 
@@ -60,7 +57,7 @@ class Table(Generic[R]):
         if identity is None:
             return None
         row = self._tables[record].get(identity)
-        tenants = {self._tenant, rules.GLOBAL} if shared else {self._tenant}
+        tenants = {self._tenant, validation.GLOBAL} if shared else {self._tenant}
         if row is None or row.tenant_id not in tenants or (record is Schedule and row.deleted_at is not None):
             raise UnknownError(f"a reference to {record.table} leads nowhere")
         return str(row.tenant_id)

@@ -6,12 +6,8 @@ from uuid import UUID
 import msgspec
 
 from migrator.errors import ConflictError
-from migrator.records.audit import AuditEntry
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.handler import Handler
-from migrator.records.impact_snapshot import ImpactSnapshot
-from migrator.records.run import Run
-from migrator.store import rules
+from migrator.records import AuditEntry, ExecutionLog, Handler, ImpactSnapshot, Run
+from migrator.store import validation
 from tests.contract.memory.table import Table, newest_first
 
 
@@ -19,7 +15,7 @@ class MemoryImpactSnapshots(Table[ImpactSnapshot]):
     """``ports.ImpactSnapshots``."""
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
-        snapshot = rules.written(snapshot, self._tenant)
+        snapshot = validation.checked_record(snapshot, self._tenant)
         self._require(Run, snapshot.run_id)
         self._insert(snapshot)
 
@@ -34,7 +30,7 @@ class MemoryExecutionLogs(Table[ExecutionLog]):
     """``ports.ExecutionLogs``."""
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
-        written = [rules.written(line, self._tenant) for line in lines]
+        written = [validation.checked_record(line, self._tenant) for line in lines]
         for line in written:
             self._require(Run, line.run_id)
         ids = [line.id for line in written]
@@ -44,7 +40,7 @@ class MemoryExecutionLogs(Table[ExecutionLog]):
             self._insert(line)
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
-        rules.page(limit)
+        validation.check_page(limit)
         found = [row for row in self._all() if row.run_id == run_id]
         return sorted(found, key=lambda row: (row.logged_at, row.id))[:limit]
 
@@ -53,10 +49,10 @@ class MemoryAudit(Table[AuditEntry]):
     """``ports.Audit``."""
 
     def append(self, entry: AuditEntry) -> None:
-        self._insert(rules.written(entry, self._tenant))
+        self._insert(validation.checked_record(entry, self._tenant))
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
-        rules.page(limit)
+        validation.check_page(limit)
         found = [row for row in self._all() if schedule_id in {None, row.schedule_id} and action in {None, row.action}]
         return sorted(found, key=newest_first("occurred_at"))[:limit]
 
@@ -66,10 +62,10 @@ class MemoryHandlers(Table[Handler]):
 
     def get(self, name: str) -> Handler | None:
         found = [row for row in self._all(shared=True) if row.name == name]
-        return min(found, key=lambda row: row.tenant_id == rules.GLOBAL, default=None)
+        return min(found, key=lambda row: row.tenant_id == validation.GLOBAL, default=None)
 
     def upsert(self, handler: Handler) -> Handler:
-        handler = rules.written(handler, self._tenant)
+        handler = validation.checked_record(handler, self._tenant)
         stored = self._named(handler.name)
         if stored is None:
             return self._insert(handler)

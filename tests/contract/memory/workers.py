@@ -8,9 +8,8 @@ import msgspec
 
 from migrator import states
 from migrator.errors import UsageError
-from migrator.records.run import Run
-from migrator.records.worker import Worker
-from migrator.store import rules
+from migrator.records import Run, WorkerRecord
+from migrator.store import validation
 from tests.contract.memory.queue import Transaction, held_to_rules
 from tests.contract.memory.table import Tables, microseconds
 
@@ -26,12 +25,12 @@ class MemoryWorkers:
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
 
-    def register(self, worker: Worker, now: datetime | None = None) -> Worker:
-        if worker.tenant_id != rules.GLOBAL:
+    def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
+        if worker.tenant_id != validation.GLOBAL:
             raise UsageError("workers live under the tenant *")
-        rules.known("kind of worker", states.WORKER_KINDS, (worker.kind,))
+        validation.check_known("kind of worker", states.WORKER_KINDS, (worker.kind,))
         with self._transaction(now) as (tables, moment):
-            stored: Worker | None = tables[Worker].get(worker.id)
+            stored: WorkerRecord | None = tables[WorkerRecord].get(worker.id)
             if stored is None:
                 first, spoke = worker.registered_at or moment, moment
                 kept = replace(worker, source=None, source_id=None)
@@ -39,8 +38,8 @@ class MemoryWorkers:
                 first, spoke = stored.registered_at or moment, max(moment, stored.last_heartbeat_at or moment)
                 kept = replace(worker, source=stored.source, source_id=stored.source_id, extra=stored.extra)
             row = replace(kept, status="active", registered_at=first, last_heartbeat_at=spoke)
-            tables[Worker][worker.id] = written = held_to_rules(row, rules.GLOBAL)
-            assert isinstance(written, Worker)
+            tables[WorkerRecord][worker.id] = written = held_to_rules(row, validation.GLOBAL)
+            assert isinstance(written, WorkerRecord)
             return written
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
@@ -49,7 +48,7 @@ class MemoryWorkers:
             if worker is None:
                 return False
             spoke = max(moment, worker.last_heartbeat_at or moment)
-            tables[Worker][worker_id] = replace(worker, last_heartbeat_at=spoke)
+            tables[WorkerRecord][worker_id] = replace(worker, last_heartbeat_at=spoke)
             return True
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
@@ -57,24 +56,24 @@ class MemoryWorkers:
             worker = alive(tables, worker_id)
             if worker is None:
                 return False
-            tables[Worker][worker_id] = replace(worker, status="stopped")
+            tables[WorkerRecord][worker_id] = replace(worker, status="stopped")
             return True
 
-    def list(self) -> Sequence[Worker]:
+    def list(self) -> Sequence[WorkerRecord]:
         with self._transaction(None) as (tables, _):
-            found = tables[Worker].values()
+            found = tables[WorkerRecord].values()
             return sorted(found, key=lambda row: (microseconds(row.registered_at or NEVER), row.id))
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
-        rules.above_zero("a time of silence", silent_for)
+        validation.check_above_zero("a time of silence", silent_for)
         with self._transaction(now) as (tables, moment):
             dead = []
-            for worker in list(tables[Worker].values()):
+            for worker in list(tables[WorkerRecord].values()):
                 silent = (worker.last_heartbeat_at or NEVER) < moment - silent_for
                 if silent and worker.status in ALIVE and (among is None or worker.id in among):
-                    tables[Worker][worker.id] = replace(worker, status="dead")
+                    tables[WorkerRecord][worker.id] = replace(worker, status="dead")
                     dead.append(worker.id)
             names = {str(worker_id) for worker_id in dead}
             for run in list(tables[Run].values()):
@@ -85,13 +84,13 @@ class MemoryWorkers:
 
     def remove(self, worker_id: UUID) -> bool:
         with self._transaction(None) as (tables, _):
-            worker: Worker | None = tables[Worker].get(worker_id)
+            worker: WorkerRecord | None = tables[WorkerRecord].get(worker_id)
             if worker is None or worker.status in ALIVE:
                 return False
-            del tables[Worker][worker_id]
+            del tables[WorkerRecord][worker_id]
             return True
 
 
-def alive(tables: Tables, worker_id: UUID) -> Worker | None:
-    worker: Worker | None = tables[Worker].get(worker_id)
+def alive(tables: Tables, worker_id: UUID) -> WorkerRecord | None:
+    worker: WorkerRecord | None = tables[WorkerRecord].get(worker_id)
     return worker if worker is not None and worker.status in ALIVE else None

@@ -5,15 +5,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from migrator.records.audit import AuditEntry
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.run import Run
+from migrator.records import AuditEntry, ExecutionLog, Run
 from migrator.scheduler.dispatcher import Desk, Share
 from migrator.scheduler.handing import Dispatcher, Reports
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import Event
-from migrator.store.ports import RunQuery, SchedulerStore
-from migrator.store.work import Claim
+from migrator.store.protocols import RunQuery, Store
+from migrator.store.queue import Claim
 from tests.contract.memory.clock import Clock
 from tests.contract.rows import NOW
 
@@ -49,7 +47,7 @@ class Stage:
 
     def __init__(
         self,
-        store: SchedulerStore,
+        store: Store,
         tenant: str,
         dispatcher: Dispatcher,
         *,

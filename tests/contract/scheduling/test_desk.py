@@ -8,7 +8,7 @@ import pytest
 from migrator.errors import SwitchedError
 from migrator.scheduler.handing import InProcessDispatcher
 from migrator.scheduler.handlers import Outcome, Registry, Request
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, changed, run, schedule, trigger
 from tests.contract.scheduling.stage import LEASE, Puppet, Stage, moment
@@ -23,13 +23,13 @@ def puppet() -> Puppet:
 
 
 @pytest.fixture
-def stage(at_work: SchedulerStore, tenant: str, puppet: Puppet) -> Stage:
+def stage(at_work: Store, tenant: str, puppet: Puppet) -> Stage:
     return Stage(at_work, tenant, puppet)
 
 
 @pytest.mark.proves("0-T2.11.5", "2-X3", "2-X10", "2-X12", "4-C3")
 def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, handler_name="mail")
     put(at_work, of, trigger(of))
@@ -58,7 +58,7 @@ def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
 
 @pytest.mark.proves("2-X1", "4-C5", "2-X10", "2-X12", "3-C3")
 def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_than_allowed(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, handler_name="mail", **RETRYING)
     once = trigger(of, kind="one_time", run_at=NOW)
@@ -96,7 +96,7 @@ def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_t
     ("policy", "status", "fires"), [(None, "scheduled", 3), ("keep", "scheduled", 3), ("stop", "failed", 1)]
 )
 def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to_stop(
-    policy: str | None, status: str, fires: int, stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    policy: str | None, status: str, fires: int, stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, on_exhausted=policy)
     put(at_work, of, trigger(of))
@@ -112,7 +112,7 @@ def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to
 
 @pytest.mark.proves("2-F2", "2-X9")
 def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_handed_over(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of, kind="one_time", run_at=NOW))
@@ -129,7 +129,7 @@ def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_
 @pytest.mark.proves("2-F3b", "2-F3c")
 @pytest.mark.parametrize("bound", [{"max_fires": 3}, {"end_at": NOW + 2 * MINUTE}])
 def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
-    bound: dict[str, Any], stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    bound: dict[str, Any], stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of, **bound))
@@ -148,7 +148,7 @@ def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
 
 @pytest.mark.proves("2-X2", "4-C4")
 def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result_ignored(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, timeout_ms=30_000)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -168,7 +168,7 @@ def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result
 
 @pytest.mark.proves("2-F12", "3-B7", "3-C6")
 def test_a_run_that_was_cancelled_is_told_so_and_no_outcome_revives_it(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, **RETRYING)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -187,7 +187,7 @@ def test_a_run_that_was_cancelled_is_told_so_and_no_outcome_revives_it(
 
 @pytest.mark.proves("2-X8")
 def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, timeout_ms=20_000, max_retries=1, retry_delay_ms=1_000)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
@@ -209,7 +209,7 @@ def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
 
 @pytest.mark.proves("2-X8", "3-B12")
 def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -230,9 +230,7 @@ def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
     assert run_of(at_work, tenant, row.id).result == b'"the second one"'
 
 
-def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_it(
-    at_work: SchedulerStore, tenant: str
-) -> None:
+def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_it(at_work: Store, tenant: str) -> None:
     registry, asked = Registry(), list[Request]()
 
     def send(request: Request) -> str:
@@ -263,7 +261,7 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
 
 @pytest.mark.proves("2-X9")
 def test_an_interval_from_completion_is_counted_from_the_end_that_was_written(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     made = trigger(of, kind="interval", interval_ms=60_000, anchor="completion")
@@ -275,9 +273,7 @@ def test_an_interval_from_completion_is_counted_from_the_end_that_was_written(
 
 
 @pytest.mark.proves("2-X7", "4-C6")
-def test_a_full_schedule_skips_its_slot_and_says_so(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
-) -> None:
+def test_a_full_schedule_skips_its_slot_and_says_so(stage: Stage, puppet: Puppet, at_work: Store, tenant: str) -> None:
     of = schedule(tenant, max_concurrency=1)
     made = trigger(of)
     put(at_work, of, made)
@@ -291,7 +287,7 @@ def test_a_full_schedule_skips_its_slot_and_says_so(
     assert stage.states() == ["completed", "skipped", "running"]
 
 
-def test_a_process_takes_no_more_than_it_has_room_for(at_work: SchedulerStore, tenant: str) -> None:
+def test_a_process_takes_no_more_than_it_has_room_for(at_work: Store, tenant: str) -> None:
     puppet = Puppet()
     stage = Stage(at_work, tenant, puppet, capacity=2)
     of = schedule(tenant)
@@ -305,7 +301,7 @@ def test_a_process_takes_no_more_than_it_has_room_for(at_work: SchedulerStore, t
 
 @pytest.mark.proves("3-C7")
 def test_what_is_given_back_is_queued_again_with_the_same_attempt(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -319,7 +315,7 @@ def test_what_is_given_back_is_queued_again_with_the_same_attempt(
     assert run_of(at_work, tenant, row.id).state == "queued"
 
 
-def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: SchedulerStore, tenant: str) -> None:
+def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: Store, tenant: str) -> None:
     class Broken(Puppet):
         def submit(self, *_: object) -> str | None:
             raise OSError("no broker")
@@ -334,7 +330,7 @@ def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: SchedulerSto
 
 @pytest.mark.proves("4-X5")
 def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_went(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(2)))
@@ -357,7 +353,7 @@ def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_we
 
 
 def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_others(
-    stage: Stage, puppet: Puppet, at_work: SchedulerStore, tenant: str
+    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(3)))
@@ -370,9 +366,7 @@ def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_ot
 
 
 @pytest.mark.proves("4-S2")
-def test_a_schedule_that_is_disabled_between_two_ticks_fires_no_more(
-    stage: Stage, at_work: SchedulerStore, tenant: str
-) -> None:
+def test_a_schedule_that_is_disabled_between_two_ticks_fires_no_more(stage: Stage, at_work: Store, tenant: str) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of))
     stage.turn()
@@ -383,7 +377,7 @@ def test_a_schedule_that_is_disabled_between_two_ticks_fires_no_more(
 
 
 @pytest.mark.proves("3-E1")
-def test_an_edit_is_seen_at_the_next_tick_without_a_reload(stage: Stage, at_work: SchedulerStore, tenant: str) -> None:
+def test_an_edit_is_seen_at_the_next_tick_without_a_reload(stage: Stage, at_work: Store, tenant: str) -> None:
     of = schedule(tenant)
     made = trigger(of, next_fire_at=moment(3600))
     put(at_work, of, made)

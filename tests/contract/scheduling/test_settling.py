@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from migrator.scheduler.settling import settle
-from migrator.store.ports import SchedulerStore
+from migrator.store.protocols import Store
 from tests.contract.rows import NOW, changed, run, schedule, trigger
 from tests.contract.working import put, schedule_of
 
@@ -13,7 +13,7 @@ from tests.contract.working import put, schedule_of
 @pytest.mark.parametrize(("first", "second"), [("f", "0"), ("0", "f")])
 @pytest.mark.parametrize(("states", "end"), [(("error", "completed"), "completed"), (("completed", "error"), "failed")])
 def test_the_repetition_decides_also_when_it_was_made_in_the_millisecond_of_what_it_repeats(
-    first: str, second: str, states: tuple[str, str], end: str, at_work: SchedulerStore, tenant: str
+    first: str, second: str, states: tuple[str, str], end: str, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, status="running")
     once = trigger(of, kind="one_time", run_at=NOW, next_fire_at=None)

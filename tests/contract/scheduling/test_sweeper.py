@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import LostLockError
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.ownership import Scope, metadata_of
 from migrator.scheduler.sweeper import Sweeper, Swept
-from migrator.store.ports import SchedulerStore
-from migrator.store.work import HandlerFilter
+from migrator.store.protocols import Store
+from migrator.store.queue import HandlerFilter
 from tests.contract.memory.clock import Clock
 from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
 from tests.contract.scheduling.stage import LEASE, Puppet, Stage
@@ -28,16 +28,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def leadership(at_work: SchedulerStore, clock: Clock) -> Iterator[Leadership]:
+def leadership(at_work: Store, clock: Clock) -> Iterator[Leadership]:
     made = Leadership(at_work, ttl=TTL, holder="me", tenant=fresh(), clock=clock)
     assert made.stand() is not None
     yield made
     made.resign()
 
 
-def sweeper(
-    store: SchedulerStore, leadership: Leadership, tenant: str, clock: Clock, scope: Scope | None = None
-) -> Sweeper:
+def sweeper(store: Store, leadership: Leadership, tenant: str, clock: Clock, scope: Scope | None = None) -> Sweeper:
     # Workers are shared by all tests of a backend: nobody here is silent for so long.
     return Sweeper(store, leadership, dead_after=timedelta(days=9000), scope=scope, tenants=[tenant], clock=clock)
 
@@ -45,7 +43,7 @@ def sweeper(
 @pytest.mark.proves("3-B12", "3-B4", "3-C4", "0-T2.9.3")
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule_allows_it(
-    retries: int, at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    retries: int, at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     of = schedule(tenant, max_retries=retries)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -68,7 +66,7 @@ def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule
 
 @pytest.mark.proves("3-B4", "3-B12")
 def test_a_lease_that_is_renewed_survives_the_sweep(
-    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
@@ -82,7 +80,7 @@ def test_a_lease_that_is_renewed_survives_the_sweep(
 
 @pytest.mark.proves("4-C4", "2-X2")
 def test_a_run_over_its_time_is_timed_out_though_its_lease_holds(
-    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     of = schedule(tenant, timeout_ms=10_000)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -95,7 +93,7 @@ def test_a_run_over_its_time_is_timed_out_though_its_lease_holds(
 
 @pytest.mark.proves("0-T2.9.3", "4-L5")
 def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
-    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     of = schedule(tenant, max_retries=1, retry_delay_ms=0)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
@@ -103,7 +101,8 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
     # Long ago, so that no other test's process is as silent as this one.
     past = NOW - timedelta(days=20_000)
     at_work.workers.register(
-        Worker(id=stage.share.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past), past
+        WorkerRecord(id=stage.share.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past),
+        past,
     )
     stage.turn()
     broom = sweeper(at_work, leadership, tenant, clock)
@@ -125,7 +124,7 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
     ],
 )
 def test_a_schedule_that_was_left_behind_is_settled(
-    state: str, status: str, expected: str, at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    state: str, status: str, expected: str, at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     of = schedule(tenant, status=status)
     spent = trigger(of, kind="one_time", run_at=NOW, next_fire_at=None, fire_count=1)
@@ -151,7 +150,7 @@ def test_a_schedule_that_was_left_behind_is_settled(
 def test_a_trigger_that_was_moved_here_without_a_next_fire_is_given_one(
     columns: dict[str, Any],
     expected: datetime | None,
-    at_work: SchedulerStore,
+    at_work: Store,
     tenant: str,
     leadership: Leadership,
     clock: Clock,
@@ -167,7 +166,7 @@ def test_a_trigger_that_was_moved_here_without_a_next_fire_is_given_one(
 
 @pytest.mark.proves("4-L3", "4-L6", "4-L5")
 def test_only_the_leader_sweeps_and_one_that_was_replaced_writes_nothing(
-    at_work: SchedulerStore, tenant: str, clock: Clock
+    at_work: Store, tenant: str, clock: Clock
 ) -> None:
     lock = fresh()
     first = Leadership(at_work, ttl=TTL, holder="first", tenant=lock, clock=clock)
@@ -199,9 +198,7 @@ def test_only_the_leader_sweeps_and_one_that_was_replaced_writes_nothing(
 
 
 @pytest.mark.proves("4-L4")
-def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(
-    at_work: SchedulerStore, clock: Clock
-) -> None:
+def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(at_work: Store, clock: Clock) -> None:
     """A candidate stands three times within a lease: nobody leads for at most a lease and a third of one."""
     lease, lock = timedelta(seconds=30), fresh()
     dead = Leadership(at_work, ttl=lease, holder="dead", tenant=lock, clock=clock)
@@ -223,7 +220,7 @@ def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(
 
 
 @pytest.mark.proves("2-F3d", "4-C8")
-def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: SchedulerStore, tenant: str) -> None:
+def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: Store, tenant: str) -> None:
     puppet = Puppet()
     stage = Stage(at_work, tenant, puppet)
     of = schedule(tenant)
@@ -246,14 +243,14 @@ def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: SchedulerStore, t
 MINE = Scope(handlers=HandlerFilter(names=("mine",)))
 
 
-def registered(store: SchedulerStore, at: datetime, **columns: Any) -> Worker:  # noqa: ANN401 - columns have all types
+def registered(store: Store, at: datetime, **columns: Any) -> WorkerRecord:  # noqa: ANN401 - columns have all types
     least: dict[str, Any] = {"id": uuid4(), "tenant_id": "*", "kind": "scheduler", "status": "active"}
-    return store.workers.register(Worker(**least | {"registered_at": at} | columns), at)
+    return store.workers.register(WorkerRecord(**least | {"registered_at": at} | columns), at)
 
 
 @pytest.mark.proves("5-D1", "3-B12")
 def test_processes_of_another_scheduler_and_the_runs_that_they_hold_are_left_alone(
-    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     past = NOW - timedelta(days=20_000)
     own = registered(at_work, past, metadata=metadata_of(MINE))
@@ -288,7 +285,7 @@ def test_processes_of_another_scheduler_and_the_runs_that_they_hold_are_left_alo
 
 @pytest.mark.proves("5-D1", "2-X9", "4-C8")
 def test_schedules_that_no_process_works_for_are_neither_settled_nor_given_a_next_fire(
-    at_work: SchedulerStore, tenant: str, leadership: Leadership, clock: Clock
+    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     """The leader acts for what another process works for, too, as long as that one is alive."""
     through, bare = {}, {}

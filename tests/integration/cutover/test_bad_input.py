@@ -10,6 +10,7 @@ import pytest
 from psycopg import sql
 from pymongo.errors import OperationFailure
 
+from migrator.connections.postgres import open_target
 from migrator.cutover import clocks, configfile, epoch, fence, journal, outbox
 from migrator.cutover.gates import Conditions
 from migrator.cutover.outlook import outlook
@@ -19,9 +20,8 @@ from migrator.errors import MigratorError, RefusedError
 from migrator.parity.recorded import compared, is_clean
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.pipeline.tail.follow import Tail
+from migrator.schema.revisions import upgrade
 from migrator.store import open_scheduler_store
-from migrator.store.postgres.connection import open_target
-from migrator.store.postgres.migrate import upgrade
 from tests.conftest import NEWEST, Clusters, fresh_name
 from tests.copying import run
 from tests.cutting_over import APPLICATION, Scene, gate, red, scene, with_cutover, with_mongo

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.config import load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import fence, window
 from migrator.cutover.gaps import gaps, lines
 from migrator.embedded.mongo import MongoServer
@@ -20,11 +21,10 @@ from migrator.errors import UnreachableError
 from migrator.exit_status import UNVERIFIED
 from migrator.pipeline.sessions import close_kept
 from migrator.pipeline.tail.lookups import drop_indexes
+from migrator.schema.revisions import upgrade
 from migrator.sources import profile_of
 from migrator.store import open_scheduler_store
-from migrator.store.postgres.connection import open_target
-from migrator.store.postgres.migrate import upgrade
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, scene

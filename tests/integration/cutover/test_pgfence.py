@@ -13,9 +13,9 @@ import pytest
 from psycopg import errors
 
 from migrator.config import PostgresSettings, Settings
+from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import pgfence
-from migrator.store.postgres import catalogue, migrate
-from migrator.store.postgres.connection import Connection, open_target
+from migrator.schema import catalogue, revisions
 
 LIMIT = timedelta(seconds=20)
 SOON = timedelta(milliseconds=200)
@@ -144,9 +144,9 @@ def test_a_statement_in_the_middle_of_its_work_is_waited_for(
 def test_a_revision_of_the_rights_does_not_lift_it(
     roles: PostgresSettings, tool: Connection, scheduler_dsn: str
 ) -> None:
-    migrate.downgrade(scheduler_dsn, "0012")
+    revisions.downgrade(scheduler_dsn, "0012")
     pgfence.engage(tool, roles, LIMIT)
-    migrate.upgrade(scheduler_dsn)
+    revisions.upgrade(scheduler_dsn)
     assert pgfence.is_engaged(tool, roles)
     pgfence.lift(tool, roles)
     assert catalogue.differences(scheduler_dsn) == []

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from migrator.config import Settings, load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import backup, configfile, epoch, fence, forward, outbox, rollback, window
 from migrator.cutover.forward import backup_folder
 from migrator.cutover.gates import gates
@@ -22,7 +23,6 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.pipeline.tail.follow import Tail
 from migrator.store import open_scheduler_store
-from migrator.store.postgres.connection import open_target
 from tests.conftest import fresh_name
 from tests.cutting_over import Scene, scene
 from tests.store_postgres import schedule

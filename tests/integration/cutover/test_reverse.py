@@ -18,17 +18,15 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from migrator.config import Settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import outbox, reverse
 from migrator.embedded.demo import Size, seed
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_kept, retrying
-from migrator.records import ALL
-from migrator.records.lock import Lock
-from migrator.records.worker import Worker
-from migrator.store.postgres.connection import open_target
-from migrator.store.queries import RunQuery
+from migrator.records import ALL, Lock, WorkerRecord
+from migrator.store.protocols import RunQuery
 from migrator.values.rawid import source_id_of
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
@@ -133,7 +131,7 @@ def rows(dsn: str) -> dict[str, list[tuple[Any, ...]]]:
                 )
             ).fetchall()
             for record in ALL
-            if record not in (Lock, Worker)
+            if record not in (Lock, WorkerRecord)
         }
 
 

@@ -31,7 +31,7 @@ from migrator.scheduler import firing
 from migrator.scheduler.requests import RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.service import SchedulerService
 from migrator.store import open_scheduler_store
-from migrator.store.ports import ScheduleQuery, SchedulerStore
+from migrator.store.protocols import ScheduleQuery, Store
 from tests.conftest import fresh_name
 from tests.cutting_over import Scene, scene
 from tests.ordinary_user import hand_over, ordinary_folder
@@ -124,7 +124,7 @@ def agree(scene: Scene) -> dict[str, tuple[datetime, ...]]:
 
 
 @contextmanager
-def on_postgres(scene: Scene) -> Iterator[tuple[SchedulerStore, SchedulerService]]:
+def on_postgres(scene: Scene) -> Iterator[tuple[Store, SchedulerService]]:
     settings = load_settings(str(scene.config))
     assert settings.persistence.scheduler == "postgres"
     with closing(open_scheduler_store(settings)) as store:

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.config import load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import journal
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
@@ -26,8 +27,7 @@ from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED, USAGE
 from migrator.pipeline.sessions import close_kept
 from migrator.scheduler.leader import RESOURCE
 from migrator.store import open_scheduler_store
-from migrator.store.ports import RunQuery
-from migrator.store.postgres.connection import open_target
+from migrator.store.protocols import RunQuery
 from migrator.values import jsonb
 from tests import copying
 from tests.conftest import fresh_name

@@ -13,7 +13,7 @@ from migrator import signals
 from migrator.cutover import outbox
 from migrator.cutover.smoke import SmokeError, smoke
 from migrator.embedded.mongo import MongoServer
-from migrator.store.work import SCRATCH
+from migrator.store.queue import SCRATCH
 from tests.conftest import fresh_name
 from tests.copying import contents
 from tests.cutting_over import Scene, scene

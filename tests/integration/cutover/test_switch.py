@@ -13,20 +13,19 @@ from pymongo.errors import OperationFailure
 
 from migrator.cli import cli
 from migrator.config import Settings, load_settings
+from migrator.connections.postgres import open_target
 from migrator.cutover import figures, forward, journal, outbox, parallel, processes, reverse, rollback, window
 from migrator.cutover.outlook import outlook, standing
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError, SwitchedError
 from migrator.pipeline import sessions
 from migrator.pipeline.tail.follow import Tail
-from migrator.records.run import Run
-from migrator.records.worker import Worker
+from migrator.records import Run, WorkerRecord
 from migrator.report import renderer
 from migrator.scheduler.rates import percent
 from migrator.store import open_scheduler_store, open_store
-from migrator.store.ports import SchedulerStore
-from migrator.store.postgres import beside
-from migrator.store.postgres.connection import open_target
+from migrator.store.postgres import parallel_run
+from migrator.store.protocols import Store
 from migrator.verify.checks.cutover import CHECKS
 from migrator.verify.runner import Request, verify
 from tests.conftest import fresh_name
@@ -111,7 +110,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
 
 
 def test_a_process_that_begins_anew_is_not_taken_for_another(ready: Scene) -> None:
-    process = Worker(id=uuid4(), tenant_id="*", kind="scheduler", status="active")
+    process = WorkerRecord(id=uuid4(), tenant_id="*", kind="scheduler", status="active")
     ready.switch()
     _begin(ready, process)
     rollback.run(ready.settings, ready.config, 1)
@@ -120,7 +119,7 @@ def test_a_process_that_begins_anew_is_not_taken_for_another(ready: Scene) -> No
         assert tail.run("caught-up").quarantined == ready.quarantined
 
 
-def _begin(scene: Scene, process: Worker) -> None:
+def _begin(scene: Scene, process: WorkerRecord) -> None:
     """Register a process where the data is, and let it hold a lock."""
     with closing(open_scheduler_store(load_settings(str(scene.config)))) as store:
         store.workers.register(process)
@@ -143,13 +142,15 @@ def called(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def scheduler(store: SchedulerStore, host: str) -> Worker:
+def scheduler(store: Store, host: str) -> WorkerRecord:
     """Register a scheduler process."""
-    worker = Worker(id=uuid4(), tenant_id="*", kind="scheduler", hostname=host, pid=7, version="1", status="active")
+    worker = WorkerRecord(
+        id=uuid4(), tenant_id="*", kind="scheduler", hostname=host, pid=7, version="1", status="active"
+    )
     return store.workers.register(worker)
 
 
-def worked(store: SchedulerStore, count: int, state: str) -> None:
+def worked(store: Store, count: int, state: str) -> None:
     """Make runs, each of which took a second."""
     now = store.now()
     with store.session("a") as session:
@@ -195,7 +196,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
         assert "of the old side 3 have not come back" in said
         moved = load_settings(str(staging.config))
         with open_target(moved, autocommit=True) as target:
-            assert beside.since(target) is None  # the switch ends it: every handler runs
+            assert parallel_run.since(target) is None  # the switch ends it: every handler runs
         with closing(open_scheduler_store(moved)) as new:
             new.workers.register(stays)
             scheduler(new, "two")

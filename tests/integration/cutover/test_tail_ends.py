@@ -6,10 +6,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from migrator.connections.postgres import open_target
 from migrator.cutover import outbox, window
 from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.sessions import close_kept
-from migrator.store.postgres.connection import open_target
 from tests.conftest import fresh_name
 from tests.copying import kill, run, start
 from tests.cutting_over import Scene, scene

@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from migrator import signals as points
 from migrator.config import Settings
+from migrator.connections.mongo import replica_set_in
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.pipeline import backfill as flow
@@ -26,7 +27,6 @@ from migrator.pipeline.tail.events import Stream
 from migrator.pipeline.tail.follow import Tail, standing
 from migrator.pipeline.tail.lag import Watch
 from migrator.pipeline.tail.positions import Position, at
-from migrator.store.mongo.client import replica_set_in
 from migrator.store.mongo.indexes import adopt_triggers
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held

@@ -17,9 +17,9 @@ from migrator import records
 from migrator.config import PostgresSettings, Settings
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
-from migrator.records.worker import Worker
-from migrator.store.ports import SchedulerStore
-from migrator.store.scratch import HELD, fresh, left, remove_leftovers
+from migrator.records import WorkerRecord
+from migrator.store.protocols import Store
+from migrator.store.scratch import HELD, leftover_tenants, new_scratch_tenant, remove_leftovers
 from migrator.verify.behaviour.harness import START, Harness
 from migrator.verify.behaviour.scratch_tenants import Components, open_store, scratch_tenants
 from migrator.verify.check import Context
@@ -45,7 +45,7 @@ def real(settings: Settings, backend: str) -> list[bytes]:
     return sorted(text.encode() for text in texts)
 
 
-def furnish(store: SchedulerStore) -> None:
+def furnish(store: Store) -> None:
     """Write what a live scheduler has: due triggers, queued runs, a worker, a lock that is over."""
     for tenant in ("acme", "~verify", "~verify-of-somebody"):
         row = schedule(tenant)
@@ -54,7 +54,7 @@ def furnish(store: SchedulerStore) -> None:
             session.triggers.upsert(trigger(row))
             session.runs.create(run(tenant, schedule_id=row.id))
         store.locks.acquire(tenant, "work", ttl=timedelta(milliseconds=1))
-    store.workers.register(Worker(id=uuid4(), tenant_id="*", kind="worker", status="active", hostname="host-1"))
+    store.workers.register(WorkerRecord(id=uuid4(), tenant_id="*", kind="worker", status="active", hostname="host-1"))
 
 
 @pytest.fixture(params=BACKENDS)
@@ -63,7 +63,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def store(settings: Settings, backend: str) -> Iterator[SchedulerStore]:
+def store(settings: Settings, backend: str) -> Iterator[Store]:
     opened = open_store(settings, backend)
     try:
         yield opened
@@ -71,7 +71,7 @@ def store(settings: Settings, backend: str) -> Iterator[SchedulerStore]:
         opened.close()
 
 
-def test_real_tenants_are_not_touched(store: SchedulerStore, settings: Settings, backend: str) -> None:
+def test_real_tenants_are_not_touched(store: Store, settings: Settings, backend: str) -> None:
     furnish(store)
     before = real(settings, backend)
     context = Context(settings)
@@ -83,27 +83,25 @@ def test_real_tenants_are_not_touched(store: SchedulerStore, settings: Settings,
 
 def linger(settings: Settings, backend: str, pipe: Connection) -> None:
     """Be in the middle of a verification, for ever."""
-    with scratch_tenants(settings, backend, Components(), fresh()) as place:
+    with scratch_tenants(settings, backend, Components(), new_scratch_tenant()) as place:
         ground = Harness(place, "lingering")
         ground.cron()
         ground.now = START + timedelta(minutes=5)
         ground.turn()
-        place.store.workers.register(Worker(id=ground.new_id(), tenant_id="*", kind="worker", status="active"))
+        place.store.workers.register(WorkerRecord(id=ground.new_id(), tenant_id="*", kind="worker", status="active"))
         place.store.locks.acquire(place.tenants[0], "work", ttl=timedelta(hours=1))
         pipe.send(place.base)
         pipe.recv()
 
 
-def test_what_a_killed_verification_left_is_removed_by_the_next(
-    store: SchedulerStore, settings: Settings, backend: str
-) -> None:
+def test_what_a_killed_verification_left_is_removed_by_the_next(store: Store, settings: Settings, backend: str) -> None:
     furnish(store)
     before = real(settings, backend)
     mine, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=linger, args=(settings, backend, theirs), daemon=True)
     process.start()
     name = mine.recv()
-    assert left(store) == [name]
+    assert leftover_tenants(store) == [name]
     assert remove_leftovers(store) == [], "it is alive"
     assert len(real(settings, backend)) > len(before)
     process.kill()
@@ -113,7 +111,7 @@ def test_what_a_killed_verification_left_is_removed_by_the_next(
     context = Context(settings)
     context.backends = (backend,)
     assert SPECS["transitions.schedule"].run(context).outcome.status == "passed"
-    assert left(store) == []
+    assert leftover_tenants(store) == []
     assert real(settings, backend) == before
 
 
@@ -126,20 +124,20 @@ def over(settings: Settings, name: str) -> None:
         locks.update_one({"_id": found["_id"]}, {"$set": times})
 
 
-def test_it_goes_also_when_the_script_fails(store: SchedulerStore, settings: Settings, backend: str) -> None:
+def test_it_goes_also_when_the_script_fails(store: Store, settings: Settings, backend: str) -> None:
     def fail() -> None:
-        with scratch_tenants(settings, backend, Components(), fresh()) as place:
+        with scratch_tenants(settings, backend, Components(), new_scratch_tenant()) as place:
             Harness(place, "failing").cron()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert left(store) == []
+    assert leftover_tenants(store) == []
     assert real(settings, backend) == []
 
 
 def test_the_fence_lets_nothing_through(settings: Settings, backend: str) -> None:
-    with scratch_tenants(settings, backend, Components(), fresh()) as place:
+    with scratch_tenants(settings, backend, Components(), new_scratch_tenant()) as place:
         for call in (
             lambda: place.store.session("acme"),
             lambda: place.store.purge("acme"),

@@ -6,9 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler import firing
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from migrator.cron import UnavailableError
-from migrator.records.trigger import Trigger
+from migrator.records import Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.slots import MOST_SLOTS
 from migrator.values import jsonb

@@ -11,11 +11,11 @@ from uuid import UUID
 import pytest
 
 from migrator.errors import UnreachableError
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler import key_figures, samples
 from migrator.scheduler.exposition import Threshold, crossed, parse
 from migrator.scheduler.leader import RESOURCE
-from migrator.store.rules import GLOBAL
+from migrator.store.validation import GLOBAL
 from tests.contract.memory.clock import Clock
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import run, schedule

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from migrator.errors import UsageError
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler.handing import InProcessDispatcher, failure, text
 from migrator.scheduler.handlers import Context, Outcome, Registry, load
-from migrator.store.work import Claim, handler_of
+from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
 from tests.unit.scheduler.lifetime import START, schedule
 

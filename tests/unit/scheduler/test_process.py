@@ -13,7 +13,7 @@ from migrator.errors import ConfigurationError, ConflictError, RefusedError, Unr
 from migrator.scheduler.gauges import Gauges
 from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess
 from migrator.scheduler.timing import Beat, timing_of
-from migrator.store.ports import RunQuery, SchedulerStore
+from migrator.store.protocols import RunQuery, Store
 from tests.contract.memory.clock import Clock
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, run, schedule, trigger
@@ -41,7 +41,7 @@ class World:
             wait=self._wait,
         )
 
-    def _remove(self, store: SchedulerStore) -> None:
+    def _remove(self, store: Store) -> None:
         assert store is self.store
         self.removed += 1
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrator.records.run import Run
+from migrator.records import Run
 from migrator.scheduler import retry
 from tests.unit.scheduler.lifetime import START, schedule
 from tests.unit.scheduler.test_handlers import RUN

@@ -5,13 +5,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from migrator.records.handler import Handler
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Handler, Run, Schedule
 from migrator.scheduler.handing import Reports
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.shadow import SHADOWED, NewSide, ShadowDispatcher
-from migrator.store.work import Claim
+from migrator.store.queue import Claim
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW
 

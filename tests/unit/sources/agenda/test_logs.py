@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from migrator.records.run import Run
-from migrator.records.schedule import Schedule
+from migrator.records import Run, Schedule
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Rejected
 from migrator.values import jsonb

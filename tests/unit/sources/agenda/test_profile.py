@@ -3,7 +3,7 @@
 import pickle
 from pathlib import Path
 
-from migrator.records.worker import Worker
+from migrator.records import WorkerRecord
 from migrator.sources import load_profile
 from migrator.sources.agenda import PROFILE
 from migrator.sources.agenda.workers import derive_workers
@@ -41,12 +41,12 @@ def test_an_instance_becomes_one_worker_however_often_it_is_named() -> None:
     for row in rows:
         assert (row.tenant_id, row.kind, row.status) == ("*", "worker", "stopped")
         assert jsonb.decode(row.metadata or b"") == {"derived": True}
-        codec(Worker).render(row)
+        codec(WorkerRecord).render(row)
 
 
 def test_the_closing_pass_asks_every_collection_for_names() -> None:
     (closing,) = PROFILE.closing
-    assert closing.record is Worker
+    assert closing.record is WorkerRecord
     assert [(name, pipeline[-1]) for name, pipeline in closing.pipelines] == [
         ("agendaJobs", {"$group": {"_id": "$lastModifiedBy"}}),
         ("pulseJobs", {"$group": {"_id": "$lastModifiedBy"}}),

@@ -9,7 +9,7 @@ import pytest
 
 from migrator import states
 from migrator.cron import ZoneError, next_fires
-from migrator.records.schedule import Schedule
+from migrator.records import Schedule
 from migrator.sources.crawler import SYSTEM, names
 from migrator.sources.crawler.executions import repeated_numbers
 from migrator.sources.profile import Rejected

@@ -8,8 +8,7 @@ import pytest
 
 from migrator import states
 from migrator.cron import next_fire
-from migrator.records.execution_log import ExecutionLog
-from migrator.records.schedule import Schedule
+from migrator.records import ExecutionLog, Schedule
 from migrator.sources.orchestrator import SYSTEM, names
 from migrator.sources.orchestrator.executions import unbacked_counters
 from migrator.sources.profile import Rejected

@@ -12,8 +12,7 @@ from apscheduler.triggers.cron import CronTrigger
 
 from migrator import states
 from migrator.cron import next_fires
-from migrator.records.schedule import Schedule
-from migrator.records.worker import Worker
+from migrator.records import Schedule, WorkerRecord
 from migrator.sources.profile import Rejected
 from migrator.sources.rows import Row, RowContext, load, the
 from migrator.sources.support_center import SYSTEM, names
@@ -286,7 +285,7 @@ def test_durations(seconds: float | Decimal | None, milliseconds: int | None, ki
 def test_an_instance_is_a_worker_that_has_stopped_and_leads_nothing() -> None:
     """Two leaders: as many findings."""
     trip = travel(TABLES["scheduler_instances"], INSTANCE)
-    worker = the(trip.rows, Worker)
+    worker = the(trip.rows, WorkerRecord)
     assert (worker.tenant_id, worker.kind, worker.status, worker.pid) == ("*", "scheduler", "stopped", 4711)
     assert worker.last_heartbeat_at == (NOON + MINUTE).replace(tzinfo=UTC)
     assert trip.kinds == ["leader-not-carried"]

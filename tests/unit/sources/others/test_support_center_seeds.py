@@ -7,8 +7,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import pytest
 
-from migrator.records.handler import Handler
-from migrator.records.worker import Worker
+from migrator.records import Handler, WorkerRecord
 from migrator.sources.rows import find, the
 from migrator.sources.support_center import SYSTEM
 from migrator.sources.support_center.handlers import Conflict, seed
@@ -165,4 +164,4 @@ def test_a_job_that_changed_or_was_left_behind_is_reported() -> None:
         Difference("different", "cleanup_stale_desktop_sessions", ("interval_ms", "payload", "max_concurrency")),
         Difference("missing", "sync_domain_users"),
     )
-    assert find(new[0].rows, Worker) is None
+    assert find(new[0].rows, WorkerRecord) is None

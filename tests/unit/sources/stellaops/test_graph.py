@@ -6,7 +6,7 @@ from uuid import UUID
 import bson
 import pytest
 
-from migrator.records.residue import RESIDUE_KEY
+from migrator.records import REMAINDER_KEY
 from migrator.sources.profile import Note, Rejected
 from migrator.values import identity, jsonb
 from tests.stellaops_documents import fresh, travel
@@ -65,12 +65,12 @@ def test_unknown_fields_stay_in_the_payload_and_types_in_its_residue() -> None:
     trip = travel("graph_jobs", fresh("graph_jobs", extra={"a": 1}, big=bson.Int64(1), at=datetime(2025, 1, 1)))  # noqa: DTZ001 - as BSON gives it
     assert trip.fields == {"big", "at"}
     assert jsonb.decode(trip.row.payload)["extra"] == {"a": 1}
-    assert RESIDUE_KEY in jsonb.decode(trip.rows[0].payload)  # type: ignore[attr-defined] # a graph job
+    assert REMAINDER_KEY in jsonb.decode(trip.rows[0].payload)  # type: ignore[attr-defined] # a graph job
 
 
 def test_a_document_may_use_the_reserved_key() -> None:
-    trip = travel("graph_jobs", fresh("graph_jobs") | {RESIDUE_KEY: {"mine": 1}})
-    assert trip.fields == {RESIDUE_KEY}
+    trip = travel("graph_jobs", fresh("graph_jobs") | {REMAINDER_KEY: {"mine": 1}})
+    assert trip.fields == {REMAINDER_KEY}
 
 
 def test_findings_about_a_job() -> None:

@@ -5,10 +5,10 @@ from itertools import chain
 import pytest
 from sqlalchemy import Index, Table, UniqueConstraint
 
-from migrator.records.run import Run
+from migrator.records import Run
+from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.sources.profile import Collection
 from migrator.sources.stellaops import PROFILE
-from migrator.store.postgres.tables import SCHEDULER
 
 
 def table(collection: Collection) -> Table:

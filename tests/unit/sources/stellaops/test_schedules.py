@@ -9,8 +9,7 @@ import pytest
 from bson import Int64
 
 from migrator import states
-from migrator.records.schedule import Schedule
-from migrator.records.trigger import Trigger
+from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Note, Rejected, Skipped
 from migrator.sources.stellaops.own import TRIGGERS
 from migrator.sources.stellaops.schedules import COLLECTION as SCHEDULES

@@ -1,0 +1,239 @@
+"""Connecting to PostgreSQL: pinned session settings, the role, and the driver's errors as errors of the tool.
+
+``ALTER DATABASE … SET`` and ``ALTER ROLE … SET`` change how values are written as text, which names are found, and how
+long a statement may take. Nothing that the tool reads or writes may depend on them, so each session sets its own.
+"""
+
+import json
+import re
+import select
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.pq import TransactionStatus
+
+from migrator.config import Settings, postgres_dsn
+from migrator.errors import ConfigurationError, DeniedError, LockedError, MigratorError, RefusedError, UnreachableError
+from migrator.telemetry import redact
+
+ENCODING: Final = "UTF8"
+
+PINNED: Final = {
+    "array_nulls": "on",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "default_transaction_deferrable": "off",
+    "default_transaction_isolation": "read committed",
+    "extra_float_digits": "1",
+    "quote_all_identifiers": "off",
+    "row_security": "on",
+    "search_path": "pg_catalog",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    "xmlbinary": "base64",
+}
+"""Set when the session is open: a pooler takes none of them as it begins."""
+
+LOCK_TIMEOUT: Final = "15s"
+"""How long a statement waits for a lock before who holds it is told, and the work is tried again or given up."""
+
+TIMEOUTS: Final = {
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "lock_timeout": LOCK_TIMEOUT,
+    "statement_timeout": "0",
+    "transaction_timeout": "0",
+}
+"""Of a tool's sessions; those that the DSN itself names (``options``) stay as it says. Some servers lack some."""
+
+_PIN_SETTINGS = (
+    "SELECT count(set_config(name, wanted.setting, false))"
+    " FROM pg_catalog.jsonb_each_text(%s::jsonb) AS wanted (name, setting)"
+    " JOIN pg_catalog.pg_settings USING (name) WHERE pg_settings.setting IS DISTINCT FROM wanted.setting"
+    " AND NOT (source = 'client' AND name = ANY(%s))"
+)
+
+
+def connect_arguments(timeout_s: int, application: str = "migrator") -> dict[str, Any]:
+    """Return what to connect with besides the DSN; ``timeout_s``: seconds that a connection may take."""
+    return {"connect_timeout": timeout_s, "application_name": application, "client_encoding": ENCODING}
+
+
+def pin_settings(connection: psycopg.Connection[Any]) -> None:
+    """Pin everything for the rest of a session that is in autocommit; refuse a database of another encoding."""
+    require_encoding(connection)
+    connection.execute(_PIN_SETTINGS, (json.dumps({**PINNED, **TIMEOUTS}), [*TIMEOUTS]))
+
+
+def require_encoding(connection: psycopg.Connection[Any]) -> None:
+    """Raise ``RefusedError`` where the database's encoding is not UTF-8: it cannot hold every text, or checks none."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding is None:  # a pooler may keep it to itself
+        row = connection.execute("SHOW server_encoding").fetchone()
+        encoding = str(row[0]) if row is not None else ""
+    if encoding != ENCODING:
+        name = connection.info.dbname
+        connection.close()
+        raise RefusedError(
+            f"the target's database {name} has the encoding {encoding}, which cannot hold every text: create one with"
+            " ENCODING 'UTF8' TEMPLATE template0, and let postgres.dsn name it"
+        )
+
+
+_MISSING = (
+    "SELECT array(SELECT rolname::text FROM pg_roles WHERE rolname = ANY(%(asked)s)"
+    " AND NOT pg_has_role(session_user, oid, 'MEMBER') ORDER BY array_position(%(asked)s::text[], rolname::text))"
+)
+
+
+def not_a_member(connection: psycopg.Connection[Any], role: str, also: Iterable[str] = ()) -> RefusedError:
+    """Return the refusal for a user that may not act in ``role``.
+
+    ``also``: roles that the caller will need next. Those that the user lacks too stand in the same statement, unless
+    the refusal has ended the transaction, so that nothing more can be asked.
+    """
+    user, missing = connection.info.user, [role]
+    if connection.info.transaction_status != TransactionStatus.INERROR:
+        cursor = psycopg.ClientCursor(connection)  # the connection's own may take other placeholders
+        row = cursor.execute(_MISSING, {"asked": list(dict.fromkeys((role, *also)))}).fetchone()
+        missing = (row[0] if row else None) or missing
+    statement = sql.SQL("GRANT {} TO {}").format(
+        sql.SQL(", ").join(sql.Identifier(one) for one in missing), sql.Identifier(user)
+    )
+    return RefusedError(
+        f"the target's user {user} is not a member of {', '.join(missing)}; an administrator calls",
+        grant=statement.as_string(connection),
+    )
+
+
+def is_alive(connection: psycopg.Connection[Any]) -> bool:
+    """Tell whether an idle connection has nothing to read: unasked, the server speaks to end it.
+
+    (It also tells of a setting that was reloaded; then a connection is given up that would have stood.) Nobody else may
+    use the connection at this moment. A host that vanished without a word is not noticed.
+    """
+    if connection.closed:
+        return False
+    watch = select.poll()
+    watch.register(connection.fileno(), select.POLLIN)
+    return not watch.poll(0)
+
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+
+_UNUSABLE = re.compile(r"connection is bad: (invalid |definition of service |service file )")
+"""What libpq says of a DSN that it can read and not use; nobody was asked for a connection."""
+
+
+def open_target(settings: Settings, *, autocommit: bool = False, role: str | None = None) -> Connection:
+    """Connect to the target in ``role`` (default: the migration role, which owns the tables), pinned (``session``).
+
+    Raises ``ConfigurationError`` (DSN), ``UnreachableError`` (no server, wrong password), ``RefusedError`` (no such
+    role: not migrated).
+    """
+    role = settings.postgres.migration_role if role is None else role
+    connection = open_login(settings)
+    with translate_errors("the target"):
+        try:
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            connection.close()
+            raise not_migrated(f"it has no role {role}") from None
+        except errors.InsufficientPrivilege:
+            names = settings.postgres
+            every = (names.migration_role, names.service_role, names.dispatcher_role)
+            refused = not_a_member(connection, role, () if role == names.migration_role else every)
+            connection.close()
+            raise refused from None
+    connection.autocommit = autocommit
+    return connection
+
+
+def open_login(settings: Settings) -> Connection:
+    """Connect as the user of the DSN, pinned and in autocommit; raises as `open_target` does, but for the role."""
+    dsn = postgres_dsn(settings)
+    with translate_errors("the target"):
+        connection = connect_as_login(dsn, settings.postgres.timeout_s)
+        connection.execute("SET plan_cache_mode = force_custom_plan")
+    return connection
+
+
+def connect_as_login(dsn: str, timeout_s: int) -> Connection:
+    """Connect as the user of the DSN, in autocommit, every setting pinned (``session``); raises the driver's errors.
+
+    Raises ``ConfigurationError`` for a DSN that is none, ``RefusedError`` for a database of another encoding.
+    """
+    try:
+        connection = psycopg.connect(dsn, autocommit=True, **connect_arguments(timeout_s))
+    except psycopg.ProgrammingError as error:
+        raise not_a_dsn(error) from None
+    except psycopg.OperationalError as error:
+        if _UNUSABLE.match(str(error)):
+            raise not_a_dsn(error) from None
+        raise
+    try:
+        pin_settings(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def version(connection: Connection) -> str:
+    """Return the server's version, as it says it."""
+    row = connection.execute("SHOW server_version").fetchone()
+    assert row is not None  # noqa: S101 - a SHOW has one row
+    return str(row[0])
+
+
+@contextmanager
+def translate_errors(what: str) -> Iterator[None]:
+    """Turn the driver's errors into the tool's: who failed, and what an operator can do."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translated(what, error) from error
+
+
+def translated(what: str, error: psycopg.Error) -> MigratorError:
+    """Return the tool's error for one of the driver's."""
+    line = first_line(error)
+    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):
+        return not_migrated(line)
+    if "password authentication failed" in str(error):
+        return UnreachableError(f"{what} refuses the user or the password of postgres.dsn")
+    if 'database "' in str(error) and "does not exist" in str(error):  # while connecting there is no SQLSTATE
+        return UnreachableError(f"{what}: {line}; create the database first")
+    kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
+        (errors.InsufficientPrivilege, DeniedError, f"{what} denies a right: {line}"),
+        (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was waited for in vain: {line}"),
+        (errors.DiskFull, UnreachableError, f"{what} is out of disk space: {line}; free some and call again"),
+        (psycopg.OperationalError, UnreachableError, f"{what} cannot be reached or went away: {line}"),
+    )
+    for kind, becomes, sentence in kinds:
+        if isinstance(error, kind):
+            return becomes(sentence)
+    return UnreachableError(f"{what} failed: {type(error).__name__}: {line}")
+
+
+def not_migrated(why: str) -> RefusedError:
+    """Return the error for a target without the schema, or with an old one."""
+    return RefusedError(f"the target is not migrated ({why}): call migrator schema upgrade first")
+
+
+def not_a_dsn(error: psycopg.Error) -> ConfigurationError:
+    """Return the error for a DSN that libpq cannot read, without what it quotes: maybe a piece of the password."""
+    said = re.sub('"[^"]*"', '"***"', first_line(error))
+    return ConfigurationError(f"postgres.dsn is not a PostgreSQL DSN: {said.removeprefix('connection is bad: ')}")
+
+
+def first_line(error: psycopg.Error) -> str:
+    """Return an error's first line without credentials and without the row it may quote."""
+    text = error.diag.message_primary or str(error).strip() or type(error).__name__
+    return redact(text.splitlines()[0])[:300]

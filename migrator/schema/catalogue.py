@@ -1,0 +1,130 @@
+"""The live catalogue against the declared one.
+
+The declared tables are made as temporary ones in a transaction that is rolled back, and both are read by the same query
+(``catalogue.sql``): what PostgreSQL makes of an expression is compared with what the same server makes of the other, so
+that no version's spelling matters. It needs the right to make temporary tables, as the copy does.
+"""
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+from psycopg import sql
+from sqlalchemy import Connection as Lent
+from sqlalchemy import MetaData
+
+from migrator.connections.postgres import Connection
+from migrator.schema.migration_tables import LOOKUP_PREFIX
+from migrator.schema.revisions import BOOKKEEPING
+from migrator.schema.scheduler_tables import MIGRATION, SCHEDULER
+from migrator.schema.security import Roles, function_statements, isolation_statements
+from migrator.schema.transaction import be_owner, driver, transaction
+
+Fact: TypeAlias = tuple[str, str, str]
+"""(relation, kind, name), as ``catalogue.sql`` gives them."""
+Catalogue: TypeAlias = dict[Fact, str]
+
+DECLARED: dict[str, MetaData] = {"scheduler": SCHEDULER, "migration": MIGRATION}
+ISOLATED = "scheduler"
+"""The schema whose tables are bound to tenants."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One thing in which the live catalogue is not as declared."""
+
+    object: str
+    """``scheduler.runs constraint ck_runs_state``."""
+    kind: Literal["missing", "extra", "changed"]
+    expected: str | None
+    found: str | None
+
+
+def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
+    """Compare both schemas with their declaration; an empty list says that they are the same.
+
+    What a first load has taken away and not yet put back is listed, and says so. Nothing is changed.
+    """
+    names = names or Roles()
+    found: list[Difference] = []
+    with transaction(dsn) as lent:
+        connection = driver(lent)
+        be_owner(connection, names)
+        owed = _owed(connection)
+        live = {schema: _read(connection, schema) for schema in DECLARED}
+        declared = _declared(lent, names)
+        connection.rollback()
+    for schema in DECLARED:
+        found += _compare(schema, declared[schema], live[schema], owed)
+    return found
+
+
+def _read(connection: Connection, schema: str) -> Catalogue | None:
+    """Return the facts of a schema; None where there is no such schema."""
+    row = connection.execute("SELECT to_regnamespace(%s)::oid", (schema,)).fetchone()
+    if row is None or row[0] is None:
+        return None
+    connection.execute(sql.SQL("SET LOCAL search_path = {}").format(sql.Identifier(schema)))
+    query = files(__package__ or "").joinpath("catalogue.sql").read_text(encoding="utf-8")
+    rows = connection.execute(query.encode(), {"namespace": row[0], "exempt": [*BOOKKEEPING]})
+    facts = {(relation, kind, name): definition for relation, kind, name, definition in rows}
+    usage = connection.execute(
+        "SELECT pg_get_userbyid(grantee), string_agg(lower(privilege_type), ', ' ORDER BY privilege_type)"
+        " FROM pg_namespace CROSS JOIN aclexplode(nspacl) WHERE oid = %s AND grantee <> nspowner GROUP BY grantee",
+        (row[0],),
+    )
+    return facts | {("", "grant", grantee): rights for grantee, rights in usage}
+
+
+def _declared(lent: Lent, names: Roles) -> dict[str, Catalogue]:
+    """Make the declared tables as temporary ones and read them, one schema after the other."""
+    connection = driver(lent)
+    catalogues: dict[str, Catalogue] = {}
+    for schema, metadata in DECLARED.items():
+        with lent.begin_nested() as scratch:
+            metadata.create_all(lent.execution_options(schema_translate_map={schema: "pg_temp"}), checkfirst=False)
+            if schema == ISOLATED:
+                for table in metadata.tables.values():
+                    for statement in isolation_statements("pg_temp", table, names):
+                        connection.execute(statement)
+                connection.execute("SET LOCAL check_function_bodies = off")  # what they read may be missing
+                for statement in function_statements("pg_temp", names):
+                    connection.execute(statement)
+            temporary = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
+            catalogues[schema] = cast("Catalogue", _read(connection, temporary[0] if temporary else ""))
+            scratch.rollback()
+        if schema == ISOLATED:
+            catalogues[schema] |= {("", "grant", role): "usage" for role in (names.service, names.dispatcher)}
+    return catalogues
+
+
+def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: frozenset[str]) -> Iterator[Difference]:
+    if live is None:
+        yield Difference(f"schema {schema}", "missing", "a schema", None)
+        return
+    missing = {relation for relation, kind, _ in declared if kind == "relation"} - {fact[0] for fact in live}
+    extra = {relation for relation, kind, _ in live if kind == "relation"} - {fact[0] for fact in declared}
+    for fact in sorted(declared.keys() | live.keys()):
+        relation, kind, name = fact
+        expected, found = declared.get(fact), live.get(fact)
+        if expected == found:
+            continue
+        if expected is None and kind == "index" and name.startswith(LOOKUP_PREFIX):
+            continue  # the tail's own, for as long as the move lasts
+        if relation in missing | extra and kind != "relation":
+            continue  # a table that is not there is one difference, not one for each of its columns
+        place = f"{schema}.{relation}" if relation else f"schema {schema}"
+        what = " ".join(part for part in (place, kind if kind != "relation" else "", name) if part)
+        if found is None and name in owed:
+            found = "taken away for a first load and not yet put back; call migrator backfill"
+        kind_of = "missing" if live.get(fact) is None else "extra" if expected is None else "changed"
+        yield Difference(what, cast("Literal['missing', 'extra', 'changed']", kind_of), expected, found)
+
+
+def _owed(connection: Connection) -> frozenset[str]:
+    """Return the names of indexes and constraints that a first load has taken away."""
+    row = connection.execute("SELECT to_regclass('migration.deferred_ddl') IS NULL").fetchone()
+    if row == (True,):
+        return frozenset()
+    rows = connection.execute("SELECT name FROM migration.deferred_ddl WHERE restored_at IS NULL")
+    return frozenset(name for (name,) in rows)

@@ -1,0 +1,231 @@
+"""Who may see and write what: group roles, row-level security, grants, owner of the schemas.
+
+Tenant isolation depends on the session setting ``app.tenant_id``. A session reads rows of its tenant and of ``*``, and
+writes rows of its tenant. Without the setting (or if it is empty, as in a pooled session after a local setting ended)
+it reads nothing. Only the dispatcher and the owner write rows of ``*``, also if a session sets its tenant to ``*``.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from psycopg import errors, sql
+from sqlalchemy import Table
+
+from migrator.connections.postgres import Connection
+from migrator.errors import ConfigurationError, RefusedError
+
+CURRENT = "NULLIF(current_setting('app.tenant_id'::text, true), ''::text)"
+VISIBLE = f"tenant_id = ANY (ARRAY[{CURRENT}, CASE WHEN {CURRENT} IS NULL THEN NULL::text ELSE '*'::text END])"
+OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
+
+APPEND_ONLY = frozenset({"audit"})
+"""Tables that service and dispatcher may add to, but neither change nor empty."""
+
+DELETED_BY_SERVICE = frozenset({"handlers", "runs", "triggers"})
+"""Tables that the store deletes rows of as the service: only these may it lock against everybody (``LOCK TABLE``)."""
+
+DELETED_BY_DISPATCHER = frozenset({"workers"})
+"""The same for the dispatcher."""
+
+KEY = frozenset({"id", "tenant_id"})
+"""Columns that nobody but the owner changes."""
+
+SEQUENCES = {"graph_job_events": "graph_job_events_id_seq"}
+"""Table to the sequence that numbers its new rows."""
+
+TAGGED = {"any_tag": "&&", "every_tag": "@>"}
+"""Last part of a function's name to the operator by which it compares ``schedules.tags``."""
+
+_TAGGED = """
+CREATE FUNCTION {schema}.{name}(wanted text[]) RETURNS SETOF uuid
+    LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
+AS $function$
+SELECT id FROM scheduler.schedules WHERE tags {operator} wanted AND {visible}
+$function$
+"""
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """Names of the three NOLOGIN group roles; every session does ``SET ROLE`` to one of them."""
+
+    migration: str = "scheduler_migration"
+    """Owns the tables; row-level security is enabled, not forced, since COPY FROM is refused under it."""
+    service: str = "scheduler_service"
+    """Owns nothing, bound to one tenant."""
+    dispatcher: str = "scheduler_dispatcher"
+    """Claims across tenants."""
+
+    def names(self) -> tuple[str, str, str]:
+        """Return the three names."""
+        return self.migration, self.service, self.dispatcher
+
+
+def write_grants(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that grant the right to write into one table.
+
+    UPDATE is granted by column: whoever has it on the table, or DELETE, may ``LOCK TABLE`` in every mode.
+    """
+    place = sql.Identifier(schema, table.name)
+    service, dispatcher = sql.Identifier(roles.service), sql.Identifier(roles.dispatcher)
+    yield sql.SQL("GRANT INSERT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
+    if table.name not in APPEND_ONLY:
+        changeable = [column.name for column in table.columns if column.name not in KEY and column.computed is None]
+        yield sql.SQL("GRANT UPDATE ({}) ON TABLE {} TO {}, {}").format(
+            sql.SQL(", ").join(map(sql.Identifier, changeable)), place, service, dispatcher
+        )
+    for deleted, role in ((DELETED_BY_SERVICE, service), (DELETED_BY_DISPATCHER, dispatcher)):
+        if table.name in deleted:
+            yield sql.SQL("GRANT DELETE ON TABLE {} TO {}").format(place, role)
+
+
+def isolation_statements(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that isolate the tenants of one table."""
+    place, service, dispatcher = (
+        sql.Identifier(schema, table.name),
+        sql.Identifier(roles.service),
+        sql.Identifier(roles.dispatcher),
+    )
+    own, visible = sql.SQL(OWN), sql.SQL(VISIBLE)
+    yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(place)
+    yield sql.SQL("CREATE POLICY tenant_read ON {} FOR SELECT TO {} USING ({})").format(place, service, visible)
+    yield sql.SQL("CREATE POLICY tenant_insert ON {} FOR INSERT TO {} WITH CHECK ({})").format(place, service, own)
+    if table.name not in APPEND_ONLY:
+        yield sql.SQL("CREATE POLICY tenant_update ON {} FOR UPDATE TO {} USING ({}) WITH CHECK ({})").format(
+            place, service, own, own
+        )
+        yield sql.SQL("CREATE POLICY tenant_delete ON {} FOR DELETE TO {} USING ({})").format(place, service, own)
+    yield sql.SQL("CREATE POLICY dispatcher_all ON {} TO {} USING (true) WITH CHECK (true)").format(place, dispatcher)
+    yield sql.SQL("GRANT SELECT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
+    yield from write_grants(schema, table, roles)
+    if table.name in SEQUENCES:
+        yield sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}, {}").format(
+            sql.Identifier(schema, SEQUENCES[table.name]), service, dispatcher
+        )
+
+
+def function_statements(schema: str, roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that make the functions which find schedules by their tags.
+
+    The server evaluates operators of arrays only on rows that row-level security has let through, hence without an
+    index. These functions run as the owner, whom it does not bind, and return the ids that the session may see: they
+    take no tenant, and read the session's.
+    """
+    for which, operator in TAGGED.items():
+        name = sql.Identifier(f"schedules_with_{which}")
+        yield sql.SQL(_TAGGED).format(
+            schema=sql.Identifier(schema), name=name, operator=sql.SQL(operator), visible=sql.SQL(VISIBLE)
+        )
+        called = sql.SQL("{}.{}(text[])").format(sql.Identifier(schema), name)
+        yield sql.SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(called)
+        yield sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(called, sql.Identifier(roles.service))
+
+
+SHOWN = 3
+"""Tables of somebody else's schema that a refusal names."""
+PREDEFINED = "pg_"
+"""How the names of PostgreSQL's own roles begin; others may not."""
+MAY_SET_ROLE_SINCE = 160000
+"""PostgreSQL 16 tells membership from the right to SET ROLE."""
+
+
+class RightsMissingError(RefusedError):
+    """The user may not do what only an administrator may; the message holds the SQL to hand over."""
+
+    def __init__(self, what: str, statements: Iterable[str]) -> None:
+        self.statements = tuple(statements)
+        lines = "\n".join(f"  {statement};" for statement in self.statements)
+        super().__init__(f"the target's user may not {what}; have an administrator run this, then call again:\n{lines}")
+
+
+def require_group_roles(connection: Connection, roles: Roles) -> None:
+    """Refuse names of roles under which nothing would keep the tenants apart; roles that are missing are none.
+
+    Raises ``ConfigurationError`` for a superuser, for a role of PostgreSQL's own, and for a role that serves the
+    application and is not bound by row-level security: one with BYPASSRLS, or one that may act as the owner.
+    """
+    settings = {"migration_role": roles.migration, "service_role": roles.service, "dispatcher_role": roles.dispatcher}
+    found = {
+        name: (superuser, bypasses, owns)
+        for name, superuser, bypasses, owns in connection.execute(
+            "SELECT rolname, rolsuper, rolbypassrls, CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = %s)"
+            " THEN pg_has_role(rolname, %s, 'MEMBER') ELSE false END FROM pg_roles WHERE rolname = ANY(%s)",
+            (roles.migration, roles.migration, [*roles.names()]),
+        )
+    }
+    for key, name in settings.items():
+        superuser, bypasses, owns = found.get(name, (False, False, False))
+        serves = key != "migration_role"
+        for wrong, why in (
+            (name.startswith(PREDEFINED), "belongs to PostgreSQL itself"),
+            (superuser, "is a superuser"),
+            (serves and bypasses, "has BYPASSRLS, so nothing would keep the tenants apart"),
+            (serves and (owns or name == roles.migration), f"may act as {roles.migration}, which owns the tables"),
+        ):
+            if wrong:
+                raise ConfigurationError(
+                    f"postgres.{key}: the role {name} {why}; name a role of its own, which schema upgrade makes"
+                )
+
+
+def ensure_roles(connection: Connection, roles: Roles) -> None:
+    """Make the group roles that are missing and join the owning one; the connection is in autocommit.
+
+    Roles belong to the server, not to the database: another upgrade may make them at the same moment.
+    """
+    known = {
+        row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", [[*roles.names()]])
+    }
+    missing = [name for name in dict.fromkeys(roles.names()) if name not in known]
+    membership = _membership(connection, roles)
+    for name in missing:
+        try:
+            connection.execute(_create(name))
+        except (errors.DuplicateObject, errors.UniqueViolation):
+            continue  # made by another upgrade since we looked
+        except errors.InsufficientPrivilege:
+            wanted = [_create(other).as_string(connection) for other in missing] + [membership.as_string(connection)]
+            raise RightsMissingError("create roles", wanted) from None
+    right = "SET" if connection.info.server_version >= MAY_SET_ROLE_SINCE else "MEMBER"
+    if connection.execute("SELECT pg_has_role(%s, %s)", (roles.migration, right)).fetchone() != (True,):
+        try:
+            connection.execute(membership)
+        except errors.InsufficientPrivilege:
+            raise RightsMissingError(f"join {roles.migration}", [membership.as_string(connection)]) from None
+
+
+def require_own_schema(connection: Connection, name: str, roles: Roles) -> None:
+    """Refuse a schema of this name that somebody else has made: one of another owner, with something in it."""
+    row = connection.execute(
+        "SELECT pg_get_userbyid(nspowner), array(SELECT relname::text FROM pg_class WHERE relnamespace = mine.oid"
+        " AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY relname)"
+        " FROM pg_namespace AS mine WHERE nspname = %s AND to_regclass(%s) IS NULL",
+        (name, f"{name}.schema_history"),
+    ).fetchone()
+    if row is None or row[0] == roles.migration or not row[1]:
+        return
+    tables = ", ".join(row[1][:SHOWN]) + (" and more" if len(row[1]) > SHOWN else "")
+    raise RefusedError(
+        f"the target has a schema {name} that is not this tool's: it belongs to {row[0]} and holds {tables}; rename it"
+        f" (ALTER SCHEMA {name} RENAME TO ...), or let postgres.dsn name another database"
+    )
+
+
+def ensure_schema(connection: Connection, name: str, roles: Roles) -> None:
+    """Make the schema where it is missing, owned by the owning role; raises ``RefusedError`` for somebody else's."""
+    require_own_schema(connection, name, roles)
+    if connection.execute("SELECT to_regnamespace(quote_ident(%s)) IS NULL", (name,)).fetchone() != (True,):
+        return
+    create = sql.SQL("CREATE SCHEMA {} AUTHORIZATION {}").format(sql.Identifier(name), sql.Identifier(roles.migration))
+    try:
+        connection.execute(create)
+    except errors.InsufficientPrivilege:
+        raise RightsMissingError("create schemas in this database", [create.as_string(connection)]) from None
+
+
+def _create(name: str) -> sql.Composed:
+    return sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(name))
+
+
+def _membership(connection: Connection, roles: Roles) -> sql.Composed:
+    user = connection.execute("SELECT current_user").fetchone()
+    return sql.SQL("GRANT {} TO {}").format(sql.Identifier(roles.migration), sql.Identifier(user[0] if user else ""))

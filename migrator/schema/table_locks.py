@@ -1,0 +1,70 @@
+"""Sessions that hold locks on the target's tables: what to report when a lock was not obtained."""
+
+from typing import Final
+
+import msgspec
+import psycopg
+
+from migrator.connections.postgres import Connection
+
+SCHEMAS: Final = ("scheduler", "migration")
+STRONG: Final = ("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
+"""Modes that keep a session from writing rows."""
+MOST: Final = 5
+
+_HOLDERS = """
+SELECT pg_locks.pid, usename, application_name, state, extract(epoch FROM clock_timestamp() - xact_start)::int,
+    string_agg(DISTINCT nspname || '.' || relname || ' (' || mode || ')', ', ')
+FROM pg_locks
+JOIN pg_class ON pg_class.oid = relation
+JOIN pg_namespace ON pg_namespace.oid = relnamespace
+LEFT JOIN pg_stat_activity ON pg_stat_activity.pid = pg_locks.pid
+WHERE locktype = 'relation' AND granted AND relkind IN ('r', 'p') AND nspname = ANY(%s)
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pg_locks.pid IS DISTINCT FROM pg_backend_pid() AND (%s OR mode = ANY(%s))
+GROUP BY 1, 2, 3, 4, 5
+ORDER BY max(array_position(%s, mode)) DESC NULLS LAST, 5 DESC NULLS LAST
+LIMIT %s
+"""
+
+
+class LockHolder(msgspec.Struct, frozen=True):
+    """A session that holds locks on tables of the target."""
+
+    pid: int | None
+    """None: a prepared transaction."""
+    user: str | None
+    application: str | None
+    """None: the tool's user may not see it."""
+    state: str | None
+    seconds: int | None
+    """Since its transaction began."""
+    tables: str
+    """Tables, each with the mode."""
+
+    def words(self) -> str:
+        """Return who it is, and what it holds."""
+        if self.pid is None:
+            return f"a prepared transaction (pg_prepared_xacts) holds {self.tables}"
+        facts = [
+            f"user {self.user}" if self.user else "",
+            f"application {self.application}" if self.application else "",
+        ]
+        facts += [self.state or "", f"for {self.seconds} s" if self.seconds is not None else ""]
+        return f"process {self.pid} ({', '.join(filter(None, facts))}) holds {self.tables}"
+
+
+def lock_holders(connection: Connection, *, weak: bool) -> list[LockHolder]:
+    """Return who holds locks on tables, the strongest first, at most ``MOST``; ``weak``: also those of mere readers."""
+    rows = connection.execute(_HOLDERS, ([*SCHEMAS], weak, [*STRONG], [*STRONG], MOST)).fetchall()
+    return [LockHolder(*row) for row in rows]
+
+
+def describe_holders(connection: Connection, *, weak: bool = False) -> str:
+    """Return the sentence for a lock that was not had; it names who holds it, as far as that can be seen."""
+    try:
+        found = lock_holders(connection, weak=weak) or lock_holders(connection, weak=True)
+    except psycopg.Error:
+        found = []
+    named = "; ".join(one.words() for one in found) or "who holds it has gone, or holds a row or a lock of the tool"
+    return f"the target: a lock on a table was waited for in vain: {named}"

@@ -1,0 +1,60 @@
+"""One transaction that SQLAlchemy (for DDL from declarations, and for Alembic) and psycopg (for all else) share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import psycopg
+from psycopg import errors, sql
+from sqlalchemy import Connection as Lent
+from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
+
+from migrator.config import PostgresSettings
+from migrator.connections.postgres import (
+    Connection,
+    connect_as_login,
+    not_a_member,
+    not_migrated,
+    translate_errors,
+    translated,
+)
+from migrator.schema.security import Roles
+
+
+def connect(dsn: str) -> Connection:
+    """Connect as the user of the DSN, pinned, not in autocommit; raises as ``connection.dial`` does."""
+    connection = connect_as_login(dsn, PostgresSettings().timeout_s)
+    connection.autocommit = False
+    return connection
+
+
+@contextmanager
+def transaction(dsn: str) -> Iterator[Lent]:
+    """Open a transaction, and commit it at the end, or nothing of it; errors of either driver become the tool's."""
+    engine = create_engine("postgresql+psycopg://", creator=lambda: connect(dsn), poolclass=NullPool)
+    try:
+        with translate_errors("the target"), engine.begin() as lent:
+            yield lent
+    except DBAPIError as error:
+        if isinstance(error.orig, psycopg.Error):
+            raise translated("the target", error.orig) from error
+        raise
+    finally:
+        engine.dispose()
+
+
+def driver(lent: Lent) -> Connection:
+    """Return the psycopg connection under SQLAlchemy's."""
+    return cast("Connection", lent.connection.driver_connection)
+
+
+def be_owner(connection: Connection, names: Roles) -> None:
+    """Act as the owning role until the transaction ends."""
+    try:
+        connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(names.migration)))
+    except (errors.InvalidParameterValue, errors.UndefinedObject):
+        raise not_migrated(f"it has no role {names.migration}") from None
+    except errors.InsufficientPrivilege:
+        raise not_a_member(connection, names.migration) from None

@@ -1,0 +1,222 @@
+"""The dispatcher's connections: what crosses tenants, in as few round trips as can be.
+
+They are in autocommit and stay in the dispatcher role, so that a claim is one statement: begin, role and commit cost no
+round trip of their own. That needs sessions of the server's; behind a pooler each call is a transaction that is told
+its role, and prepares nothing. Plans are made once per connection, and go by the queue's indexes whatever the
+statistics say: they describe a queue that was another one a minute ago.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import errors
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from migrator.config import Settings, postgres_dsn
+from migrator.connections.postgres import first_line, is_alive, not_a_member, translate_errors
+from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
+from migrator.store import validation
+from migrator.store.postgres.repository import refusal
+from migrator.store.postgres.rows import register_json_loaders
+
+T = TypeVar("T")
+
+WHAT = "the target"
+
+ATTEMPTS = 3
+"""How often a call is made that the server ended for another's sake (a deadlock)."""
+
+_SETTINGS = {
+    "timezone": "UTC",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_material": "off",
+    "enable_mergejoin": "off",
+    "enable_sort": "off",
+}
+_SESSION = ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _SETTINGS.items())
+_ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}"
+
+
+class OvertakenError(ConflictError):
+    """Another session was quicker with the same key; the call may be made again."""
+
+
+class DispatcherConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection of the dispatcher."""
+
+    direct: bool | None = None
+    """Whether the server's session is ours for good; none: not asked yet."""
+
+
+class DispatcherPool:
+    """At most ``size`` connections in the dispatcher role."""
+
+    def __init__(self, settings: Settings, *, size: int) -> None:
+        self._role, self._size, self._timeout = settings.postgres.dispatcher_role, size, settings.postgres.timeout_s
+        self._pool = ConnectionPool(
+            postgres_dsn(settings),
+            connection_class=DispatcherConnection,
+            kwargs={
+                "connect_timeout": settings.postgres.timeout_s,
+                "application_name": "migrator dispatcher",
+                "autocommit": True,
+                "prepare_threshold": 0,
+                "cursor_factory": psycopg.RawCursor,
+            },
+            min_size=0,
+            max_size=size,
+            timeout=float(self._timeout),
+            reconnect_timeout=float(self._timeout),
+            configure=register_json_loaders,
+            open=True,
+        )
+
+    def rows(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Execute one statement, a transaction of its own, and return its rows."""
+
+        def once() -> list[tuple[Any, ...]]:
+            with self._lent() as connection:
+                return fetch_rows(connection, statement, parameters)
+
+        return self._again(once)
+
+    def transact(self, body: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
+        """Return what ``body`` does in one transaction; called again where the server ended it for another's sake."""
+
+        def once() -> T:
+            with self._lent() as connection, connection.transaction():
+                return body(connection)
+
+        return self._again(once)
+
+    @staticmethod
+    def clock(connection: psycopg.Connection[tuple[Any, ...]]) -> datetime:
+        """Return the database's clock at this moment, in whole milliseconds."""
+        ((at,),) = fetch_rows(connection, "SELECT date_trunc('milliseconds', clock_timestamp())", ())
+        read: datetime = at
+        return read
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.close()
+
+    def _again(self, once: Callable[[], T]) -> T:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with refusing():
+                    return once()
+            except OvertakenError:
+                if attempt == ATTEMPTS:
+                    raise
+            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+                if attempt == ATTEMPTS:
+                    raise ConflictError("another session wrote the same at the same moment") from error
+        raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+    @contextmanager
+    def _lent(self) -> Iterator[DispatcherConnection]:
+        connection = self._fresh()
+        try:
+            if connection.direct:
+                yield connection
+            else:
+                with connection.transaction():
+                    self._enter(connection, local=True)
+                    yield connection
+        finally:
+            self._pool.putconn(connection)
+
+    def _fresh(self) -> DispatcherConnection:
+        """Return a connection that is alive, as far as can be told without asking."""
+        for _ in range(self._size + 1):
+            try:
+                connection = self._pool.getconn()
+            except PoolTimeout as error:
+                raise UnreachableError(
+                    f"{WHAT}: no connection within {self._timeout} s: all {self._size} of the dispatcher are in use, "
+                    "or the server does not answer"
+                ) from error
+            try:
+                if is_alive(connection):
+                    if connection.direct is None:
+                        self._begin(connection)
+                    return connection
+                connection.close()  # the server ended it while it lay in the pool
+            except BaseException as error:
+                ended = isinstance(error, psycopg.OperationalError) and connection.broken
+                with suppress(psycopg.Error):
+                    connection.close()
+                if not ended:  # else nothing was done yet, and another one may do
+                    self._pool.putconn(connection)
+                    raise
+            self._pool.putconn(connection)
+        raise UnreachableError(f"{WHAT} ends every connection as it is used")
+
+    def _begin(self, connection: DispatcherConnection) -> None:
+        """Find out what a new connection leads to, before anything is set on it."""
+        connection.direct = _backend_pid(connection) == connection.info.backend_pid
+        if connection.direct:
+            self._enter(connection, local=False)
+        else:
+            connection.prepare_threshold = None
+
+    def _enter(self, connection: DispatcherConnection, *, local: bool) -> None:
+        """Take the role and the settings, for the session or for the transaction."""
+        try:
+            with psycopg.ClientCursor(connection) as cursor:
+                cursor.execute(_ENTER.encode(), {"role": self._role, "local": local})
+        except (errors.InvalidParameterValue, errors.UndefinedObject):
+            raise RefusedError(f"{WHAT} has no role {self._role}: call migrator schema upgrade first") from None
+        except errors.InsufficientPrivilege:
+            raise not_a_member(connection, self._role) from None
+
+
+def checked_time(now: datetime | None) -> datetime | None:
+    """Return the time that a test passed; none: the statement's own."""
+    return None if now is None else validation.checked_time(now)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Say the database's refusals in the store's errors; let those pass that another attempt may mend."""
+    try:
+        yield
+    except (errors.DeadlockDetected, errors.SerializationFailure):
+        raise
+    except psycopg.IntegrityError as error:
+        raise refusal(error) from error
+    except psycopg.DataError as error:
+        raise UsageError(f"a value does not fit its column: {first_line(error)}") from error
+    except psycopg.Error as error:
+        with translate_errors(WHAT):
+            raise error from error.__cause__
+
+
+def fetch_rows(
+    connection: psycopg.Connection[tuple[Any, ...]], statement: str, parameters: Sequence[Any]
+) -> list[tuple[Any, ...]]:
+    """Execute a statement with numbered parameters on a connection of ``Dispatch``, and return its rows."""
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(statement.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
+
+
+def as_json(documents: Iterable[object]) -> str:
+    """Return the text of a parameter of type json: a list."""
+    return msgspec.json.encode(list(documents)).decode()
+
+
+def _backend_pid(connection: DispatcherConnection) -> int:
+    """Return the process of the server that answers; a pooler announces another one."""
+    with psycopg.ClientCursor(connection) as cursor:
+        row = cursor.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return int(row[0])

@@ -1,0 +1,44 @@
+"""The parallel run: a lock row that says that another scheduler runs the same jobs at the same time.
+
+The row ``*/parallel`` of ``locks`` says since when. It exists from ``cutover parallel`` until the parallel run is ended,
+or until the cutover. Only ``migrator.cutover`` writes it. Scheduler processes read it before they claim, so that no
+process has to be told or restarted. It is a row of the scheduler's own schema because its processes may read no other.
+"""
+
+from datetime import datetime
+from typing import Final
+from uuid import uuid4
+
+from migrator.connections.postgres import Connection
+from migrator.store.validation import GLOBAL
+from migrator.values.identity import lock_id
+
+KEY: Final = f"{GLOBAL}/parallel"
+SINCE: Final = "since"
+"""The member of the row's metadata."""
+
+
+IN_PROGRESS: Final = f"SELECT (metadata ->> '{SINCE}')::timestamptz FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
+"""One lookup in a unique index."""
+
+_BEGIN: Final = f"""
+INSERT INTO scheduler.locks (id, tenant_id, key, lock_id, fence, metadata)
+VALUES (%(id)s, '{GLOBAL}', '{KEY}', %(lock_id)s, 1, jsonb_build_object('{SINCE}', %(at)s::timestamptz))
+ON CONFLICT (key) DO UPDATE SET fence = locks.fence + 1, metadata = excluded.metadata
+"""  # noqa: S608 - our own text
+
+
+def since(connection: Connection) -> datetime | None:
+    """Return since when both sides run; none: they do not."""
+    row = connection.execute(IN_PROGRESS).fetchone()
+    return None if row is None else row[0]
+
+
+def begin(connection: Connection, at: datetime) -> None:
+    """Say that both sides run, as the owner of the tables; said again, it begins anew."""
+    connection.execute(_BEGIN, {"id": uuid4(), "lock_id": lock_id(KEY), "at": at})
+
+
+def end(connection: Connection) -> bool:
+    """Say that one side runs alone; false where that was so."""
+    return connection.execute(f"DELETE FROM scheduler.locks WHERE key = '{KEY}'").rowcount == 1  # noqa: S608 - our own text

@@ -1,0 +1,498 @@
+"""What lists are asked by, and what a page of them holds; ``store.protocols`` offers them too.
+
+Graph jobs and policy jobs: the part of ``store.protocols`` that the sources' own kinds of job need.
+
+What an application may ask of its scheduler's store, on either backend.
+
+A ``Store`` hands out sessions. A session is one transaction, bound to one tenant, and has a repository per table. What
+belongs to no single tenant (firing, claiming, workers, locks) stands in ``store.queue``; a store that has it is a
+``SchedulerStore``. Every statement that needs the time takes the session's ``now``: the database's clock, unless a test
+passed another one. Rows are records (``migrator.records``); a row written here has ``source`` and ``source_id`` null on
+PostgreSQL. On MongoDB every row is a document of the source's profile: it has both, and counts as born here.
+
+A row of another tenant is as good as absent: it is not found, not listed, not changed; an id that it has cannot be used
+again (``ConflictError``). Rows of the global tenant ``*`` are seen by all and written by nobody here: ``get`` finds
+them, lists hold the tenant's own rows only unless they say otherwise. Lists are in the stated order, then by id
+(ascending, whatever the direction); texts are ordered by code point, as in Python.
+
+What holds for every write (the rules themselves are ``store.validation`` and ``store.transitions``, pure, shared by all backends):
+
+- A refused call (any ``StoreError`` or ``UsageError``) changes nothing, and the session may go on. Only where two
+  sessions write the same key at the same moment may a backend end the transaction: then it raises ``ConflictError``
+  when the session ends, and nothing of the session is kept.
+- ``UsageError``: a record of another tenant or of ``*``, a word that its column does not know, a limit below 1, a
+  negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse; on MongoDB also what the
+  profile would not read back as it was given (a stats member that is no whole number, a blank text).
+- ``UnknownError``: a reference (schedule, trigger, run, job) to what this tenant cannot see. A schedule and a trigger
+  of ``*`` may be referred to by runs; all else refers to the tenant's own.
+- Times are cut to whole milliseconds. A run's duration_ms follows from started_at and finished_at: null where they
+  contradict each other. ``source`` and ``source_id`` are never written from a record: they and ``extra``
+  stay as they are stored. ``created_at`` stays too, once written; absent, it and ``updated_at`` become now on an insert
+  where the column may be null.
+
+One behavioural suite (``tests/contract``) runs unchanged against each implementation.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from migrator.records import (
+    AuditEntry,
+    ExecutionLog,
+    GraphJob,
+    GraphJobEvent,
+    Handler,
+    ImpactSnapshot,
+    PolicyJob,
+    Run,
+    RunSummary,
+    Schedule,
+    Trigger,
+)
+from migrator.store.queue import Locks, Queue, Workers
+from migrator.store.statistics import Statistics
+
+__all__ = [
+    "Audit",
+    "Backend",
+    "ExecutionLogs",
+    "GraphJobs",
+    "GraphType",
+    "Handlers",
+    "ImpactSnapshots",
+    "PolicyJobs",
+    "RunPage",
+    "RunQuery",
+    "RunSummaries",
+    "Runs",
+    "ScheduleQuery",
+    "Schedules",
+    "Session",
+    "SessionStore",
+    "SortKey",
+    "Statistics",
+    "Store",
+    "Triggers",
+]
+
+SortKey: TypeAlias = Literal["created_at", "next_fire_at", "name", "priority"]
+GraphType: TypeAlias = Literal["build", "overlay"]
+
+
+class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``Schedules.list`` filters by; none and empty mean: not at all. ``limit`` below 1 raises ``UsageError``."""
+
+    statuses: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Kinds of its triggers."""
+    enabled: bool | None = None
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    """Exclusive, as all bounds here."""
+    created_before: datetime | None = None
+    next_fire_after: datetime | None = None
+    """A schedule's next fire is the earliest ``next_fire_at`` of its enabled triggers."""
+    next_fire_before: datetime | None = None
+    name_contains: str | None = None
+    """Regardless of case (ASCII letters and those that ``str.lower`` folds)."""
+    created_by: str | None = None
+    include_global: bool = False
+    limit: int = 50
+    offset: int = 0
+    sort_by: SortKey = "created_at"
+    """Schedules without a value come last in both directions; a priority that is null counts as 50."""
+    descending: bool = True
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``Runs.list`` filters by. Pages are by key: pass the last run's ``cursor`` to go on."""
+
+    schedule_id: UUID | None = None
+    states: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    trace_id: str | None = None
+    cursor: tuple[datetime, UUID] | None = None
+    """(created_at, id) of the last run of the page before."""
+    limit: int = 50
+    offset: int = 0
+    """Runs passed over, after the cursor; a page by key is the quicker way."""
+    descending: bool = True
+    """Newest first, else oldest first."""
+
+
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs by created_at, then id, and where the next page begins (none: this was the last)."""
+
+    runs: tuple[Run, ...]
+    cursor: tuple[datetime, UUID] | None
+
+
+class GraphJobs(Protocol):
+    """Graph jobs of the session's tenant; build and overlay jobs never answer for each other."""
+
+    def insert(self, job: GraphJob) -> None:
+        """Insert; raises ``ConflictError`` for an id that exists."""
+
+    def try_replace(self, job: GraphJob, expected: str) -> bool:
+        """Replace if the status is ``expected`` now (a word of ``states.GRAPH_JOB``) and the type is the same.
+
+        Writes an event with the new status in the same transaction: its time is now, its payload the source's envelope
+        (``lives.graph_event``). Raises ``TransitionError`` for an illegal pair, the same status included.
+        """
+
+    def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
+        """Return the job of this type."""
+
+    def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
+        """Return jobs of this type, newest first; an unknown type or status raises ``UsageError``."""
+
+    def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
+        """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
+
+    def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
+        """Return a job's events in the order they were appended."""
+
+
+class PolicyJobs(Protocol):
+    """Policy jobs of the session's tenant."""
+
+    def insert(self, job: PolicyJob) -> None:
+        """Insert; raises ``ConflictError`` for an id or a run id that exists."""
+
+    def get(self, job_id: UUID) -> PolicyJob | None:
+        """Return the job."""
+
+    def by_run_id(self, run_id: str) -> PolicyJob | None:
+        """Return the job with this idempotency key: of several sources, the one born here, else by source."""
+
+    def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
+        """Return jobs, highest rank first, then by queued time (none last)."""
+
+    def try_replace(self, job: PolicyJob, expected: str) -> bool:
+        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair.
+
+        The run id stays. The same status is an illegal pair.
+        """
+
+    def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
+        """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
+
+        In the order of ``list``; ``last_attempt_at``, ``updated_at`` are now. Jobs that another session is taking are
+        passed over (MongoDB: where two begin to take one at the very same moment, one session may end with
+        ``ConflictError``). A lease not above zero raises ``UsageError``.
+        """
+
+
+Backend: TypeAlias = Literal["mongo", "postgres", "memory"]
+
+
+class Schedules(Protocol):
+    """Schedules of the session's tenant; softly deleted ones are seen by nobody."""
+
+    def get(self, schedule_id: UUID) -> Schedule | None:
+        """Return the schedule."""
+
+    def by_name(self, name: str) -> Schedule | None:
+        """Return the tenant's schedule born here with this name, else the global one."""
+
+    def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
+        """Return the schedules that pass every filter; an unknown word raises ``UsageError``."""
+
+    def count(self, query: ScheduleQuery) -> int:
+        """Return how many pass, whatever ``limit`` and ``offset``."""
+
+    def upsert(self, schedule: Schedule) -> Schedule:
+        """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken.
+
+        A deleted schedule's id stays taken. ``deleted_at`` and ``deleted_by`` are ``soft_delete``'s: given here,
+        ``UsageError``. The status is written as it is given: ``change_status`` is the guarded way.
+        """
+
+    def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
+        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not.
+
+        ``changes`` are columns; ``updated_at`` becomes now unless it is among them. Raises ``TransitionError`` for an
+        illegal pair (also when nothing is there), ``UsageError`` for a column that is none or may not change (id,
+        tenant, source, extra, creation, deletion).
+        """
+
+    def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
+        """Write these columns and no other, whatever the status; none where there is no such schedule.
+
+        ``changes`` are held to what ``change_status`` takes. Raises ``ConflictError`` for a name that is taken.
+        """
+
+    def soft_delete(self, schedule_id: UUID, by: str) -> bool:
+        """Mark deleted, its triggers disabled; false when there is none, or was deleted before.
+
+        Writes ``deleted_at``, ``deleted_by`` and the triggers' ``enabled``, nothing else. Runs stay as they are.
+        """
+
+    def due(self, limit: int) -> Sequence[Schedule]:
+        """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now.
+
+        In order of that fire; the tenant's own only; each once, by its earliest such trigger.
+        """
+
+
+class Triggers(Protocol):
+    """Triggers of the session's tenant."""
+
+    def get(self, trigger_id: UUID) -> Trigger | None:
+        """Return the trigger."""
+
+    def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return a schedule's triggers, by id."""
+
+    def held(self, schedule_id: UUID) -> Sequence[Trigger]:
+        """Return the tenant's own triggers of a schedule, by id; nobody else writes them before the session ends."""
+
+    def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
+        """Return the triggers of several schedules at once, by schedule, then by id."""
+
+    def of_event(self, event: str) -> Sequence[Trigger]:
+        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run.
+
+        In order of the schedule's priority, highest first (null is 50). A schedule may run when it is enabled, not
+        deleted, and its status is pending, scheduled or running.
+        """
+
+    def upsert(self, trigger: Trigger) -> Trigger:
+        """Insert, or replace all columns of the one with this id; it stays with its schedule (else ``UsageError``).
+
+        Exactly the columns of its kind must be set; an interval is above zero, ``end_at`` after ``start_at``.
+        """
+
+    def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
+        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now; false if it is not.
+
+        False also where there is no such trigger. A trigger of kind event: ``UsageError``.
+        """
+
+    def delete_of_schedule(self, schedule_id: UUID) -> int:
+        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
+
+
+class Runs(Protocol):
+    """Runs of the session's tenant."""
+
+    def get(self, run_id: UUID) -> Run | None:
+        """Return the run."""
+
+    def list(self, query: RunQuery) -> RunPage:
+        """Return one page."""
+
+    def create(self, run: Run) -> Run:
+        """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention.
+
+        The counter is ``lastRunNumber`` in the counters of the schedule's summary, which the first run makes; the
+        number is one more than the counter or the highest number there is. A run without a schedule, or of a schedule
+        of ``*``, has none. ``attempt`` becomes 1 where trigger and slot are given and it is not.
+        Raises ``ConflictError`` when the id, the slot or the dedupe key of its trigger is taken.
+        """
+
+    def update(self, run: Run, expected: str) -> bool:
+        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine.
+
+        Raises ``TransitionError`` for an illegal pair (also when nothing is there). ``expected`` itself is legal while
+        the run is live: then only other columns change. started_at: what is stored, else what is given, else now once
+        running. finished_at: what is given, else now, once the state is terminal; else null. duration_ms follows from
+        the two. Of each number in stats the greater of stored and given is kept, and none is lost. run_number stays;
+        updated_at is now. See ``lives.advanced_run``.
+        """
+
+    def pending(self, limit: int) -> Sequence[Run]:
+        """Return planning and queued runs, oldest first."""
+
+    def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
+        """Return the tenant's newest runs of a schedule, newest first."""
+
+    def repeats(self, run_id: UUID) -> Sequence[Run]:
+        """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
+
+    def cancel(self, run_id: UUID, reason: str) -> Run | None:
+        """Make a live run cancelled, whoever works on it; none when it is not live.
+
+        finished_at and updated_at are now, duration_ms follows, ``error`` is the reason, the lease ends; worker and
+        fence stay.
+        """
+
+    def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
+        """Do the same to all live runs of a schedule; return how many."""
+
+    def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
+        """Return ended runs that retention may remove, oldest first: neither young nor among the newest.
+
+        Created before ``before``, and not one of the ``keep`` (at least 0) newest runs, live ones counted, of their
+        schedule. Runs without a schedule count as those of one schedule.
+        """
+
+    def remove(self, run_ids: Sequence[UUID]) -> int:
+        """Delete runs that ended, with their logs; live and unknown ones are passed over. Returns how many.
+
+        Snapshots, and retries of them, stay without the reference.
+        """
+
+
+class ImpactSnapshots(Protocol):
+    """Impact snapshots of the session's tenant."""
+
+    def insert(self, snapshot: ImpactSnapshot) -> None:
+        """Insert; raises ``ConflictError`` for an id that exists."""
+
+    def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
+        """Return the snapshot."""
+
+    def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
+        """Return a run's snapshots, newest first (without a time last)."""
+
+
+class ExecutionLogs(Protocol):
+    """Log lines of the session's tenant."""
+
+    def append(self, lines: Sequence[ExecutionLog]) -> None:
+        """Append all or none; raises ``ConflictError`` for an id that exists."""
+
+    def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
+        """Return a run's lines in time order."""
+
+
+class RunSummaries(Protocol):
+    """Run summaries of the session's tenant."""
+
+    def get(self, schedule_id: UUID) -> RunSummary | None:
+        """Return a schedule's summary; the first run with a number makes one that holds the counter only."""
+
+    def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
+        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back.
+
+        Raises ``UnknownError`` for a schedule that the tenant cannot see, and has no runs of.
+        """
+
+
+class Audit(Protocol):
+    """The tenant's audit trail; append only."""
+
+    def append(self, entry: AuditEntry) -> None:
+        """Append; raises ``ConflictError`` for an id that exists."""
+
+    def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
+        """Return entries, newest first."""
+
+
+class Handlers(Protocol):
+    """Handlers of the session's tenant and of ``*``."""
+
+    def get(self, name: str) -> Handler | None:
+        """Return the tenant's handler, else the global one."""
+
+    def upsert(self, handler: Handler) -> Handler:
+        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change.
+
+        The id of the first stays. A system handler given again as it stands is no change. A tenant's handler hides the
+        global one of its name from that tenant.
+        """
+
+    def list(self) -> Sequence[Handler]:
+        """Return them by name, a name once."""
+
+    def delete(self, name: str) -> bool:
+        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
+
+
+class Session(Protocol):
+    """One transaction of one tenant: all of it or nothing."""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant."""
+
+    @property
+    def now(self) -> datetime:
+        """The time of this transaction (aware, UTC, whole milliseconds)."""
+
+    @property
+    def schedules(self) -> Schedules: ...  # noqa: D102 - named after its type, as all below
+
+    @property
+    def triggers(self) -> Triggers: ...  # noqa: D102 - as above
+
+    @property
+    def runs(self) -> Runs: ...  # noqa: D102 - as above
+
+    @property
+    def graph_jobs(self) -> GraphJobs: ...  # noqa: D102 - as above
+
+    @property
+    def policy_jobs(self) -> PolicyJobs: ...  # noqa: D102 - as above
+
+    @property
+    def impact_snapshots(self) -> ImpactSnapshots: ...  # noqa: D102 - as above
+
+    @property
+    def execution_logs(self) -> ExecutionLogs: ...  # noqa: D102 - as above
+
+    @property
+    def run_summaries(self) -> RunSummaries: ...  # noqa: D102 - as above
+
+    @property
+    def audit(self) -> Audit: ...  # noqa: D102 - as above
+
+    @property
+    def handlers(self) -> Handlers: ...  # noqa: D102 - as above
+
+    @property
+    def figures(self) -> Statistics: ...  # noqa: D102 - as above
+
+
+class SessionStore(Protocol):
+    """A scheduler's data on one backend."""
+
+    @property
+    def backend(self) -> Backend:
+        """Which one."""
+
+    def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
+        """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
+
+    def now(self) -> datetime:
+        """Return the database's clock (aware, UTC, whole milliseconds)."""
+
+    def ping(self) -> timedelta:
+        """Return how long the backend takes to answer; raises ``UnreachableError``."""
+
+    def connections(self) -> int | None:
+        """Return how many connections are open to the database (MongoDB: to the server); none: the user may not ask."""
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove every row of a tenant, its locks and its audit trail included; return table to rows removed.
+
+        All in one transaction; no row of another tenant is touched. Raises ``UsageError`` for no tenant and for ``*``,
+        ``RefusedError`` where the user may not act as the owner of the tables.
+        """
+
+    def close(self) -> None:
+        """Close every connection."""
+
+
+class Store(SessionStore, Protocol):
+    """A store that can also run a scheduler: what crosses tenants (``store.queue``)."""
+
+    @property
+    def queue(self) -> Queue:
+        """Firing and claiming."""
+
+    @property
+    def workers(self) -> Workers:
+        """Worker and scheduler processes."""
+
+    @property
+    def locks(self) -> Locks:
+        """Mutual exclusion between processes."""

@@ -1,0 +1,289 @@
+"""What crosses tenants: firing, claiming, workers, locks. The other half of ``store.protocols``.
+
+Each call is a transaction of its own. ``now`` none is the database's clock; tests pass another one. It is cut to
+whole milliseconds, as all times written here; one without zone raises ``UsageError``. A refused call changes nothing.
+Lists of ids come in no order, and name each once.
+
+What is due is due from its very instant on; what is over (a lease, a timeout, a lock) is over from its very instant on.
+Each change of a run makes its ``updated_at`` now. A run inserted here (fired, or a retry) is held to the rules of
+``Runs.create``: numbered, attempt 1 where trigger and slot are given and it is not; only its references are not looked
+up again. Rows of ``*`` are served like others: their runs are theirs, and have no number.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+from uuid import UUID
+
+import msgspec
+
+from migrator.records import Run, Schedule, Trigger, WorkerRecord
+
+if TYPE_CHECKING:
+    from migrator.store.protocols import Session
+
+
+SCRATCH: Final = "~verify-"
+"""How the tenants of a verification begin. They are served only where they are named: no live scheduler meets them."""
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """What firing a trigger leads to, decided by a pure function (``scheduler.firing.plan``)."""
+
+    runs: tuple[Run, ...]
+    """To be inserted as they are, in this order; a slot or a dedupe key that is taken already is passed over."""
+    trigger: Trigger
+    """The trigger afterwards: the same id, else ``UsageError``."""
+    schedule_status: str | None = None
+    """A status for the schedule (completed, when nothing will fire any more); none leaves it.
+
+    Written if the machine leads there from its status now, by way of running if need be; else it is left.
+    ``updated_at`` becomes now, and ``completed_at`` with completed.
+    """
+
+
+class FirePlan(Protocol):
+    """Decides what a due trigger leads to; called inside the transaction that holds its row."""
+
+    def __call__(self, schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
+        """Return the decision; ``live_runs`` are the schedule's queued and running ones."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that a worker holds; ``fence`` and ``worker_id`` must match for anything it writes."""
+
+    run: Run
+    schedule: Schedule | None
+
+    @property
+    def fence(self) -> int:
+        """The run's fence at the time it was claimed."""
+        return self.run.fence or 0
+
+
+class HandlerFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which handlers a caller has registered: only their schedules are fired, and only their runs claimed."""
+
+    names: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    """Types of handlers (agent, workflow, celery_task) that the caller hands to another system, whatever their name."""
+
+
+def handler_of(schedule: Schedule | None) -> str | None:
+    """Return the name of a schedule's handler: the one it states, else its mode (StellaOps schedules have one)."""
+    return None if schedule is None else schedule.handler_name or schedule.mode
+
+
+def is_served(schedule: Schedule | None, queues: Sequence[str] | None, handlers: HandlerFilter | None) -> bool:
+    """Tell whether a caller that named queues and handlers works for a schedule; what is none bars nothing."""
+    if schedule is None:
+        return queues is None and handlers is None
+    if queues is not None and schedule.queue not in queues:
+        return False
+    return handlers is None or handler_of(schedule) in handlers.names or schedule.handler_type in handlers.types
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """How a claimed run ends."""
+
+    run_id: UUID
+    tenant_id: str
+    worker_id: str
+    fence: int
+    state: Literal["completed", "error", "cancelled", "timeout"]
+    """Another one raises ``TransitionError``, an unknown word ``UsageError``."""
+    result: bytes | None = None
+    error: str | None = None
+    error_detail: str | None = None
+    retry: Run | None = None
+    """The queued run that repeats it, inserted in the same transaction if the write succeeds.
+
+    Passed over where its slot or dedupe key is taken; the end stands. It has no trigger where the run that ends has
+    none any more (removed since it was claimed). One of another tenant raises ``UsageError``.
+    """
+    schedule_status: str | None = None
+    """A status for a schedule that is running now, and not deleted; none leaves it. Must be able to follow running.
+
+    ``updated_at`` becomes now, and ``completed_at`` with completed.
+    """
+
+
+class Queue(Protocol):
+    """Firing and claiming, across tenants.
+
+    ``tenants`` none: all tenants but those that begin with ``SCRATCH``; else exactly these. A limit below 1, or a lease
+    not above zero, raises ``UsageError``.
+    """
+
+    def tenants(self) -> Sequence[str]:
+        """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
+
+    def fire_due(
+        self,
+        plan: FirePlan,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
+    ) -> Sequence[Run]:
+        """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted.
+
+        Due are enabled triggers whose next fire is not after now, of enabled, not deleted schedules in status pending,
+        scheduled or running; by the schedule's priority, highest first (null is 50), then by that fire, then by id. A
+        slot that has its run already (same trigger, slot and attempt) is passed over, and the trigger advances.
+        ``limit`` counts triggers. One after the other: a trigger's plan sees what the ones before it made (the status
+        of the schedule they share, its live runs); where by then the schedule may not run, it is left as it is, and
+        counts all the same. What a plan raises ends the call, and nothing is kept.
+
+        ``queues`` and ``handlers`` as for ``claim``: triggers of other schedules stay as they are, and hide none.
+        """
+
+    def claim(
+        self,
+        worker_id: str,
+        limit: int,
+        lease: timedelta,
+        now: datetime | None = None,
+        *,
+        queues: Sequence[str] | None = None,
+        handlers: HandlerFilter | None = None,
+        tenants: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
+        """Take queued runs that are available, by the schedule's priority, then by when they became available, then id.
+
+        ``queues``: only runs whose schedule names one of these; none: all. ``handlers``: only runs whose schedule's
+        handler is one of these (``is_served``); none: all. A run without a schedule has priority 50, no queue and no
+        handler.
+        A run without ``available_at`` is available from ``created_at`` on: one key orders and bounds what waits.
+
+        They are running, with the worker's id, a fence one higher than before and a lease. Never more of a schedule
+        than its ``max_concurrency``, whoever claims; a disabled, paused or deleted schedule's runs stay queued. Neither
+        hides a run behind them. ``started_at`` is now where there is none.
+        """
+
+    def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
+        """Extend the leases; return the ids of the runs that are still this worker's and running.
+
+        To a lease from now, never back. A lease that is over, and that nobody ended the run for, is extended too.
+        """
+
+    def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
+        """End runs that are still running under the same worker and fence; return their ids, leave the others.
+
+        result, error and error_detail are replaced; finished_at is now, duration_ms follows; the lease ends, worker and
+        fence stay. A run without a worker answers to the empty text, one without fence to 0.
+        """
+
+    def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
+        """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back.
+
+        Worker, lease and started_at are null again (a timeout counts from the next start); the fence stays.
+        """
+
+    def expired(
+        self,
+        limit: int,
+        now: datetime | None = None,
+        tenants: Sequence[str] | None = None,
+        *,
+        workers: Sequence[str] | None = None,
+    ) -> Sequence[Claim]:
+        """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing.
+
+        ``workers``: only runs that one of these holds (``worker_id``) under a fence; none: whoever holds them.
+
+        By the lease's end (none last), then id. The timeout counts from started_at; what is null is never over.
+        """
+
+    def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
+        """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
+
+
+class Workers(Protocol):
+    """Worker and scheduler processes; they live under the tenant ``*``. The database's clock judges."""
+
+    def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
+        """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards).
+
+        ``registered_at`` is that of the first time, now where it is not given. Raises ``UsageError`` for a tenant other
+        than ``*``.
+        """
+
+    def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
+        """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working.
+
+        False also for one that nobody registered.
+        """
+
+    def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
+        """Mark stopped; false when it is dead, stopped or unknown."""
+
+    def list(self) -> Sequence[WorkerRecord]:
+        """Return all, by registration time, then id."""
+
+    def declare_dead(
+        self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
+    ) -> Sequence[UUID]:
+        """Mark dead whoever was silent for longer; each is returned to one caller only.
+
+        The leases of the runs that it holds (``worker_id`` is the id's text) end now, in the same transaction, so that
+        ``Queue.expired`` finds them; one that ended before stays. ``among``: only these; none: all. Silent is who is
+        active or draining and spoke last before now less ``silent_for``, or never. Not above zero: ``UsageError``.
+        """
+
+    def remove(self, worker_id: UUID) -> bool:
+        """Forget one that is stopped or dead; false when there is none such."""
+
+
+class LockHandle(Protocol):
+    """A lock that was acquired."""
+
+    key: str
+    fence: int
+    """Higher than that of every holder before."""
+
+    def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
+        """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost.
+
+        Lost is what expired, taken by another or not, and where the session behind it ended. A ttl not above zero:
+        ``UsageError``.
+        """
+
+    def release(self, *, now: datetime | None = None) -> bool:
+        """Give it back; false when it was not this handle's any more (as for renew). A second call returns false."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the holder may act without asking: local time since the winning attempt is well inside the ttl."""
+
+
+class Locks(Protocol):
+    """Mutual exclusion between processes, with a fence."""
+
+    def acquire(
+        self,
+        tenant: str,
+        resource: str,
+        *,
+        ttl: timedelta,
+        timeout: timedelta | None = timedelta(0),
+        holder: str = "",
+        now: datetime | None = None,
+    ) -> LockHandle | None:
+        """Return the lock, or none when it was not had within ``timeout`` (0: one try; none: wait for ever).
+
+        Nothing is left held after a timeout. Not re-entrant: the same process asking again waits like another. ``now``
+        is for tests, and needs timeout 0. Raises ``UsageError`` for a negative timeout, a ttl not above zero, a tenant
+        or a resource that is empty, a tenant with a slash (the key is ``<tenant>/<resource>``).
+        """
+
+    def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
+        """Return who holds it now (text, fence); a migrated lock has a holder without being acquired here."""
+
+    def guard(self, session: "Session", tenant: str, resource: str, fence: int) -> None:
+        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``.
+
+        Live by the session's now. After it nobody else acquires the lock before the session ends.
+        """

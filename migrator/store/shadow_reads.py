@@ -1,0 +1,319 @@
+"""Shadow reads: what one backend answers is asked of the other too, off the caller's path, and compared.
+
+The caller gets the chosen backend's answer, when it is there, whatever the other one does. A session's reads are put
+into a bounded queue when it has ended well; a thread asks the other backend the same, at the same time, and counts.
+Reads that come after a write of their own session are passed over: the other side cannot know of it. Reads that find
+the queue full are dropped, and counted too. Errors of the chosen backend are the caller's and are not compared.
+
+What the backends cannot have in common is left out of the comparison: ``source``, ``source_id``, ``extra``, and the ids
+of graph job events, which each backend numbers by itself.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from queue import Full, Queue
+from threading import Lock, Thread
+from typing import Any, cast
+
+import msgspec
+
+from migrator.records import GraphJobEvent, Record
+from migrator.store import protocols, queue
+from migrator.telemetry import logger
+from migrator.values import jsonb
+
+READS: Mapping[str, frozenset[str]] = {
+    "schedules": frozenset({"get", "by_name", "list", "count", "due"}),
+    "triggers": frozenset({"get", "of_schedule", "of_schedules", "of_event"}),
+    "runs": frozenset({"get", "list", "pending", "of_schedule", "repeats", "beyond"}),
+    "graph_jobs": frozenset({"get", "list", "events"}),
+    "policy_jobs": frozenset({"get", "by_run_id", "list"}),
+    "impact_snapshots": frozenset({"get", "of_run"}),
+    "execution_logs": frozenset({"of_run"}),
+    "run_summaries": frozenset({"get"}),
+    "audit": frozenset({"list"}),
+    "handlers": frozenset({"get", "list"}),
+    "figures": frozenset({"schedules", "runs", "backlog", "failures", "hours", "removable", "next_fires"}),
+}
+"""Repository to the methods that read; every other one writes."""
+
+_ASIDE = frozenset({"source", "source_id", "extra"})
+
+
+class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the reads so far."""
+
+    same: int = 0
+    different: int = 0
+    failed: int = 0
+    """The other side gave an error."""
+    passed_over: int = 0
+    """Came after a write of their own session."""
+    dropped: int = 0
+    """Found the queue full."""
+
+
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A read that the two sides answered differently; holds no values."""
+
+    tenant: str
+    read: str
+    """``runs.list``."""
+    why: str
+    """``error: <type>``, ``rows: 3 against 4``, or the columns that differ, in order."""
+
+
+class _Read(msgspec.Struct, frozen=True, kw_only=True):
+    tenant: str
+    now: datetime
+    repository: str
+    method: str
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    answer: Any
+
+
+class _Watched:
+    """A repository of the chosen backend, whose reads are noted."""
+
+    def __init__(self, name: str, repository: object, session: "ShadowedSession") -> None:
+        self._name, self._repository, self._session = name, repository, session
+
+    def __getattr__(self, method: str) -> Any:  # noqa: ANN401 - any method of the repository
+        call = getattr(self._repository, method)
+        if method not in READS[self._name]:
+            return self._session.writing(call)
+        return lambda *arguments, **named: self._session.read(
+            self._name, method, arguments, named, call(*arguments, **named)
+        )
+
+
+class ShadowedSession:
+    """A session of the chosen backend (``ports.Session``) that notes what was read."""
+
+    def __init__(self, session: protocols.Session) -> None:
+        self.chosen = session
+        """The session itself, for what takes one."""
+        self.tenant, self.now = session.tenant, session.now
+        self.reads: list[_Read] = []
+        self.passed_over = 0
+        self._wrote = False
+        self.schedules = cast("protocols.Schedules", _Watched("schedules", session.schedules, self))
+        self.triggers = cast("protocols.Triggers", _Watched("triggers", session.triggers, self))
+        self.runs = cast("protocols.Runs", _Watched("runs", session.runs, self))
+        self.graph_jobs = cast("protocols.GraphJobs", _Watched("graph_jobs", session.graph_jobs, self))
+        self.policy_jobs = cast("protocols.PolicyJobs", _Watched("policy_jobs", session.policy_jobs, self))
+        self.impact_snapshots = cast(
+            "protocols.ImpactSnapshots", _Watched("impact_snapshots", session.impact_snapshots, self)
+        )
+        self.execution_logs = cast("protocols.ExecutionLogs", _Watched("execution_logs", session.execution_logs, self))
+        self.run_summaries = cast("protocols.RunSummaries", _Watched("run_summaries", session.run_summaries, self))
+        self.audit = cast("protocols.Audit", _Watched("audit", session.audit, self))
+        self.handlers = cast("protocols.Handlers", _Watched("handlers", session.handlers, self))
+        self.figures = cast("protocols.Figures", _Watched("figures", session.figures, self))
+
+    def writing(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the call, noting that the session writes when it is made."""
+
+        def write(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the method takes
+            self._wrote = True
+            return call(*arguments, **named)
+
+        return write
+
+    def read(self, repository: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any], answer: Any) -> Any:  # noqa: ANN401 - whatever the method takes
+        """Note a read and return its answer."""
+        if self._wrote:
+            self.passed_over += 1
+        else:
+            self.reads.append(
+                _Read(
+                    tenant=self.tenant,
+                    now=self.now,
+                    repository=repository,
+                    method=method,
+                    arguments=arguments,
+                    named=named,
+                    answer=answer,
+                )
+            )
+        return answer
+
+
+class ShadowedLocks:
+    """The chosen backend's locks (``work.Locks``), for sessions whose reads are noted."""
+
+    def __init__(self, locks: queue.Locks) -> None:
+        self.acquire, self.holder, self._locks = locks.acquire, locks.holder, locks
+
+    def guard(self, session: protocols.Session, tenant: str, resource: str, fence: int) -> None:
+        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``."""
+        self._locks.guard(session.chosen if isinstance(session, ShadowedSession) else session, tenant, resource, fence)
+
+
+class ShadowedStore:
+    """The chosen backend's store (``ports.SchedulerStore``) with shadow reads on the other one.
+
+    What crosses tenants is the chosen one's alone: it would change the other side, or differ by its nature.
+    """
+
+    def __init__(
+        self,
+        store: protocols.Store,
+        open_other: Callable[[], protocols.SessionStore],
+        *,
+        report: Callable[[Mismatch], None] | None = None,
+        capacity: int = 1000,
+    ) -> None:
+        """Open the other side when there is something to compare; ``report`` (default: a log line) hears mismatches."""
+        self._store, self._open_other, self._other = store, open_other, cast("protocols.Store | None", None)
+        self._report = _log if report is None else report
+        self._waiting: Queue[_Read | None] = Queue(capacity)
+        self._counts = dict.fromkeys(ShadowCounts.__struct_fields__, 0)
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    @property
+    def backend(self) -> protocols.Backend:
+        """The chosen one."""
+        return self._store.backend
+
+    @property
+    def queue(self) -> queue.Queue:
+        """The chosen backend's."""
+        return self._store.queue
+
+    @property
+    def workers(self) -> queue.Workers:
+        """The chosen backend's."""
+        return self._store.workers
+
+    @property
+    def locks(self) -> queue.Locks:
+        """The chosen backend's."""
+        return ShadowedLocks(self._store.locks)
+
+    @contextmanager
+    def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[protocols.Session]:
+        """Open a transaction of the chosen backend."""
+        with self._store.session(tenant, now=now) as session:
+            shadowed = ShadowedSession(session)
+            yield shadowed
+        self._count("passed_over", shadowed.passed_over)
+        for read in shadowed.reads:
+            self._put(read)
+
+    def now(self) -> datetime:
+        """Return the chosen database's clock."""
+        return self._store.now()
+
+    def ping(self) -> timedelta:
+        """Return how long the chosen backend takes to answer."""
+        return self._store.ping()
+
+    def connections(self) -> int | None:
+        """Return how many connections are open to the chosen backend."""
+        return self._store.connections()
+
+    def purge(self, tenant: str) -> Mapping[str, int]:
+        """Remove a tenant's rows of the chosen backend."""
+        return self._store.purge(tenant)
+
+    def counts(self) -> ShadowCounts:
+        """Return what became of the reads so far."""
+        with self._lock:
+            return ShadowCounts(**self._counts)
+
+    def settle(self) -> None:
+        """Wait until every read that was noted is compared."""
+        self._waiting.join()
+
+    def close(self) -> None:
+        """Compare what is left, then close both sides."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join()
+            self._thread = None
+        if self._other is not None:
+            self._other.close()
+        self._store.close()
+
+    def _put(self, read: _Read) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="shadow reads", daemon=True)
+                self._thread.start()
+        try:
+            self._waiting.put_nowait(read)
+        except Full:
+            self._count("dropped")
+
+    def _count(self, what: str, by: int = 1) -> None:
+        with self._lock:
+            self._counts[what] += by
+
+    def _work(self) -> None:
+        while (read := self._waiting.get()) is not None:
+            try:
+                self._compare(read)
+            finally:
+                self._waiting.task_done()
+        self._waiting.task_done()
+
+    def _compare(self, read: _Read) -> None:
+        try:
+            if self._other is None:
+                self._other = self._open_other()
+            with self._other.session(read.tenant, now=read.now) as session:
+                answer = getattr(getattr(session, read.repository), read.method)(*read.arguments, **read.named)
+            why = difference(read.answer, answer)
+            what = "same" if why is None else "different"
+        except Exception as error:  # noqa: BLE001 - whatever the other side does, the caller must not feel it
+            what, why = "failed", f"error: {type(error).__name__}"
+        self._count(what)
+        if why is not None:
+            self._tell(Mismatch(tenant=read.tenant, read=f"{read.repository}.{read.method}", why=why))
+
+    def _tell(self, mismatch: Mismatch) -> None:
+        try:
+            self._report(mismatch)
+        except Exception as error:  # noqa: BLE001 - a listener that fails must not end the comparing
+            logger().warning("a listener to shadow reads failed", error=type(error).__name__)
+
+
+def _log(mismatch: Mismatch) -> None:
+    logger().warning("shadow read differs", tenant=mismatch.tenant, read=mismatch.read, why=mismatch.why)
+
+
+def difference(one: object, other: object) -> str | None:
+    """Return how two answers to one read differ, without their values; none where they are the same."""
+    left, right = _rows(one), _rows(other)
+    if len(left) != len(right):
+        return f"rows: {len(left)} against {len(right)}"
+    columns: dict[str, None] = {}
+    for mine, theirs in zip(left, right, strict=True):
+        if isinstance(mine, Record) and isinstance(theirs, Record):
+            columns |= dict.fromkeys(_differing(mine, theirs))
+        elif mine != theirs:
+            columns["the value"] = None
+    return ", ".join(columns) or None
+
+
+def _rows(answer: object) -> Sequence[object]:
+    if isinstance(answer, protocols.RunPage):
+        return [*answer.runs, answer.cursor]
+    return answer if isinstance(answer, (list, tuple)) else [answer]
+
+
+def _differing(mine: Record, theirs: Record) -> Iterator[str]:
+    if type(mine) is not type(theirs):
+        yield "the table"
+        return
+    aside = _ASIDE | {"id"} if isinstance(mine, GraphJobEvent) else _ASIDE
+    for name in mine.__struct_fields__:
+        left, right = getattr(mine, name), getattr(theirs, name)
+        if name in aside or left == right:
+            continue
+        if not (isinstance(left, bytes) and isinstance(right, bytes) and jsonb.same(left, right)):
+            yield name
