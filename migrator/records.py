@@ -1,4 +1,4 @@
-"""The thirteen records: one frozen struct per table of the schema ``scheduler``, and where a remainder is stored in them.
+"""The thirteen records: one frozen struct per table of the schema ``scheduler``, and the place of a remainder in them.
 
 A record is a row: its fields are the table's columns, in the table's order. The annotations carry the column type, so
 that a row can be serialized from the declaration alone. Records know neither database.

@@ -25,7 +25,8 @@ from migrator.sources.profile import Profile
 from migrator.store.postgres import epoch, parallel_run
 
 KIND: Final = "parallel operation"
-"""The kind of the decision (``migration.decisions``) that both sides run; that they do is a row (``store.postgres.parallel_run``)."""
+"""The kind of the decision (``migration.decisions``) that both sides run; processes read
+it from a lock row (``store.postgres.parallel_run``)."""
 ENDED: Final = "parallel operation ended"
 """The kind of the decision that they no longer do."""
 

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.errors import MigratorError
+from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
-from migrator.store.queue import LockHandle
 from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 

@@ -44,8 +44,8 @@ def run(
     """Run a scheduler process on the configured backend until it is told to stop (SIGTERM, SIGINT); return its counts.
 
     Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
-    ``SchedulerProcess.run`` raise. Beside another scheduler (``store.postgres.parallel_run``) only handlers marked idempotent are
-    called. ``reload`` reads the configuration again, so that the process follows a cutover, or
+    ``SchedulerProcess.run`` raise. In a parallel run (``store.postgres.parallel_run``) only handlers marked idempotent
+    are called. ``reload`` reads the configuration again, so that the process follows a cutover, or
     a rollback, by itself; without it it stops working where it is. What the process will do, and what it leaves alone,
     it says on standard error before it begins.
     """

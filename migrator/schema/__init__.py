@@ -1,1 +1,6 @@
-"""TODO: what migrator.schema holds."""
+"""The schema of the target: declared tables, revisions and how they are applied, roles and rights, catalogue check.
+
+The tables of the schema ``scheduler`` are the application's, those of ``migration`` the tool's. Alembic revisions
+(``alembic/versions``) make both; what is declared here is compared with the live catalogue. Nothing that an application
+imports (``scheduler``, ``store``, ``records``) imports this package.
+"""

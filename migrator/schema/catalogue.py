@@ -15,9 +15,9 @@ from sqlalchemy import Connection as Lent
 from sqlalchemy import MetaData
 
 from migrator.connections.postgres import Connection
-from migrator.schema.migration_tables import LOOKUP_PREFIX
+from migrator.schema.migration_tables import LOOKUP_PREFIX, MIGRATION
 from migrator.schema.revisions import BOOKKEEPING
-from migrator.schema.scheduler_tables import MIGRATION, SCHEDULER
+from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.schema.security import Roles, function_statements, isolation_statements
 from migrator.schema.transaction import be_owner, driver, transaction
 

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Column, Identity, Index, MetaData, PrimaryKey
 from migrator.schema.columns import AnyColumn, big, flag, integer, jsonb, octets, one_of, real, text, time, uuid
 
 
-def declare_ledger(metadata: MetaData) -> None:
+def _declare_ledger(metadata: MetaData) -> None:
     """Add the tables to ``metadata``."""
     _plans(metadata)
     _chunks(metadata)
@@ -225,7 +225,7 @@ LOOKUP_PREFIX = "tail_"
 """Of the indexes that the tail makes on the product's tables, and that are dropped when the move is finished."""
 
 
-def declare_tail(metadata: MetaData) -> None:
+def _declare_tail(metadata: MetaData) -> None:
     """Add the tables to ``metadata``."""
     _tail(metadata)
     _touched(metadata)
@@ -286,7 +286,7 @@ STATES = ("running", "aborted", "switched", "rolled-back", "finished")
 STEP_STATES = ("running", "done", "undone")
 
 
-def declare_cutover(metadata: MetaData) -> None:
+def _declare_cutover(metadata: MetaData) -> None:
     """Add the tables to ``metadata``."""
     _cutovers(metadata)
     _steps(metadata)
@@ -348,3 +348,11 @@ def _outbox(metadata: MetaData) -> None:
         PrimaryKeyConstraint("id", name="pk_outbox"),
         comment="Rows written since the switch that MongoDB does not have yet; the reverse stream empties it.",
     )
+
+
+MIGRATION = MetaData(schema="migration")
+"""The tool's own tables."""
+
+_declare_ledger(MIGRATION)
+_declare_tail(MIGRATION)
+_declare_cutover(MIGRATION)

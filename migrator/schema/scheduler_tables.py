@@ -17,7 +17,6 @@ from sqlalchemy import (
 from sqlalchemy import text as sql
 
 from migrator import states
-from migrator.schema import migration_tables
 from migrator.schema.columns import (
     big,
     check,
@@ -573,14 +572,8 @@ def _audit(metadata: MetaData) -> None:
 SCHEDULER = MetaData(schema="scheduler")
 """The product's thirteen tables."""
 
-MIGRATION = MetaData(schema="migration")
-"""The tool's own tables."""
-
 _declare_schedules(SCHEDULER)
 _declare_runs(SCHEDULER)
 _declare_policy_jobs(SCHEDULER)
 _declare_operations(SCHEDULER)
 _declare_graph_jobs(SCHEDULER)
-migration_tables.declare_ledger(MIGRATION)
-migration_tables.declare_tail(MIGRATION)
-migration_tables.declare_cutover(MIGRATION)

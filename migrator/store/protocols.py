@@ -15,7 +15,7 @@ again (``ConflictError``). Rows of the global tenant ``*`` are seen by all and w
 them, lists hold the tenant's own rows only unless they say otherwise. Lists are in the stated order, then by id
 (ascending, whatever the direction); texts are ordered by code point, as in Python.
 
-What holds for every write (the rules themselves are ``store.validation`` and ``store.transitions``, pure, shared by all backends):
+What holds for every write (``store.validation`` and ``store.transitions``, pure functions that all backends call):
 
 - A refused call (any ``StoreError`` or ``UsageError``) changes nothing, and the session may go on. Only where two
   sessions write the same key at the same moment may a backend end the transaction: then it raises ``ConflictError``
@@ -54,8 +54,10 @@ from migrator.records import (
     Schedule,
     Trigger,
 )
-from migrator.store.queue import Locks, Queue, Workers
+from migrator.store.locks import Locks
+from migrator.store.queue import Queue
 from migrator.store.statistics import Statistics
+from migrator.store.workers import Workers
 
 __all__ = [
     "Audit",

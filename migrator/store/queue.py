@@ -1,10 +1,10 @@
-"""What crosses tenants: firing, claiming, workers, locks. The other half of ``store.protocols``.
+"""The queue: firing due triggers and claiming runs, across tenants.
 
 Each call is a transaction of its own. ``now`` none is the database's clock; tests pass another one. It is cut to
 whole milliseconds, as all times written here; one without zone raises ``UsageError``. A refused call changes nothing.
 Lists of ids come in no order, and name each once.
 
-What is due is due from its very instant on; what is over (a lease, a timeout, a lock) is over from its very instant on.
+What is due is due from its very instant on; what is over (a lease, a timeout) is over from its very instant on.
 Each change of a run makes its ``updated_at`` now. A run inserted here (fired, or a retry) is held to the rules of
 ``Runs.create``: numbered, attempt 1 where trigger and slot are given and it is not; only its references are not looked
 up again. Rows of ``*`` are served like others: their runs are theirs, and have no number.
@@ -12,16 +12,12 @@ up again. Rows of ``*`` are served like others: their runs are theirs, and have 
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 import msgspec
 
-from migrator.records import Run, Schedule, Trigger, WorkerRecord
-
-if TYPE_CHECKING:
-    from migrator.store.protocols import Session
-
+from migrator.records import Run, Schedule, Trigger
 
 SCRATCH: Final = "~verify-"
 """How the tenants of a verification begin. They are served only where they are named: no live scheduler meets them."""
@@ -199,91 +195,3 @@ class Queue(Protocol):
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
-
-
-class Workers(Protocol):
-    """Worker and scheduler processes; they live under the tenant ``*``. The database's clock judges."""
-
-    def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
-        """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards).
-
-        ``registered_at`` is that of the first time, now where it is not given. Raises ``UsageError`` for a tenant other
-        than ``*``.
-        """
-
-    def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working.
-
-        False also for one that nobody registered.
-        """
-
-    def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Mark stopped; false when it is dead, stopped or unknown."""
-
-    def list(self) -> Sequence[WorkerRecord]:
-        """Return all, by registration time, then id."""
-
-    def declare_dead(
-        self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
-    ) -> Sequence[UUID]:
-        """Mark dead whoever was silent for longer; each is returned to one caller only.
-
-        The leases of the runs that it holds (``worker_id`` is the id's text) end now, in the same transaction, so that
-        ``Queue.expired`` finds them; one that ended before stays. ``among``: only these; none: all. Silent is who is
-        active or draining and spoke last before now less ``silent_for``, or never. Not above zero: ``UsageError``.
-        """
-
-    def remove(self, worker_id: UUID) -> bool:
-        """Forget one that is stopped or dead; false when there is none such."""
-
-
-class LockHandle(Protocol):
-    """A lock that was acquired."""
-
-    key: str
-    fence: int
-    """Higher than that of every holder before."""
-
-    def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
-        """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost.
-
-        Lost is what expired, taken by another or not, and where the session behind it ended. A ttl not above zero:
-        ``UsageError``.
-        """
-
-    def release(self, *, now: datetime | None = None) -> bool:
-        """Give it back; false when it was not this handle's any more (as for renew). A second call returns false."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the holder may act without asking: local time since the winning attempt is well inside the ttl."""
-
-
-class Locks(Protocol):
-    """Mutual exclusion between processes, with a fence."""
-
-    def acquire(
-        self,
-        tenant: str,
-        resource: str,
-        *,
-        ttl: timedelta,
-        timeout: timedelta | None = timedelta(0),
-        holder: str = "",
-        now: datetime | None = None,
-    ) -> LockHandle | None:
-        """Return the lock, or none when it was not had within ``timeout`` (0: one try; none: wait for ever).
-
-        Nothing is left held after a timeout. Not re-entrant: the same process asking again waits like another. ``now``
-        is for tests, and needs timeout 0. Raises ``UsageError`` for a negative timeout, a ttl not above zero, a tenant
-        or a resource that is empty, a tenant with a slash (the key is ``<tenant>/<resource>``).
-        """
-
-    def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
-        """Return who holds it now (text, fence); a migrated lock has a holder without being acquired here."""
-
-    def guard(self, session: "Session", tenant: str, resource: str, fence: int) -> None:
-        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``.
-
-        Live by the session's now. After it nobody else acquires the lock before the session ends.
-        """

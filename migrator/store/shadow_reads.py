@@ -19,7 +19,11 @@ from typing import Any, cast
 import msgspec
 
 from migrator.records import GraphJobEvent, Record
-from migrator.store import protocols, queue
+from migrator.store import locks as lock_protocols
+from migrator.store import protocols
+from migrator.store import queue as queue_protocols
+from migrator.store.statistics import Statistics
+from migrator.store.workers import Workers
 from migrator.telemetry import logger
 from migrator.values import jsonb
 
@@ -111,7 +115,7 @@ class ShadowedSession:
         self.run_summaries = cast("protocols.RunSummaries", _Watched("run_summaries", session.run_summaries, self))
         self.audit = cast("protocols.Audit", _Watched("audit", session.audit, self))
         self.handlers = cast("protocols.Handlers", _Watched("handlers", session.handlers, self))
-        self.figures = cast("protocols.Figures", _Watched("figures", session.figures, self))
+        self.figures = cast("Statistics", _Watched("figures", session.figures, self))
 
     def writing(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call, noting that the session writes when it is made."""
@@ -144,7 +148,7 @@ class ShadowedSession:
 class ShadowedLocks:
     """The chosen backend's locks (``work.Locks``), for sessions whose reads are noted."""
 
-    def __init__(self, locks: queue.Locks) -> None:
+    def __init__(self, locks: lock_protocols.Locks) -> None:
         self.acquire, self.holder, self._locks = locks.acquire, locks.holder, locks
 
     def guard(self, session: protocols.Session, tenant: str, resource: str, fence: int) -> None:
@@ -167,7 +171,7 @@ class ShadowedStore:
         capacity: int = 1000,
     ) -> None:
         """Open the other side when there is something to compare; ``report`` (default: a log line) hears mismatches."""
-        self._store, self._open_other, self._other = store, open_other, cast("protocols.Store | None", None)
+        self._store, self._open_other, self._other = store, open_other, cast("protocols.SessionStore | None", None)
         self._report = _log if report is None else report
         self._waiting: Queue[_Read | None] = Queue(capacity)
         self._counts = dict.fromkeys(ShadowCounts.__struct_fields__, 0)
@@ -180,17 +184,17 @@ class ShadowedStore:
         return self._store.backend
 
     @property
-    def queue(self) -> queue.Queue:
+    def queue(self) -> queue_protocols.Queue:
         """The chosen backend's."""
         return self._store.queue
 
     @property
-    def workers(self) -> queue.Workers:
+    def workers(self) -> Workers:
         """The chosen backend's."""
         return self._store.workers
 
     @property
-    def locks(self) -> queue.Locks:
+    def locks(self) -> lock_protocols.Locks:
         """The chosen backend's."""
         return ShadowedLocks(self._store.locks)
 

@@ -1,4 +1,4 @@
-"""Figures over a tenant's schedules and runs, counted where the rows are: the part of ``store.protocols`` behind metrics.
+"""Statistics of a tenant's schedules and runs, counted by the database.
 
 A run counts in the period in which it was made (``created_at``), so that one that never started counts too. Durations
 are those of completed runs, in whole milliseconds. A percentile p of n durations is the smallest one that at least

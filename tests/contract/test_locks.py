@@ -10,8 +10,8 @@ import pytest
 
 from migrator.errors import LostLockError, UsageError
 from migrator.records import Lock
+from migrator.store.locks import LockHandle, Locks
 from migrator.store.protocols import Store
-from migrator.store.queue import LockHandle, Locks
 from migrator.values.identity import lock_id
 from tests.contract.rows import MILLISECOND, NOW, SECOND, entry, fresh
 

@@ -11,8 +11,10 @@ from typing import get_type_hints
 
 import pytest
 
+from migrator.store.locks import Locks
 from migrator.store.protocols import Session, SessionStore, Store
-from migrator.store.queue import Locks, Queue, Workers
+from migrator.store.queue import Queue
+from migrator.store.workers import Workers
 from tests.contract.rows import NOW
 
 HERE = Path(__file__).resolve().parent

@@ -11,7 +11,8 @@ import pytest
 from migrator.errors import UsageError
 from migrator.records import WorkerRecord
 from migrator.store.protocols import Store
-from migrator.store.queue import Queue, Workers
+from migrator.store.queue import Queue
+from migrator.store.workers import Workers
 from tests.contract.rows import MILLISECOND, NOW, SECOND, bare, changed, ids, run, schedule
 from tests.contract.working import LEASE, MINUTE, claimed, end_of, now_of, put, repeat, run_of
 

@@ -56,13 +56,13 @@ def shadowed(sides: Sides, heard: list[Mismatch], **more: Any) -> ShadowedStore:
 
 
 def test_every_method_of_every_repository_reads_or_writes() -> None:
-    protocols = {
+    repositories = {
         name: get_type_hints(member.fget)["return"]
         for name, member in vars(protocols.Session).items()
         if isinstance(member, property) and name not in {"tenant", "now"}
     }
-    assert protocols.keys() == READS.keys() == WRITES.keys()
-    for name, protocol in protocols.items():
+    assert repositories.keys() == READS.keys() == WRITES.keys()
+    for name, protocol in repositories.items():
         methods = {method for method in vars(protocol) if not method.startswith("_")}
         assert methods == READS[name] | WRITES[name], name
         assert not READS[name] & WRITES[name]

@@ -10,7 +10,8 @@ from sqlalchemy.schema import CreateIndex
 
 import migrator
 from migrator.schema import revisions
-from migrator.schema.scheduler_tables import MIGRATION, SCHEDULER
+from migrator.schema.migration_tables import MIGRATION
+from migrator.schema.scheduler_tables import SCHEDULER
 
 TABLES = [*SCHEDULER.tables.values(), *MIGRATION.tables.values()]
 GRAPH_PLAN = {"idx_graph_jobs_tenant_status", "idx_graph_jobs_tenant_type_status", "idx_graph_job_events_job"}

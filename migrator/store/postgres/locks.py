@@ -1,7 +1,7 @@
 """Locks in PostgreSQL: the row decides; a session's advisory lock waits, wakes, and ends with its holder.
 
-The rows of ``locks`` decide who holds what, by the database's clock. ``metadata.migratorSession`` of a lock that is held
-is the process of the server whose session stands for it, 0 if there is none. A lock whose session ended is free at
+The rows of ``locks`` decide who holds what, by the database's clock. ``metadata.migratorSession`` of a held lock is
+the process of the server whose session stands for it, 0 if there is none. A lock whose session ended is free at
 once; one without a session, and a migrated one, ends by its row alone.
 """
 

@@ -1,8 +1,9 @@
 """The parallel run: a lock row that says that another scheduler runs the same jobs at the same time.
 
-The row ``*/parallel`` of ``locks`` says since when. It exists from ``cutover parallel`` until the parallel run is ended,
-or until the cutover. Only ``migrator.cutover`` writes it. Scheduler processes read it before they claim, so that no
-process has to be told or restarted. It is a row of the scheduler's own schema because its processes may read no other.
+The row ``*/parallel`` of ``locks`` says since when. It exists from ``cutover parallel`` until the parallel run is
+ended, or until the cutover. Only ``migrator.cutover`` writes it. Scheduler processes read it before they claim, so that
+no process has to be told or restarted. It is a row of the scheduler's own schema because its processes may read no
+other.
 """
 
 from datetime import datetime

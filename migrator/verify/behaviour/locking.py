@@ -19,8 +19,8 @@ from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
 from migrator.result import Exhibit, Measurement
 from migrator.scheduler.leader import Leadership
+from migrator.store.locks import LockHandle
 from migrator.store.protocols import Store
-from migrator.store.queue import LockHandle
 from migrator.store.scratch import PARTS
 from migrator.verify.behaviour.harness import FAILED, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations, could_not_tell

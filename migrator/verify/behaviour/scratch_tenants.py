@@ -20,8 +20,9 @@ from migrator.scheduler.dispatcher import Desk
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper
+from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
-from migrator.store.queue import Claim, Finish, FirePlan, LockHandle
+from migrator.store.queue import Claim, Finish, FirePlan
 from migrator.store.scratch import PARTS, remove, scratch_tenant
 
 

@@ -13,8 +13,9 @@ from hypothesis.stateful import invariant
 
 from migrator.errors import MigratorError
 from migrator.records import Run, Schedule, Trigger
+from migrator.store.locks import LockHandle
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
-from migrator.store.queue import SCRATCH, Claim, LockHandle
+from migrator.store.queue import SCRATCH, Claim
 from tests.contract.lockstep.sides import Raised, Side, agreed, by_id, ids_of, outcome
 from tests.contract.lockstep.weighted import Weighted, precondition, rule
 from tests.contract.rows import NOW

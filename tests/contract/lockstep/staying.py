@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from migrator.records import WorkerRecord
-from migrator.store.queue import LockHandle
+from migrator.store.locks import LockHandle
 from tests.contract.lockstep.base import PICK, TENANTS, Base
 from tests.contract.lockstep.sides import agreed, outcome
 from tests.contract.lockstep.weighted import precondition, rule
