@@ -44,8 +44,8 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
 
     from benchmarks.harness.source import fill  # noqa: PLC0415 - as above
     from migrator.config import MongoSettings, PostgresSettings, Settings  # noqa: PLC0415 - as above
-    from migrator.cutover import forward  # noqa: PLC0415 - as above
-    from migrator.cutover.gates import Conditions  # noqa: PLC0415 - as above
+    from migrator.cutover import cutover  # noqa: PLC0415 - as above
+    from migrator.cutover.gates import GateOptions  # noqa: PLC0415 - as above
     from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
@@ -83,7 +83,7 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
         with Tail(settings) as tail:  # it runs beside the source until the switch
             tail.run("caught-up")
         began = time.monotonic()
-        done = forward.run(settings, Conditions(config=config, quarantined=0))
+        done = cutover.run(settings, GateOptions(config=config, quarantined=0))
         whole = time.monotonic() - began
         os.chdir(ROOT)
     return {

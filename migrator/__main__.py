@@ -11,9 +11,9 @@ from types import TracebackType
 
 import click
 
-from migrator import ending, output
+from migrator import interruption, output
 from migrator.cli import cli
-from migrator.errors import MigratorError, UnforeseenError, UsageError
+from migrator.errors import MigratorError, UnexpectedError, UsageError
 from migrator.exit_status import TOOL_FAILED, UNVERIFIED, USAGE
 from migrator.telemetry import is_utf8, shield_streams, visible
 
@@ -26,7 +26,7 @@ def main() -> None:
 
     Ctrl-C and SIGTERM stop a command in order, a copy at a chunk; the second one ends it at once.
     """
-    ending.install()
+    interruption.install_handlers()
     threading.excepthook = _thread_died
     sys.unraisablehook = _unraisable
     try:
@@ -36,7 +36,7 @@ def main() -> None:
         try:
             status = cli.main(prog_name="migrator", standalone_mode=False)
         finally:
-            ending.settle()
+            interruption.join_threads()
         if sys.stdout is not None:
             sys.stdout.flush()
     except click.exceptions.Exit as end:
@@ -46,13 +46,13 @@ def main() -> None:
         status = _as_json(type(error).__name__, error.format_message(), USAGE)
     except (click.Abort, KeyboardInterrupt):
         status = _failed("Interrupted", "interrupted", UNVERIFIED)  # an interrupted run left something so
-    except UnforeseenError as error:
-        status = _unforeseen(error.__cause__ or error)
+    except UnexpectedError as error:
+        status = _unexpected(error.__cause__ or error)
     except MigratorError as error:
         _trace(error)
         status = _failed(type(error).__name__, str(error), error.exit_status)
     except Exception as error:  # noqa: BLE001 - the last place that can turn one into a line
-        status = _unforeseen(error)
+        status = _unexpected(error)
     sys.exit(status or 0)
 
 
@@ -63,10 +63,10 @@ def _check_arguments(arguments: list[str]) -> None:
             raise UsageError(f"argument {number} is not UTF-8: {argument}")
 
 
-def _unforeseen(error: BaseException) -> int:
+def _unexpected(error: BaseException) -> int:
     """Say that the tool itself is at fault, and how more is learnt; return the exit status."""
     _trace(error)
-    return _failed(type(error).__name__, _words(error, error.__traceback__), TOOL_FAILED)
+    return _failed(type(error).__name__, _describe(error, error.__traceback__), TOOL_FAILED)
 
 
 def _failed(kind: str, words: str, status: int) -> int:
@@ -90,7 +90,7 @@ def _trace(error: BaseException) -> None:
         traceback.print_exception(error)
 
 
-def _words(error: BaseException, trace: TracebackType | None) -> str:
+def _describe(error: BaseException, trace: TracebackType | None) -> str:
     """Name the error and its place; its own text may hold a document's values, or a password."""
     package = Path(__file__).parent
     ours = [
@@ -106,7 +106,7 @@ def _words(error: BaseException, trace: TracebackType | None) -> str:
 def _thread_died(args: threading.ExceptHookArgs) -> None:
     if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
         _trace(args.exc_value)
-        click.echo(f"migrator: {_words(args.exc_value, args.exc_value.__traceback__)}", err=True)
+        click.echo(f"migrator: {_describe(args.exc_value, args.exc_value.__traceback__)}", err=True)
 
 
 def _unraisable(args: "sys.UnraisableHookArgs") -> None:

@@ -188,7 +188,7 @@ def load_settings(path: str | None = None, environment: Mapping[str, str] | None
     file = Path(path or DEFAULT_PATH)
     tree = _read(file, required=path is not None)
     _refuse_unknown(tree, f"in {file}")
-    _overlay(tree, environment)
+    _overlay_environment(tree, environment)
     for section, keys in tree.items():
         for key, value in keys.items():
             wrong = _unusable(value)
@@ -221,12 +221,12 @@ def exposed_files(settings: Settings, path: str | None = None) -> list[Path]:
     They are those named by ``uri_file`` and ``dsn_file``, and the configuration file where it holds a password itself.
     """
     held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
-    if any(one is not None and _holds_password(one) for one in _inline(Path(path or DEFAULT_PATH))):
+    if any(one is not None and _holds_password(one) for one in _inline_secrets(Path(path or DEFAULT_PATH))):
         held.append(Path(path or DEFAULT_PATH))
     return [one for one in held if readable_by_all(one)]
 
 
-def _inline(file: Path) -> Iterator[str | None]:
+def _inline_secrets(file: Path) -> Iterator[str | None]:
     """Yield the URI and the DSN as the configuration file itself holds them."""
     tree = _read(file, required=False)
     for section, key in (("mongo", "uri"), ("postgres", "dsn")):
@@ -271,7 +271,7 @@ def _refuse_unknown(tree: Mapping[str, Any], where: str) -> None:
                 raise ConfigurationError(f"unknown key {section}.{key} {where}{_nearest(key, known[section])}")
 
 
-def _overlay(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
+def _overlay_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
     for name in sorted(environment):
         match = re.fullmatch(PREFIX + r"([A-Z]+)__([A-Z0-9_]+)", name)
         if match is None:
@@ -348,14 +348,14 @@ def _resolve(
     file: str | None,
     environment: Mapping[str, str] | None,
 ) -> str:
-    found = _given(name, value, variable, file, environment)
+    found = _resolve_reference(name, value, variable, file, environment)
     wrong = _not_text(found)
     if wrong is not None:
         raise ConfigurationError(f"{name}: {wrong}")
     return found
 
 
-def _given(
+def _resolve_reference(
     name: str,
     value: str | None,
     variable: str | None,

@@ -7,13 +7,13 @@ MigratorError                exit status 16: the tool failed
 ├── UnreachableError         16: a server cannot be reached, or answers that it may not or cannot; mend it, call again
 │   ├── DeniedError          16: a server denies a right; verify leaves unverified what needs it
 │   └── LockedError          16: another session holds a lock, and was waited for in vain
-├── UnforeseenError          16: an error of the tool itself, raised from what happened
+├── UnexpectedError          16: an error of the tool itself, raised from what happened
 └── StoreError               what the scheduler's store refuses; the application decides
     ├── ConflictError        a key is taken already
     ├── TransitionError      the state machine has no such edge
-    ├── UnknownError         there is no such row
+    ├── NotFoundError        there is no such row
     └── LostLockError        the lock is held by another one now, or by nobody
-        └── SwitchedError    2: the scheduler's data is on the other side now; open the store anew
+        └── BackendMovedError 2: the scheduler's data is on the other side now; open the store anew
 
 Errors about one document (``Rejected``, ``Skipped`` in ``migrator.sources.profile``) are not errors of the tool: they
 end in quarantine or in a count, and the copy goes on. Messages are lower case, have no full stop, and never hold
@@ -79,7 +79,7 @@ class LockedError(UnreachableError):
     """A table, or a lock of the tool's, is held by another session, and was waited for in vain."""
 
 
-class UnforeseenError(MigratorError):
+class UnexpectedError(MigratorError):
     """Something that nobody foresaw; its cause is the error itself."""
 
 
@@ -95,7 +95,7 @@ class TransitionError(StoreError):
     """The state machine has no such edge."""
 
 
-class UnknownError(StoreError):
+class NotFoundError(StoreError):
     """There is no such row."""
 
 
@@ -103,7 +103,7 @@ class LostLockError(StoreError):
     """The lock is held by another one now, or by nobody."""
 
 
-class SwitchedError(LostLockError):
+class BackendMovedError(LostLockError):
     """The scheduler's data is on the other side since a cutover, or a rollback: nothing may be done here any more."""
 
     exit_status: ClassVar[int] = USAGE

@@ -11,8 +11,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import Settings
-from migrator.cutover import fence, forward
-from migrator.cutover.gates import Conditions, gates
+from migrator.cutover import cutover, fence
+from migrator.cutover.gates import GateOptions, evaluate
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.parity.recorded import compared, is_clean
@@ -65,12 +65,12 @@ class Scene:
         assert is_clean(compared(self.settings))
 
     @property
-    def conditions(self) -> Conditions:
-        return Conditions(config=self.config, quarantined=self.quarantined)
+    def conditions(self) -> GateOptions:
+        return GateOptions(config=self.config, quarantined=self.quarantined)
 
-    def switch(self) -> forward.Switched:
+    def switch(self) -> cutover.CutoverResult:
         """Make the switch in this process."""
-        return forward.run(self.settings, self.conditions)
+        return cutover.run(self.settings, self.conditions)
 
     def uri_of(self, user: str) -> str:
         """Return how a user of another program reaches the server."""
@@ -112,7 +112,7 @@ def scene(
             yield Scene(server, database, dsn, folder, user, profile)
         finally:
             close_kept()
-            fence.lift(database, "write-block", ())
+            fence.lift_source(database, "write-block", ())
             client.admin.command("dropUser", user)
             client.drop_database(name)
 
@@ -134,23 +134,23 @@ def with_mongo(settings: Settings, **changes: object) -> Settings:
     return msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, **changes))
 
 
-def red(settings: Settings, conditions: Conditions) -> dict[str, str]:
+def red(settings: Settings, conditions: GateOptions) -> dict[str, str]:
     """Return the gates that hold up the switch, and why; a switch is refused for just these."""
     sessions = Sessions(settings)
     try:
-        found = {one.name: one.words for one in gates(sessions, conditions) if one.passed is False}
+        found = {one.name: one.words for one in evaluate(sessions, conditions) if one.passed is False}
     finally:
         sessions.close()
     if found:
         with pytest.raises(RefusedError, match="the switch is not made: ") as refused:
-            forward.run(settings, conditions)
+            cutover.run(settings, conditions)
         assert all(f"{name}: " in str(refused.value) for name in found)
     return found
 
 
-def gate(settings: Settings, conditions: Conditions, name: str) -> tuple[bool | None, str]:
+def gate(settings: Settings, conditions: GateOptions, name: str) -> tuple[bool | None, str]:
     sessions = Sessions(settings)
     try:
-        return next((one.passed, one.words) for one in gates(sessions, conditions) if one.name == name)
+        return next((one.passed, one.words) for one in evaluate(sessions, conditions) if one.name == name)
     finally:
         sessions.close()

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from migrator.config import load_settings
-from migrator.errors import MigratorError, SwitchedError, UnreachableError
+from migrator.errors import BackendMovedError, MigratorError, UnreachableError
 from migrator.scheduler.requests import EventRequest, OnceRequest, Patch, RecurringRequest, Timing
 from migrator.scheduler.service import SchedulerService
 from migrator.store import open_scheduler_store
@@ -93,7 +93,7 @@ class Client:
             self._forget()
             self._end(msgspec.structs.replace(asked, answer="lost", why=str(error)))
         except MigratorError as error:
-            if isinstance(error, SwitchedError):
+            if isinstance(error, BackendMovedError):
                 self._forget()
             self._end(msgspec.structs.replace(asked, answer="refused", why=f"{type(error).__name__}: {error}"))
         else:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pymongo.database import Database
 
-from migrator.embedded.demo import Plan, insert, runs, schedules, snapshots
+from migrator.embedded.demo import Plan, insert, runs, schedules
 from migrator.embedded.demo.plan import Counts
 
 SCHEDULES = 400
@@ -19,7 +19,7 @@ def fill(database: Database[Any], collection: str, documents: int) -> int:
     if collection == "runs":
         plan = Plan(seed=_SEED, counts=_counts(runs=documents), plain=True)
         insert(database["schedules"], schedules.documents(plan))
-        insert(database["runs"], runs.documents(plan))
+        insert(database["runs"], runs.run_documents(plan))
     else:
         insert(database["impact_snapshots"], _snapshots(documents))
     return int(database.command("collStats", collection)["avgObjSize"])
@@ -28,9 +28,9 @@ def fill(database: Database[Any], collection: str, documents: int) -> int:
 def _snapshots(documents: int) -> Iterator[bytes]:
     plan = Plan(seed=_SEED, counts=_counts(), plain=True)
     stream = plan.stream("benchmark-snapshots")
-    images = snapshots.pool(plan)
+    images = runs.image_pool(plan)
     for index in range(documents):
-        yield snapshots.snapshot(plan, stream, images, index, _IMAGES)
+        yield runs.snapshot(plan, stream, images, index, _IMAGES)
 
 
 def _counts(runs: int = 0) -> Counts:

@@ -1,12 +1,12 @@
-"""The command line: one module per command, loaded only when it is called, so that ``--help`` stays quick."""
+"""The command line: one module per group of commands, loaded only when one is called: ``--help`` stays quick."""
 
 import difflib
 import importlib
 
 import click
 
-from migrator import __version__, ending
-from migrator.errors import UnforeseenError
+from migrator import __version__, interruption
+from migrator.errors import UnexpectedError
 
 COMMANDS = {
     "backfill": "Copy the source into PostgreSQL; resumes by itself.",
@@ -29,12 +29,22 @@ COMMANDS = {
 }
 
 
-UNHURRIED = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "run"})
+MODULES = {
+    "cutover": ("doctor", "cutover", "rollback"),
+    "demo": ("demo",),
+    "migration": ("inspect", "plan", "backfill", "tail", "status", "quarantine"),
+    "scheduler": ("run", "retention", "metrics"),
+    "schema": ("schema",),
+    "verification": ("parity", "verify", "report"),
+}
+"""Module of this package → the commands that it defines."""
+
+SLOW_TO_END = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "run"})
 """Commands that, interrupted, undo what writers wait for, or end the runs that they work on."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in ``migrator.cli.<name>`` as the object ``command``."""
+    """A group whose commands live in the modules of ``MODULES``, as ``<name>_command`` or ``<name>_group``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the command names in alphabetical order."""
@@ -44,11 +54,13 @@ class LazyGroup(click.Group):
         """Import the module of the command that is called."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"migrator.cli.{cmd_name}").command
+        name = next(name for name, commands in MODULES.items() if cmd_name in commands)
+        module = importlib.import_module(f"migrator.cli.{name}")
+        command: click.Command = getattr(module, f"{cmd_name}_group", None) or getattr(module, f"{cmd_name}_command")
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; raise ``UnforeseenError`` where click would end with a status of its own.
+        """Run the command; raise ``UnexpectedError`` where click would end with a status of its own.
 
         click ends a broken pipe of any connection with 1, which means a difference, and takes the end of any file for
         an interruption.
@@ -56,7 +68,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except (BrokenPipeError, EOFError) as error:
-            raise UnforeseenError(type(error).__name__) from error
+            raise UnexpectedError(type(error).__name__) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -66,8 +78,8 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(COMMANDS))}"
             raise click.UsageError(f"no command {args[0]}; {hint}", ctx)
-        if {" ".join(args[:1]), " ".join(args[:2])} & UNHURRIED:
-            ending.take_time()
+        if {" ".join(args[:1]), " ".join(args[:2])} & SLOW_TO_END:
+            interruption.allow_slow_end()
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above

@@ -1,21 +1,49 @@
-"""``migrator cutover plan|compare|parallel|run|abort|status|finish``."""
+"""Commands around a cutover: ``doctor``, ``cutover``, ``rollback``."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from migrator.cli.options import common, finish, print_json, print_lines, settings_of
+from migrator.cli.options import common_options, finish, load, print_json, print_lines
 from migrator.config import DEFAULT_PATH
 from migrator.exit_status import mask
 
 if TYPE_CHECKING:
-    from migrator.cutover.outlook import Outlook, Standing
+    from migrator.cutover.rollback import Level
+
+
+if TYPE_CHECKING:
+    from migrator.cutover.plan import CutoverPlan, CutoverStatus
+
+
+@click.command()
+@common_options
+def doctor_command(config: str | None, *, as_json: bool) -> None:
+    """Reach both servers and say what stands in the way of a move: versions, rights, history, schema, clocks.
+
+    Exit status: 1 something stands in the way, 4 something cannot be told, 16 a server could not be reached.
+    """
+    from migrator.cutover.doctor import examine  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cutover.gates import gate_lines  # noqa: PLC0415 - as above
+
+    found = examine(load(config))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(gate_lines(found.findings))
+    finish(
+        mask(
+            different=any(one.passed is False for one in found.findings),
+            unverified=any(one.passed is None for one in found.findings),
+            tool_failed=found.unreachable,
+        )
+    )
 
 
 @click.group("cutover")
-def command() -> None:
+def cutover_group() -> None:
     """Switch the scheduler to PostgreSQL behind a fence that stops every writer of MongoDB."""
 
 
@@ -24,14 +52,14 @@ _quarantined = click.option(
 )
 
 
-@command.command(short_help="Show every step, the gates, the expected pause; changes nothing.")
+@cutover_group.command(short_help="Show every step, the gates, the expected pause; changes nothing.")
 @_quarantined
-@common
-def plan(config: str | None, quarantined: int, *, as_json: bool) -> None:
+@common_options
+def plan_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Show every step, the gates as they stand now, the expected write pause, and what becomes of late triggers."""
-    from migrator.cutover.outlook import outlook  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cutover.plan import cutover_plan  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    found = outlook(settings_of(config), _file(config), quarantined=quarantined)
+    found = cutover_plan(load(config), _file(config), quarantined=quarantined)
     if as_json:
         print_json(found)
     else:
@@ -39,18 +67,18 @@ def plan(config: str | None, quarantined: int, *, as_json: bool) -> None:
     finish(mask(unverified=not found.ready))
 
 
-@command.command(short_help="Compare everything, and put the outcome on record.")
-@common
-def compare(config: str | None, *, as_json: bool) -> None:
+@cutover_group.command(short_help="Compare everything, and put the outcome on record.")
+@common_options
+def compare_command(config: str | None, *, as_json: bool) -> None:
     """Compare everything, and put the outcome on record: the cutover asks for a young and clean one.
 
     It is migrator parity without options. While the source is written to, let migrator tail run: documents are compared
     all the same, and figures (counts, sums, times) are not, which sets the bit 4. The cutover asks for the documents.
     """
-    from migrator.cli.render import parity_lines, parity_status  # noqa: PLC0415 - imported when called, as above
+    from migrator.cli.text import parity_lines, parity_status  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
 
-    outcome = compared(settings_of(config))
+    outcome = compared(load(config))
     if as_json:
         print_json(outcome)
     else:
@@ -58,12 +86,12 @@ def compare(config: str | None, *, as_json: bool) -> None:
     finish(parity_status(outcome))
 
 
-@command.command(short_help="Put on record that both schedulers run beside each other from now on.")
+@cutover_group.command(short_help="Put on record that both schedulers run beside each other from now on.")
 @click.option("--who", required=True, help="Who decided it.")
 @click.option("--reason", required=True, help="Why.")
 @click.option("--end", "ended", is_flag=True, help="They do not any more: every handler runs here.")
-@common
-def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
+@common_options
+def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
     """Put on record that both schedulers run: five more gates, computed from the runs, must hold before the cutover.
 
     Refused (2), before anything is written, for a source whose runs do not name the slot they were fired for: their
@@ -76,7 +104,7 @@ def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json:
     from migrator.cutover.parallel import begin, end, require_comparable  # noqa: PLC0415 - imported when called, as above
     from migrator.sources import profile_of  # noqa: PLC0415 - as above
 
-    settings = settings_of(config)
+    settings = load(config)
     profile = profile_of(settings.source)
     if not ended:
         require_comparable(profile)
@@ -95,17 +123,17 @@ def parallel(config: str | None, who: str, reason: str, *, ended: bool, as_json:
         click.echo(f"{hours} h without an error are asked for before the switch")
 
 
-@command.command(short_help="Make the switch, or finish an interrupted one.")
+@cutover_group.command(short_help="Make the switch, or finish an interrupted one.")
 @_quarantined
-@common
-def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
+@common_options
+def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Make the switch; one that was interrupted behind the point of no return is finished, else it is undone first."""
-    from migrator.cutover import forward, processes  # noqa: PLC0415 - imported when called, as above
-    from migrator.cutover.gates import Conditions  # noqa: PLC0415 - as above
+    from migrator.cutover import cutover, processes  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cutover.gates import GateOptions  # noqa: PLC0415 - as above
 
-    settings = settings_of(config)
-    done = forward.run(settings, Conditions(config=_file(config), quarantined=quarantined))
-    stopped = done.cutover.detail.get(forward.STOPPED)
+    settings = load(config)
+    done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
+    stopped = done.cutover.detail.get(cutover.REVERSE_STOPPED)
     if as_json:
         print_json(done)
         finish(mask(unverified=stopped))
@@ -125,20 +153,20 @@ def run(config: str | None, quarantined: int, *, as_json: bool) -> None:
     finish(mask(unverified=stopped))
 
 
-@command.command(short_help="Undo a switch that was interrupted before the point of no return.")
-@common
-def abort(config: str | None, *, as_json: bool) -> None:
+@cutover_group.command(short_help="Undo a switch that was interrupted before the point of no return.")
+@common_options
+def abort_command(config: str | None, *, as_json: bool) -> None:
     """Lift the fence of a switch that was killed before the point of no return."""
-    from migrator.cutover import forward  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover import cutover  # noqa: PLC0415 - imported when called, as above
 
-    done = forward.abort(settings_of(config))
+    done = cutover.abort(load(config))
     if as_json:
         print_json(done)
     else:
         click.echo("undone: the fence is lifted, everything is as it was before")
 
 
-@command.command(short_help="Show where the last switch stands.")
+@cutover_group.command(short_help="Show where the last switch stands.")
 @click.option(
     "--wait",
     "wait_s",
@@ -147,16 +175,16 @@ def abort(config: str | None, *, as_json: bool) -> None:
     metavar="SECONDS",
     help="Wait until every process of the old side has come over; exit 4 where one has not.",
 )
-@common
-def status(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
+@common_options
+def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
     """Show where the last switch stands, how far the reverse stream is, who has come over, and the key figures.
 
     Exit status 4 where it waits for a person: an interrupted cutover, rollback or finish, or a reverse sync that stands
     still. The last lines then name the command that leads on.
     """
-    from migrator.cutover.outlook import standing  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.plan import cutover_status  # noqa: PLC0415 - imported when called, as above
 
-    found = standing(settings_of(config), wait_s=wait_s or 0, config=config)
+    found = cutover_status(load(config), wait_s=wait_s or 0, config=config)
     if as_json:
         print_json(found)
     else:
@@ -165,19 +193,19 @@ def status(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
     finish(mask(unverified=missing or found.attention))
 
 
-@command.command("finish", short_help="Close the window of the way back for good.")
+@cutover_group.command("finish", short_help="Close the window of the way back for good.")
 @click.option("--now", "early", is_flag=True, help="Before the window's hours are over; needs --who and --reason.")
 @click.option("--who", default="", help="Who decided it.")
 @click.option("--reason", default="", help="Why.")
-@common
-def finish_(config: str | None, who: str, reason: str, *, early: bool, as_json: bool) -> None:
+@common_options
+def finish_command(config: str | None, who: str, reason: str, *, early: bool, as_json: bool) -> None:
     """Close the window: no reverse stream, no fence, no outbox any more. Rollback level 1 is refused afterwards.
 
     Refused until the window's hours (window_hours) are over, unless --now. Prints what is left to be cleaned up.
     """
-    from migrator.cutover import window  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover import completion  # noqa: PLC0415 - imported when called, as above
 
-    done = window.finish(settings_of(config), early=window.Early(who=who, reason=reason) if early else None)
+    done = completion.finish(load(config), early=completion.EarlyFinish(who=who, reason=reason) if early else None)
     if as_json:
         print_json(done)
         return
@@ -191,14 +219,14 @@ def _file(config: str | None) -> Path:
     return Path(config or DEFAULT_PATH)
 
 
-def _plan_lines(found: "Outlook") -> Iterator[str]:
-    from migrator.cutover.gates import lines  # noqa: PLC0415 - imported when called, as above
+def _plan_lines(found: "CutoverPlan") -> Iterator[str]:
+    from migrator.cutover.gates import gate_lines  # noqa: PLC0415 - imported when called, as above
 
     yield f"environment {found.environment}, configuration {found.config}"
     for number, (step, words) in enumerate(found.steps.items(), 1):
         yield f"{number:>2}. {step}: {words}"
     yield "gates:"
-    yield from lines(list(found.gates))
+    yield from gate_lines(list(found.gates))
     changed = "everything" if found.changed is None else f"documents that changed: {found.changed:,}"
     pause = "cannot be told yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
@@ -209,8 +237,8 @@ def _plan_lines(found: "Outlook") -> Iterator[str]:
     yield "ready: migrator cutover run" if found.ready else f"not ready, by {in_the_way}; nothing was changed"
 
 
-def _status_lines(found: "Standing") -> Iterator[str]:
-    from migrator.cutover import attention, figures, processes  # noqa: PLC0415 - imported when called, as above
+def _status_lines(found: "CutoverStatus") -> Iterator[str]:
+    from migrator.cutover import metrics, processes, status  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     one = found.cutover
     if found.beside_since is not None:
@@ -233,6 +261,56 @@ def _status_lines(found: "Standing") -> Iterator[str]:
         yield f"the way back stays open until {found.open_until:%Y-%m-%d %H:%M:%S} UTC, and then until cutover finish"
     if found.arrivals is not None:
         yield from processes.lines(found.arrivals)
-    yield from figures.lines(found.figures)
+    yield from metrics.lines(found.figures)
     if found.attention is not None:
-        yield from attention.lines(found.attention)
+        yield from status.attention_lines(found.attention)
+
+
+@click.group("rollback")
+def rollback_group() -> None:
+    """Switch back to MongoDB: with everything written since (1), without the schema (2), or from the backup (3)."""
+
+
+_level = click.option(
+    "--level", type=click.IntRange(1, 3), default=1, show_default=True, help="1 switch back, 2 schema too, 3 backup."
+)
+
+
+@rollback_group.command("plan", short_help="Show every step and what must hold; changes nothing.")
+@_level
+@common_options
+def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
+    """Show every step, and what must hold."""
+    from migrator.cutover import rollback  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cutover.gates import gate_lines, unmet  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    found = rollback.gates(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
+    if as_json:
+        print_json({"steps": rollback.STEPS[level], "gates": found})
+    else:
+        print_lines([f"{number}. {step}" for number, step in enumerate(rollback.STEPS[level], 1)])
+        print_lines(gate_lines(found))
+    finish(mask(unverified=unmet(found)))
+
+
+@rollback_group.command("run", short_help="Go back, or finish an interrupted way back.")
+@_level
+@common_options
+def rollback_run_command(config: str | None, level: int, *, as_json: bool) -> None:
+    """Go back; a call that was interrupted is gone on with."""
+    from migrator.cutover import rollback  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.rollback_gaps import gap_lines  # noqa: PLC0415 - as above
+
+    done = rollback.run(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
+    if as_json:
+        print_json(done)
+        return
+    click.echo(f"rolled back, level {done.level}: {done.documents:,} documents written to MongoDB by this call")
+    word = "left behind" if done.level == 1 else "exported"
+    for place, count in done.lost.items():
+        click.echo(f"{word}: {place}: {count:,}")
+    print_lines(gap_lines(done.unstated))
+    if done.folder:
+        click.echo(f"exported to {done.folder}")
+    click.echo("still there:")
+    print_lines(f"  {one}" for one in done.left)

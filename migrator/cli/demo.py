@@ -2,7 +2,7 @@
 
 import click
 
-from migrator.cli.options import common, finish, print_json, print_lines, settings_of
+from migrator.cli.options import common_options, finish, load, print_json, print_lines
 
 SIZES = click.Choice(["small", "medium", "large"])
 
@@ -14,9 +14,9 @@ SIZES = click.Choice(["small", "medium", "large"])
 )
 @click.option("--keep", is_flag=True, help="Leave the servers running afterwards, until Ctrl-C.")
 @click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
-@common
+@common_options
 @click.pass_context
-def command(
+def demo_group(
     context: click.Context,
     /,
     size: str,
@@ -32,13 +32,13 @@ def command(
     """
     if context.invoked_subcommand:
         return
-    from migrator.cli.demo_run import Wish, demonstrate  # noqa: PLC0415 - imported when called, --help stays quick
+    from migrator.cli.demo_flow import DemoOptions, run_demo  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    wish = Wish(size=size, seed=number, keep=flags["keep"], report_dir=report_dir, as_json=flags["as_json"])
-    finish(demonstrate(settings_of(config), wish))
+    wish = DemoOptions(size=size, seed=number, keep=flags["keep"], report_dir=report_dir, as_json=flags["as_json"])
+    finish(run_demo(load(config), wish))
 
 
-@command.command("seed")
+@demo_group.command("seed")
 @click.option(
     "--database",
     metavar="NAME",
@@ -56,14 +56,13 @@ def command(
 @click.option("--clean", is_flag=True, help="Plant no trouble.")
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
 @click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
-@common
+@common_options
 def seed_command(config: str | None, database: str | None, size: str, number: int | None, **flags: bool) -> None:
     """Write the demo's data into a MongoDB of your own (mongo.uri), and say what is wrong in it."""
-    from migrator.cli.demo_render import seeded_json, seeded_lines  # noqa: PLC0415 - imported when called
-    from migrator.cli.demo_seed import seed_into  # noqa: PLC0415 - as above
+    from migrator.cli.demo_flow import seed_into, seeded_json, seeded_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     seeded = seed_into(
-        settings_of(config),
+        load(config),
         database,
         size=size,
         seed=number,

@@ -12,13 +12,13 @@ from migrator.telemetry import say, visible
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def common(command: Command) -> Command:
+def common_options(command: Command) -> Command:
     """Add ``--config`` and ``--json``; the command receives ``config`` and ``as_json``."""
     command = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")(command)
     return click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")(command)
 
 
-def settings_of(config: str | None, **copy: object) -> Settings:
+def load(config: str | None, **copy: object) -> Settings:
     """Load the settings named on the command line; ``copy`` overrides keys of ``[copy]`` where given."""
     settings = load_settings(config)
     for file in exposed_files(settings, config):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from migrator.cli.options import common, finish, print_json, print_lines, settings_of
+from migrator.cli.options import common_options, finish, load, print_json, print_lines
 from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
 
@@ -16,12 +16,12 @@ NOTHING_COMPARED = "nothing compared: run migrator schema check"
 
 
 @click.group("schema")
-def command() -> None:
+def schema_group() -> None:
     """Upgrade, downgrade, show or check the target's schema."""
 
 
-@command.command(short_help="Bring both schemas to their newest revision.")
-@common
+@schema_group.command(short_help="Bring both schemas to their newest revision.")
+@common_options
 def upgrade(config: str | None, *, as_json: bool) -> None:
     """Bring both schemas to their newest revision, making roles and schemas where they are missing.
 
@@ -30,7 +30,7 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     """
     from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    settings = settings_of(config)
+    settings = load(config)
     done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
     if as_json:
         print_json({"applied": done})
@@ -41,10 +41,10 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     click.echo(NOTHING_COMPARED)
 
 
-@command.command(short_help="Undo every revision after REVISION.")
+@schema_group.command(short_help="Undo every revision after REVISION.")
 @click.argument("revision", default="base")
 @click.option("--discard-rows", is_flag=True, help="Go on although rows are lost.")
-@common
+@common_options
 def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json: bool) -> None:
     """Undo every revision after REVISION: an id, base (everything), scheduler@base or migration@base.
 
@@ -52,7 +52,7 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
     """
     from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    settings = settings_of(config)
+    settings = load(config)
     done = revisions.downgrade(
         postgres_dsn(settings),
         revision,
@@ -69,13 +69,13 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
     click.echo(NOTHING_COMPARED)
 
 
-@command.command()
-@common
+@schema_group.command()
+@common_options
 def current(config: str | None, *, as_json: bool) -> None:
     """Show at which revision each schema is, and what an upgrade would apply."""
     from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    settings = settings_of(config)
+    settings = load(config)
     places = revisions.current(postgres_dsn(settings), _roles(settings))
     if as_json:
         print_json({"schemas": places})
@@ -88,13 +88,13 @@ def current(config: str | None, *, as_json: bool) -> None:
     click.echo(NOTHING_COMPARED)
 
 
-@command.command()
-@common
+@schema_group.command()
+@common_options
 def check(config: str | None, *, as_json: bool) -> None:
     """Compare the live catalogue with the declared one; exit status 1 where they differ."""
     from migrator.schema import catalogue, revisions  # noqa: PLC0415 - imported when called, as above
 
-    settings = settings_of(config)
+    settings = load(config)
     dsn = postgres_dsn(settings)
     revisions.require_group_roles(dsn, _roles(settings))
     places = revisions.current(dsn, _roles(settings))

@@ -1,12 +1,16 @@
-"""MongoDB as it is at the switch, in files: BSON by collection, and a manifest with digests (rollback level 3).
+"""Data in files: MongoDB as it is at the cutover, and the rows of PostgreSQL that a rollback leaves behind.
 
-Taken while nobody but the tool can write. It is whole or not there: the folder gets its name when it is complete.
-Restored beside what is there, checked by its digest, then put in its place, one collection at a time.
+**The backup of MongoDB** (rollback level 3): BSON by collection, and a manifest with digests, taken while nobody but
+the tool can write. The folder gets its name when the backup is complete, so it is whole or it does not exist. A restore
+writes each collection under another name, checks its digest, and then renames it, one collection at a time.
+
+**Exports of PostgreSQL**: JSON lines, one file per table, for a person to look at.
 """
 
 import hashlib
 import shutil
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -14,16 +18,19 @@ from urllib.parse import quote
 import bson
 import msgspec
 from bson.raw_bson import RawBSONDocument
+from psycopg import sql
 
-from migrator import signals
+from migrator import fault_points
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.files import make_folder, open_private, write_private
 from migrator.pipeline.sessions import SourceSessions
+from migrator.records import ALL, Handler, Record, Trigger
 from migrator.store.epoch import KEY
 from migrator.values import document as documents
 
 MANIFEST: Final = "manifest.json"
-BESIDE: Final = "migrator_restore_"
+RESTORE_PREFIX: Final = "migrator_restore_"
 """Collections that are being restored begin so."""
 INSERTED_BYTES: Final = 8 * 1024 * 1024
 """About how many bytes are inserted at a time."""
@@ -31,7 +38,7 @@ ALL_BUT_EPOCH: Final = {"_id": {"$ne": KEY}}
 """All documents but the epoch, which is not the application's."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class BackupPart(msgspec.Struct, frozen=True, kw_only=True):
     """One collection of a backup."""
 
     collection: str
@@ -50,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     database: str
     profile: str
-    parts: list[Part]
+    parts: list[BackupPart]
 
     @property
     def digest(self) -> str:
@@ -59,23 +66,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(whole.encode()).hexdigest()
 
 
-def take(sessions: SourceSessions, folder: Path) -> Manifest:
+def export_source(sessions: SourceSessions, folder: Path) -> Manifest:
     """Export every collection of the profile; a backup that is there already is checked and kept."""
     if folder.exists():
-        return checked(folder)
+        return verified_manifest(folder)
     beside = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(beside, ignore_errors=True)
     make_folder(beside)
     there = {one["name"]: one for one in sessions.source.list_collections()}
     names = [sessions.name_of(one.name) for one in sessions.profile.collections]
-    parts = [_export(sessions, there[name], beside) for name in names if name in there]
+    parts = [_export_collection(sessions, there[name], beside) for name in names if name in there]
     manifest = Manifest(database=sessions.source.name, profile=sessions.profile.name, parts=parts)
     write_private(beside / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     beside.rename(folder)
     return manifest
 
 
-def checked(folder: Path) -> Manifest:
+def verified_manifest(folder: Path) -> Manifest:
     """Return the manifest of a backup whose files are as they were; raise ``RefusedError`` where they are not."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
@@ -84,7 +91,7 @@ def checked(folder: Path) -> Manifest:
     for part in manifest.parts:
         digest, count = hashlib.sha256(), 0
         try:
-            for one in _stored(folder, part):
+            for one in _file_documents(folder, part):
                 digest.update(one)
                 count += 1
         except (OSError, bson.errors.InvalidBSON):
@@ -94,18 +101,18 @@ def checked(folder: Path) -> Manifest:
     return manifest
 
 
-def restore(sessions: SourceSessions, folder: Path) -> Manifest:
+def restore_source(sessions: SourceSessions, folder: Path) -> Manifest:
     """Put every collection of the profile back as it was; refused, and nothing touched, where a digest differs.
 
     Killed, it is called again. Collections of the profile that were not there are removed.
     """
-    manifest = checked(folder)
+    manifest = verified_manifest(folder)
     if (manifest.database, manifest.profile) != (sessions.source.name, sessions.profile.name):
         raise RefusedError(f"the backup is of {manifest.database}, profile {manifest.profile}")
     for part in manifest.parts:
         if fingerprint(sessions, part.collection) != (part.documents, part.sha256):
-            _put_back(sessions, folder, part)
-        signals.passed(f"{signals.CUTOVER}restored")
+            _restore_collection(sessions, folder, part)
+        fault_points.reach(f"{fault_points.CUTOVER_PREFIX}restored")
     there = set(sessions.source.list_collection_names())
     kept = {part.collection for part in manifest.parts}
     for one in sessions.profile.collections:
@@ -113,7 +120,7 @@ def restore(sessions: SourceSessions, folder: Path) -> Manifest:
         if name in there and name not in kept:
             sessions.source.drop_collection(name)
     for name in there:
-        if name.startswith(BESIDE):
+        if name.startswith(RESTORE_PREFIX):
             sessions.source.drop_collection(name)
     return manifest
 
@@ -121,39 +128,39 @@ def restore(sessions: SourceSessions, folder: Path) -> Manifest:
 def fingerprint(sessions: SourceSessions, name: str) -> tuple[int, str]:
     """Return how many documents a collection holds, and the digest of all of them in order of their ``_id``."""
     digest, count = hashlib.sha256(), 0
-    for one in _all(sessions, name):
+    for one in _source_documents(sessions, name):
         digest.update(one)
         count += 1
     return count, digest.hexdigest()
 
 
-def _export(sessions: SourceSessions, found: MutableMapping[str, Any], folder: Path) -> Part:
+def _export_collection(sessions: SourceSessions, found: MutableMapping[str, Any], folder: Path) -> BackupPart:
     name = found["name"]
     digest, count = hashlib.sha256(), 0
-    with open_private(_file(folder, name)) as file:
-        for one in _all(sessions, name):
+    with open_private(_collection_file(folder, name)) as file:
+        for one in _source_documents(sessions, name):
             digest.update(one)
             file.write(one)
             count += 1
     indexes = [one for one in sessions.source[name].list_indexes() if one["name"] != "_id_"]
-    return Part(
+    return BackupPart(
         collection=name,
         documents=count,
         sha256=digest.hexdigest(),
-        indexes=[_text(one) for one in indexes],
-        options=_text(found.get("options", {})),
+        indexes=[_to_json(one) for one in indexes],
+        options=_to_json(found.get("options", {})),
     )
 
 
-def _put_back(sessions: SourceSessions, folder: Path, part: Part) -> None:
-    beside = f"{BESIDE}{part.collection}"
+def _restore_collection(sessions: SourceSessions, folder: Path, part: BackupPart) -> None:
+    beside = f"{RESTORE_PREFIX}{part.collection}"
     source = sessions.source
     source.drop_collection(beside)
-    source.command({"create": beside, **_value(part.options)})
+    source.command({"create": beside, **_from_json(part.options)})
     place = source.get_collection(beside)
     batch: list[RawBSONDocument] = []
     size = 0
-    for one in _stored(folder, part):
+    for one in _file_documents(folder, part):
         batch.append(RawBSONDocument(one))
         size += len(one)
         if size > INSERTED_BYTES:
@@ -161,7 +168,7 @@ def _put_back(sessions: SourceSessions, folder: Path, part: Part) -> None:
             batch, size = [], 0
     if batch:
         place.insert_many(batch, bypass_document_validation=True)
-    indexes = [_value(one) for one in part.indexes]
+    indexes = [_from_json(one) for one in part.indexes]
     if indexes:
         source.command({"createIndexes": beside, "indexes": indexes})
     if fingerprint(sessions, beside) != (part.documents, part.sha256):
@@ -169,30 +176,112 @@ def _put_back(sessions: SourceSessions, folder: Path, part: Part) -> None:
     source[beside].rename(part.collection, dropTarget=True)
 
 
-def _all(sessions: SourceSessions, name: str) -> Iterator[bytes]:
+def _source_documents(sessions: SourceSessions, name: str) -> Iterator[bytes]:
     with sessions.source[name].find_raw_batches(ALL_BUT_EPOCH, sort=[("_id", 1)]) as cursor:
         for batch in cursor:
             yield from documents.split(cast("bytes", batch))
 
 
-def _file(folder: Path, collection: str) -> Path:
+def _collection_file(folder: Path, collection: str) -> Path:
     """Return where a collection is kept; its name may hold what is no part of a file's name."""
     return folder / f"{quote(collection, safe=' ')}.bson"
 
 
-def _stored(folder: Path, part: Part) -> Iterator[bytes]:
-    with _file(folder, part.collection).open("rb") as file:
+def _file_documents(folder: Path, part: BackupPart) -> Iterator[bytes]:
+    with _collection_file(folder, part.collection).open("rb") as file:
         while head := file.read(4):
             rest = file.read(int.from_bytes(head, "little") - 4)
             yield head + rest
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - a document
+def _to_json(value: Any) -> str:  # noqa: ANN401 - a document
     return bson.json_util.dumps(value, json_options=bson.json_util.CANONICAL_JSON_OPTIONS)
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - a document
+def _from_json(text: str) -> Any:  # noqa: ANN401 - a document
     value = bson.json_util.loads(text)
     for name in ("v", "ns"):
         value.pop(name, None)
     return value
+
+
+def export_target(target: Connection, folder: Path) -> dict[str, int]:
+    """Export every row of every table of both schemas; return table → rows. Called again, it begins anew."""
+    tables = [
+        (row[0], row[1])
+        for row in target.execute(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+            " AND table_schema IN ('scheduler', 'migration') ORDER BY 1, 2"
+        )
+    ]
+    return _export_tables(target, folder, [(schema, table, "true") for schema, table in tables])
+
+
+def export_since(target: Connection, folder: Path, since: datetime) -> dict[str, int]:
+    """Export the rows that were born or changed since an instant, carried or not: what a restore leaves out.
+
+    ``triggers`` and ``handlers`` do not say when a row was changed, and are exported whole.
+    """
+    return _export_tables(
+        target, folder, [("scheduler", record.table, _changed_since(record, since)) for record in ALL]
+    )
+
+
+def _changed_since(record: type[Record], since: datetime) -> str:
+    """Return the condition for the rows of a table that a restore leaves out."""
+    columns = set(record.__struct_fields__)
+    if record in (Trigger, Handler):
+        return "true"
+    conditions = [f"id::text IN (SELECT row_id FROM migration.outbox WHERE table_name = '{record.table}')"]  # noqa: S608 - a record's table name
+    if "source" in columns:
+        conditions.append("source IS NULL")
+    if "updated_at" in columns:
+        conditions.append(f"updated_at >= '{since.isoformat()}'")
+    elif "created_at" in columns:
+        conditions.append(f"created_at >= '{since.isoformat()}'")  # it is only added to
+    return " OR ".join(conditions)
+
+
+def export_columns(target: Connection, folder: Path, places: Iterable[str]) -> None:
+    """Export columns (``table.column``) that documents have no place for, of every row that holds something there."""
+    make_folder(folder, exist_ok=True)
+    for place in places:
+        table, _, column = place.partition(".")
+        if column == "*":
+            statement = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t").format(sql.Identifier("scheduler", table))
+        else:
+            statement = sql.SQL(
+                "SELECT json_build_object('id', id, 'tenant_id', tenant_id, {name}, {column})::text FROM {table}"
+                " WHERE {column} IS NOT NULL"
+            ).format(name=sql.Literal(column), column=sql.Identifier(column), table=sql.Identifier("scheduler", table))
+        with open_private(folder / f"lost.{place}.jsonl") as file, target.transaction():
+            file.writelines(f"{line}\n".encode() for line in _json_lines(target, statement))
+
+
+def _export_tables(target: Connection, folder: Path, parts: list[tuple[str, str, str]]) -> dict[str, int]:
+    beside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    make_folder(beside)
+    counts = {
+        f"{schema}.{table}": _export_table(target, beside, schema, table, where) for schema, table, where in parts
+    }
+    shutil.rmtree(folder, ignore_errors=True)
+    beside.rename(folder)
+    return {name: count for name, count in counts.items() if count}
+
+
+def _export_table(target: Connection, folder: Path, schema: str, table: str, where: str) -> int:
+    count = 0
+    head = sql.SQL("SELECT row_to_json(t)::text FROM {} AS t WHERE ").format(sql.Identifier(schema, table))
+    statement = head + sql.SQL(where)
+    with open_private(folder / f"{schema}.{table}.jsonl") as file, target.transaction():
+        for line in _json_lines(target, statement):
+            file.write(f"{line}\n".encode())
+            count += 1
+    return count
+
+
+def _json_lines(target: Connection, statement: sql.Composed) -> Iterator[str]:
+    with target.cursor("export") as cursor:
+        for row in cursor.execute(statement):
+            yield row[0]

@@ -17,10 +17,9 @@ from migrator.config import MongoSettings, Settings, postgres_dsn
 from migrator.connections import mongo, postgres
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, open_login, open_target
-from migrator.cutover import pgfence, servers
-from migrator.cutover.attention import attention
-from migrator.cutover.gate import Gate
-from migrator.cutover.servers import Answer
+from migrator.cutover import fence, server_gates
+from migrator.cutover.server_gates import Answer, Gate
+from migrator.cutover.status import attention
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.history import history
 from migrator.schema.security import Roles, require_group_roles
@@ -45,56 +44,56 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
     source: MongoDatabase | None = None
     target: Connection | None = None
     with ExitStack() as stack:
-        if _configured(settings.mongo):
+        if _is_configured(settings.mongo):
             try:
                 source = mongo.open_source(settings)
                 stack.callback(source.client.close)
-                findings += _of_source(settings, source)
+                findings += _source_findings(settings, source)
             except UnreachableError as error:
                 unreachable.append("source")
                 findings.append(Gate(name="source", passed=None, words=str(error)))
         else:
             findings.append(Gate(name="source", passed=True, words="not configured ([mongo]): nothing to move from"))
         try:
-            findings.append(_way(settings))  # first: a pooler may refuse the rest for reasons of its own
+            findings.append(_connection_path(settings))  # first: a pooler may refuse the rest for reasons of its own
             target = stack.enter_context(open_login(settings))
-            findings += _of_target(settings, target)
+            findings += _target_findings(settings, target)
         except UnreachableError as error:
             unreachable.append("target")
             findings.append(Gate(name="target", passed=None, words=str(error)))
         except RefusedError as error:  # of its encoding
             findings.append(Gate(name="target", passed=False, words=str(error)))
         if source is not None or target is not None:
-            findings.append(_looked("clocks", lambda: servers.clocks(source, target, settings, clock)))
+            findings.append(_finding("clocks", lambda: server_gates.clocks(source, target, settings, clock)))
     return Diagnosis(findings=tuple(findings), unreachable=tuple(unreachable))
 
 
-def _configured(found: MongoSettings) -> bool:
+def _is_configured(found: MongoSettings) -> bool:
     return any(one is not None for one in (found.uri, found.uri_env, found.uri_file))
 
 
-def _of_source(settings: Settings, source: MongoDatabase) -> Iterator[Gate]:
-    yield _looked("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
-    yield _looked("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
-    yield _looked("replica set", lambda: servers.replica_set(source))
-    yield _looked("history", lambda: servers.kept(history(source)))
-    yield _looked("writers of the source", lambda: servers.writers(source, settings))
-    yield _looked("reverse sync", lambda: servers.reverse_sync(profile_of(settings.source)))
+def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate]:
+    yield _finding("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
+    yield _finding("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
+    yield _finding("replica set", lambda: server_gates.replica_set(source))
+    yield _finding("history", lambda: server_gates.oplog(history(source)))
+    yield _finding("writers of the source", lambda: server_gates.writers(source, settings))
+    yield _finding("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source)))
 
 
-def _of_target(settings: Settings, target: Connection) -> Iterator[Gate]:
-    yield _looked("target", lambda: _server(target))
-    schema = _looked("schema", lambda: _schema(settings))
+def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
+    yield _finding("target", lambda: _server(target))
+    schema = _finding("schema", lambda: _schema(settings))
     yield schema
     if schema.passed:  # else there is nothing to look at yet
-        yield _looked("cutover", lambda: _cutover(settings))
-        yield _looked("roles", lambda: _roles(settings))
-        yield _looked("writes", lambda: _writes(settings))
-        yield _looked("writers of the target", lambda: _writers(settings))
-    yield _looked("time zones", lambda: _zones(settings, migrated=schema.passed is True))
+        yield _finding("cutover", lambda: _cutover(settings))
+        yield _finding("roles", lambda: _roles(settings))
+        yield _finding("writes", lambda: _writes(settings))
+        yield _finding("writers of the target", lambda: _writers(settings))
+    yield _finding("time zones", lambda: _zones(settings, migrated=schema.passed is True))
 
 
-def _way(settings: Settings) -> Gate:
+def _connection_path(settings: Settings) -> Gate:
     """Tell what lies between; raises ``UnreachableError`` where that cannot be told."""
     try:
         return Gate(name="way to the target", passed=True, words=lock_sessions.describe_pooling(settings))
@@ -102,7 +101,7 @@ def _way(settings: Settings) -> Gate:
         return Gate(name="way to the target", passed=False, words=str(error))
 
 
-def _looked(name: str, look: Look) -> Gate:
+def _finding(name: str, look: Look) -> Gate:
     """Look; what fails to be looked at stands in the way."""
     try:
         with postgres.translate_errors("the target"), mongo.translate_errors("the source"):
@@ -148,13 +147,13 @@ def _schema(settings: Settings) -> Answer:
 
 def _writes(settings: Settings) -> Answer:
     with open_target(settings, autocommit=True) as target:
-        return servers.takes_writes(target)
+        return server_gates.target_writes(target)
 
 
 def _writers(settings: Settings) -> Answer:
     """Who could still write when the way back shuts PostgreSQL: it is said, and stops nothing."""
     with open_target(settings, autocommit=True) as target:
-        through = pgfence.unstopped(target, settings.postgres)
+        through = fence.unstopped_on_target(target, settings.postgres)
     return True, f"the way back would not stop {', '.join(through)}" if through else "the way back stops everybody"
 
 

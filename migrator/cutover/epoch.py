@@ -10,26 +10,26 @@ from migrator.store.postgres import epoch as postgres
 from migrator.store.protocols import Backend
 
 
-def on_source(sessions: Sessions) -> Epoch | None:
+def source_epoch(sessions: Sessions) -> Epoch | None:
     """Return what MongoDB says."""
     return mongo.read(sessions.source)
 
 
-def on_target(sessions: Sessions) -> Epoch | None:
+def target_epoch(sessions: Sessions) -> Epoch | None:
     """Return what PostgreSQL says."""
     return postgres.read(sessions.target)
 
 
-def in_target(settings: Settings) -> bool:
+def is_in_target(settings: Settings) -> bool:
     """Tell whether PostgreSQL holds the data."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = postgres.read(target)
     return found is not None and found.backend == "postgres"
 
 
-def following(sessions: Sessions) -> int:
+def next_number(sessions: Sessions) -> int:
     """Return the number of the next switch: above what either side has seen."""
-    found = [one.number for one in (on_source(sessions), on_target(sessions)) if one is not None]
+    found = [one.number for one in (source_epoch(sessions), target_epoch(sessions)) if one is not None]
     return max(found, default=0) + 1
 
 
@@ -38,12 +38,12 @@ def close_source(sessions: Sessions, number: int) -> None:
 
     Nothing is written for a profile whose application has no store of ours: nobody there would read it.
     """
-    _in_source(sessions, Epoch(number, "postgres"))
+    _write_source(sessions, Epoch(number, "postgres"))
 
 
 def open_source(sessions: Sessions, number: int) -> None:
     """Say in MongoDB that MongoDB holds the data."""
-    _in_source(sessions, Epoch(number, "mongo"))
+    _write_source(sessions, Epoch(number, "mongo"))
 
 
 def set_target(sessions: Sessions, number: int, backend: Backend) -> None:
@@ -60,11 +60,11 @@ def undo_target(sessions: Sessions, number: int) -> None:
         postgres.forget(sessions.target, Epoch(number, "mongo"))
 
 
-def reads_source(settings: Settings) -> bool:
+def store_reads_source(settings: Settings) -> bool:
     """Tell whether our store reads the source's documents as they are, so that its application may be ours."""
     return settings.source.profile == PROFILE.name
 
 
-def _in_source(sessions: Sessions, epoch: Epoch) -> None:
-    if reads_source(sessions.settings):
+def _write_source(sessions: Sessions, epoch: Epoch) -> None:
+    if store_reads_source(sessions.settings):
         mongo.write(sessions.source, epoch)

@@ -1,6 +1,6 @@
-"""What stops every writer of MongoDB, in whatever language, at the database itself.
+"""The fence: what stops every writer of a database, in whatever language, at the server itself.
 
-Two ways, and which one is taken is decided before anything happens:
+**Of the source**, at the cutover. There are two kinds, and which one is taken is decided before anything happens:
 
 - ``write-block``: ``setUserWriteBlockMode`` (MongoDB 6.0 and later, with authentication, for a user that may call it
   and pass it: role ``restore`` or ``root``). The server refuses every write of every database to users without the
@@ -12,45 +12,55 @@ Two ways, and which one is taken is decided before anything happens:
   (tried on 6.0.27), so such transactions are waited for.
 
 A process that is killed inside a transaction leaves it open at the server for ``transactionLifetimeLimitSeconds`` (60).
-So both end what has been open for longer than `PATIENCE`, where the tool's user may (`ENDING`): whoever still works in
-such a transaction is told that it is gone when it commits, so that nothing is lost that was acknowledged.
+So both kinds end what has been open for longer than `TRANSACTION_PATIENCE`, where the tool's user may
+(`KILL_ACTIONS`). Whoever still works in such a transaction is told that it is gone when it commits, so that nothing is
+lost that was acknowledged. A collection validator is no fence: deletes pass it, and so does whoever bypasses document
+validation.
 
-A collection validator is no fence: deletes pass it, and so does whoever bypasses document validation.
+**Of the target**, at a rollback: the application's roles lose their right to write. Owners, superusers and whoever was
+granted rights besides the tool's roles are not stopped; they are named.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from psycopg import sql
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
+from migrator.config import PostgresSettings
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, first_line, translate_errors, version
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
+from migrator.records import ALL
+from migrator.schema.scheduler_tables import SCHEDULER
+from migrator.schema.security import Roles, write_grants
 from migrator.telemetry import say
 
-Kind: TypeAlias = Literal["write-block", "roles"]
+FenceKind: TypeAlias = Literal["write-block", "roles"]
 
-WRITES: Final = frozenset({"insert", "update", "remove"})
-BYPASS: Final = "bypassWriteBlockingMode"
-SET: Final = "setUserWriteBlockMode"
+WRITE_ACTIONS: Final = frozenset({"insert", "update", "remove"})
+BYPASS_ACTION: Final = "bypassWriteBlockingMode"
+BLOCK_COMMAND: Final = "setUserWriteBlockMode"
 BLOCKED: Final = 2
 """``serverStatus().repl.userWriteBlockMode`` while writes are blocked (1: they are not)."""
 WRITE_BLOCK_SINCE: Final = (6, 0)
-BLOCKING: Final = frozenset({SET, BYPASS, "serverStatus"})
+WRITE_BLOCK_ACTIONS: Final = frozenset({BLOCK_COMMAND, BYPASS_ACTION, "serverStatus"})
 """Actions of the fence ``write-block``; the last one tells whether it stands, after a kill."""
-REVOKING: Final = frozenset({"grantRole", "revokeRole", "inprog"})
+ROLE_ACTIONS: Final = frozenset({"grantRole", "revokeRole", "inprog"})
 """Actions of the fence ``roles``; the last one sees the transactions that are open."""
 NO_SUCH_USER: Final = 11
-ENDING: Final = frozenset({"inprog", "killAnySession"})
+KILL_ACTIONS: Final = frozenset({"inprog", "killAnySession"})
 """Actions that let the tool see, and end, transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
-PATIENCE: Final = timedelta(seconds=2)
+TRANSACTION_PATIENCE: Final = timedelta(seconds=2)
 """How long a transaction is waited for before it is ended; the scheduler's own take milliseconds."""
 POLL_S: Final = 0.05
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True):
+class SourceUser(msgspec.Struct, frozen=True, kw_only=True):
     """A user of the server, as far as it concerns the fence."""
 
     name: str
@@ -70,10 +80,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}@{self.database}"
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
+class FenceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """What can be done on this server, and who would still write."""
 
-    kind: Kind | None
+    kind: FenceKind | None
     why_not: str = ""
     """What is missing where no fence can be made."""
     unstopped: tuple[str, ...] = ()
@@ -84,44 +94,50 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The tool may end transactions that stay open."""
 
 
-def survey(source: MongoDatabase, *, prefer: Kind | None = None) -> Survey:
+def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> FenceSurvey:
     """Find out which fence this server allows; ``prefer`` names the only one to consider."""
     with translate_errors("the source"):
-        me = _me(source)
+        me = _own_users(source)
         if me is None:
-            return Survey(kind=None, why_not="the server asks nobody for a password, so nobody can be shut out")
+            return FenceSurvey(kind=None, why_not="the server asks nobody for a password, so nobody can be shut out")
         try:
             users = tuple(_users(source))
         except OperationFailure:
-            return Survey(kind=None, why_not="the tool's user may not see the users of the server (privilege viewUser)")
+            return FenceSurvey(
+                kind=None, why_not="the tool's user may not see the users of the server (privilege viewUser)"
+            )
         mine = {privilege for name in me for privilege in _actions(source, name)}
         others = [user for user in users if (user.name, user.database) not in me]
         writers = [user for user in others if user.writes]
-        if prefer != "roles" and _version(source) >= WRITE_BLOCK_SINCE and mine >= BLOCKING:
-            return Survey(
+        if prefer != "roles" and _version(source) >= WRITE_BLOCK_SINCE and mine >= WRITE_BLOCK_ACTIONS:
+            return FenceSurvey(
                 kind="write-block",
                 unstopped=tuple(user.title for user in writers if user.passes),
                 stopped=tuple(user.title for user in writers if not user.passes),
-                ends=mine >= ENDING,
+                ends=mine >= KILL_ACTIONS,
             )
-        if prefer != "write-block" and mine >= REVOKING:
-            return _by_roles(source, me, writers, ends=mine >= ENDING)
-    return Survey(
+        if prefer != "write-block" and mine >= ROLE_ACTIONS:
+            return _survey_roles(source, me, writers, ends=mine >= KILL_ACTIONS)
+    return FenceSurvey(
         kind=None,
-        why_not=f"the tool's user needs {SET} and {BYPASS} (role restore, MongoDB 6.0 and later) and serverStatus"
-        " (role clusterMonitor), or grantRole, revokeRole and inprog",
+        why_not=f"the tool's user needs {BLOCK_COMMAND} and {BYPASS_ACTION} (role restore, MongoDB 6.0 and later) and"
+        " serverStatus (role clusterMonitor), or grantRole, revokeRole and inprog",
     )
 
 
-def _by_roles(source: MongoDatabase, me: set[tuple[str, str]], writers: Sequence[User], *, ends: bool) -> Survey:
+def _survey_roles(
+    source: MongoDatabase, me: set[tuple[str, str]], writers: Sequence[SourceUser], *, ends: bool
+) -> FenceSurvey:
     """Look whether what is taken can be given back: a role is granted in the database that defines it."""
     stopped = [user for user in writers if not user.grants]
-    granted = {database for name in me for database in _grants(source, name)}
+    granted = {database for name in me for database in _grantable_databases(source, name)}
     needed = {role["db"] for user in stopped for role in user.roles}
     if "" not in granted and (missing := needed - granted):
         lacking = ", ".join(sorted(missing))
-        return Survey(kind=None, why_not=f"the tool's user could not give roles of {lacking} back: it needs grantRole")
-    return Survey(
+        return FenceSurvey(
+            kind=None, why_not=f"the tool's user could not give roles of {lacking} back: it needs grantRole"
+        )
+    return FenceSurvey(
         kind="roles",
         unstopped=tuple(user.title for user in writers if user.grants),
         stopped=tuple(user.title for user in stopped),
@@ -129,10 +145,10 @@ def _by_roles(source: MongoDatabase, me: set[tuple[str, str]], writers: Sequence
     )
 
 
-def taken_by_roles(source: MongoDatabase) -> list[dict[str, Any]]:
+def revocable_roles(source: MongoDatabase) -> list[dict[str, Any]]:
     """Return what the fence ``roles`` will take away, to be kept where a kill cannot lose it, before `engage`."""
     with translate_errors("the source"):
-        me = _me(source) or set()
+        me = _own_users(source) or set()
         return [
             {"user": user.name, "database": user.database, "roles": list(user.roles)}
             for user in _users(source)
@@ -141,21 +157,21 @@ def taken_by_roles(source: MongoDatabase) -> list[dict[str, Any]]:
         ]
 
 
-def engage(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]], limit: timedelta) -> None:
+def engage_source(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[str, Any]], limit: timedelta) -> None:
     """Stop the writers; returns when none of them can write any more, not even by a transaction begun before.
 
     Called again, it changes nothing. Raises ``RefusedError`` when that took longer than ``limit``: the caller lifts it.
     """
     with translate_errors("the source"):
         if kind == "write-block":
-            _block(source, limit)
+            _block_writes(source, limit)
             return
         for one in taken:
-            _give(source, one, [{"role": "read", "db": source.name}])
-        _outwait_transactions(source, limit)
+            _set_roles(source, one, [{"role": "read", "db": source.name}])
+        _wait_for_transactions(source, limit)
 
 
-def lift(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> None:
+def lift_source(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[str, Any]]) -> None:
     """Let the writers write again, with the roles they had. Called again, it changes nothing.
 
     A user that is not there any more is passed over. Raises ``UnreachableError`` where one cannot be given its roles,
@@ -163,12 +179,12 @@ def lift(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]]) 
     """
     with translate_errors("the source"):
         if kind == "write-block":
-            source.client.admin.command({SET: 1, "global": False})
+            source.client.admin.command({BLOCK_COMMAND: 1, "global": False})
             return
         failed: OperationFailure | None = None
         for one in taken:
             try:
-                _give(source, one, list(one["roles"]))
+                _set_roles(source, one, list(one["roles"]))
             except OperationFailure as error:
                 say(f"cutover: {one['user']}@{one['database']} does not have its roles back: {first_line(error)}")
                 failed = error
@@ -176,7 +192,7 @@ def lift(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]]) 
             raise failed
 
 
-def _give(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) -> None:
+def _set_roles(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) -> None:
     try:
         source.client[one["database"]].command("updateUser", one["user"], roles=roles)
     except OperationFailure as error:
@@ -184,7 +200,7 @@ def _give(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) -> No
             raise
 
 
-def is_engaged(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, Any]]) -> bool:
+def is_source_fenced(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the fence stands, as the server sees it."""
     with translate_errors("the source"):
         if kind == "write-block":
@@ -194,41 +210,41 @@ def is_engaged(source: MongoDatabase, kind: Kind, taken: Sequence[Mapping[str, A
         return not any(user.writes for user in _users(source) if (user.name, user.database) in fenced)
 
 
-def _block(source: MongoDatabase, limit: timedelta) -> None:
+def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
     """Try for as long as `PATIENCE` at a time: what was open all that time is ended, and nothing that came later."""
     until = time.monotonic() + limit.total_seconds()
     allowed = True
     while (left := until - time.monotonic()) > 0:
-        patience = min(PATIENCE.total_seconds(), left) if allowed else left
+        patience = min(TRANSACTION_PATIENCE.total_seconds(), left) if allowed else left
         try:
-            source.client.admin.command({SET: 1, "global": True, "maxTimeMS": max(1, int(patience * 1000))})
+            source.client.admin.command({BLOCK_COMMAND: 1, "global": True, "maxTimeMS": max(1, int(patience * 1000))})
         except ExecutionTimeout:
-            allowed = allowed and _end(source, _older(source, patience))
+            allowed = allowed and _end_transactions(source, _older_sessions(source, patience))
         else:
             return
-    raise _not_closed(limit, allowed=allowed)
+    raise _fence_open_error(limit, allowed=allowed)
 
 
-def _outwait_transactions(source: MongoDatabase, limit: timedelta) -> None:
+def _wait_for_transactions(source: MongoDatabase, limit: timedelta) -> None:
     """Wait until no transaction is open that began before now; they may still commit though the roles are gone."""
     began = time.monotonic()
-    open_now = {_session(one): one["lsid"] for one in _transactions(source)}
+    open_now = {_transaction_key(one): one["lsid"] for one in _transactions(source)}
     allowed = True
-    while still := open_now.keys() & {_session(one) for one in _transactions(source)}:
+    while still := open_now.keys() & {_transaction_key(one) for one in _transactions(source)}:
         waited = time.monotonic() - began
         if waited > limit.total_seconds():
-            raise _not_closed(limit, allowed=allowed)
-        if allowed and waited > PATIENCE.total_seconds():
-            allowed = _end(source, [open_now[one] for one in still])
+            raise _fence_open_error(limit, allowed=allowed)
+        if allowed and waited > TRANSACTION_PATIENCE.total_seconds():
+            allowed = _end_transactions(source, [open_now[one] for one in still])
         time.sleep(POLL_S)
 
 
-def _not_closed(limit: timedelta, *, allowed: bool) -> RefusedError:
-    why = "" if allowed else f", and the tool's user may not end it (privileges {' and '.join(sorted(ENDING))})"
+def _fence_open_error(limit: timedelta, *, allowed: bool) -> RefusedError:
+    why = "" if allowed else f", and the tool's user may not end it (privileges {' and '.join(sorted(KILL_ACTIONS))})"
     return RefusedError(f"the fence did not close within {limit.total_seconds():g} s: a transaction stays open{why}")
 
 
-def _older(source: MongoDatabase, seconds: float) -> list[Any] | None:
+def _older_sessions(source: MongoDatabase, seconds: float) -> list[Any] | None:
     """Return the sessions whose transaction has been open for so long; none where the tool may not see them."""
     try:
         found = list(_transactions(source))
@@ -239,7 +255,7 @@ def _older(source: MongoDatabase, seconds: float) -> list[Any] | None:
     return [one["lsid"] for one in found if one["transaction"].get("timeOpenMicros", 0) >= seconds * 1_000_000]
 
 
-def _end(source: MongoDatabase, sessions: Sequence[Any] | None) -> bool:
+def _end_transactions(source: MongoDatabase, sessions: Sequence[Any] | None) -> bool:
     """End the transactions of these sessions; false where the tool may not."""
     if sessions:
         try:
@@ -260,27 +276,27 @@ def _transactions(source: MongoDatabase) -> Iterator[dict[str, Any]]:
     yield from source.client.admin.aggregate(pipeline)
 
 
-def _session(operation: Mapping[str, Any]) -> tuple[bytes, int]:
+def _transaction_key(operation: Mapping[str, Any]) -> tuple[bytes, int]:
     return bytes(operation["lsid"]["id"]), operation["transaction"]["parameters"]["txnNumber"]
 
 
-def _me(source: MongoDatabase) -> set[tuple[str, str]] | None:
+def _own_users(source: MongoDatabase) -> set[tuple[str, str]] | None:
     """Return who the tool is logged in as; none where the server does not ask."""
     status = source.client.admin.command("connectionStatus")["authInfo"]
     found = {(user["user"], user["db"]) for user in status["authenticatedUsers"]}
     return found or None
 
 
-def _users(source: MongoDatabase) -> Iterator[User]:
+def _users(source: MongoDatabase) -> Iterator[SourceUser]:
     answer = source.client.admin.command("usersInfo", {"forAllDBs": True})
     for entry in answer["users"]:
         actions = set(_actions(source, (entry["user"], entry["db"])))
-        yield User(
+        yield SourceUser(
             name=entry["user"],
             database=entry["db"],
             roles=tuple({"role": role["role"], "db": role["db"]} for role in entry["roles"]),
-            writes=bool(WRITES & actions),
-            passes=BYPASS in actions,
+            writes=bool(WRITE_ACTIONS & actions),
+            passes=BYPASS_ACTION in actions,
             grants="grantRole" in actions,
         )
 
@@ -293,7 +309,7 @@ def _actions(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
             yield from privilege["actions"]
 
 
-def _grants(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
+def _grantable_databases(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
     """Yield the databases whose roles a user may grant; "" stands for all."""
     for privilege in _privileges(source, user):
         if "grantRole" in privilege["actions"]:
@@ -308,3 +324,98 @@ def _privileges(source: MongoDatabase, user: tuple[str, str]) -> Iterator[dict[s
 
 def _version(source: MongoDatabase) -> tuple[int, ...]:
     return tuple(int(number) for number in version(source).split(".")[:2])
+
+
+def engage_target(connection: Connection, roles: PostgresSettings, limit: timedelta) -> None:
+    """Take the right to write away, and wait for every transaction that began before; one too old is ended.
+
+    Returns when nothing can be written any more in the two application roles. Called again, it changes nothing.
+    """
+    with connection.transaction():
+        for record in ALL:
+            connection.execute(
+                sql.SQL("REVOKE INSERT, UPDATE, DELETE ON {} FROM {}, {}").format(
+                    *_table_and_roles(record.table, roles)
+                )
+            )
+        row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
+    mark = "0" if row is None else row[0]
+    row = connection.execute("SELECT clock_timestamp()").fetchone()
+    fenced_at = None if row is None else row[0]
+    until = time.monotonic() + limit.total_seconds()
+    while older := _writing_before(connection, mark, fenced_at):
+        if time.monotonic() > until:
+            with _as_login_user(connection):
+                for pid in older:
+                    connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            if time.monotonic() > until + limit.total_seconds():
+                raise RefusedError(f"transactions older than the fence do not end: {len(older)}")
+        time.sleep(POLL_S)
+
+
+def lift_target(connection: Connection, roles: PostgresSettings) -> None:
+    """Give the rights back, as the schema's revisions gave them. Called again, it changes nothing."""
+    with connection.transaction():
+        names = Roles(roles.migration_role, roles.service_role, roles.dispatcher_role)
+        for record in ALL:
+            for statement in write_grants("scheduler", SCHEDULER.tables[f"scheduler.{record.table}"], names):
+                connection.execute(statement)
+
+
+def is_target_fenced(connection: Connection, roles: PostgresSettings) -> bool:
+    """Tell whether neither application role may write into any table."""
+    row = connection.execute(
+        "SELECT bool_or(has_table_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE, DELETE')"
+        " OR has_any_column_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE'))"
+        " FROM unnest(%s::text[]) AS role, unnest(%s::text[]) AS t",
+        ([roles.service_role, roles.dispatcher_role], [record.table for record in ALL]),
+    ).fetchone()
+    return row == (False,)
+
+
+def unstopped_on_target(connection: Connection, roles: PostgresSettings) -> list[str]:
+    """Return who could still write: superusers, members of the owning role, roles with rights of their own."""
+    with _as_login_user(connection):
+        rows = connection.execute(
+            "SELECT rolname FROM pg_roles WHERE rolcanlogin AND rolname <> session_user"
+            " AND (rolsuper OR pg_has_role(oid, %(owner)s, 'MEMBER')) UNION"
+            " SELECT grantee FROM (SELECT grantee, table_schema, privilege_type"
+            " FROM information_schema.role_table_grants UNION SELECT grantee, table_schema, privilege_type"
+            " FROM information_schema.role_column_grants) AS granted"
+            " WHERE table_schema = 'scheduler' AND privilege_type IN ('INSERT', 'UPDATE', 'DELETE')"
+            " AND grantee NOT IN (%(owner)s, %(service)s, %(dispatcher)s) ORDER BY 1",
+            {"owner": roles.migration_role, "service": roles.service_role, "dispatcher": roles.dispatcher_role},
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+def _table_and_roles(table: str, roles: PostgresSettings) -> tuple[sql.Identifier, sql.Identifier, sql.Identifier]:
+    return (
+        sql.Identifier("scheduler", table),
+        sql.Identifier(roles.service_role),
+        sql.Identifier(roles.dispatcher_role),
+    )
+
+
+def _writing_before(connection: Connection, mark: str, fenced_at: datetime | None) -> list[int]:
+    """Return the backends that may still write into this database by a right they had before.
+
+    Those whose transaction has an id below ``mark``, and those in the middle of a statement that began earlier: rights
+    are looked at when a statement begins. All others meet the fence at their next statement.
+    """
+    with _as_login_user(connection):
+        rows = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend' AND (age(backend_xid) > age(%s::xid8::xid)"
+            " OR state = 'active' AND query_start <= %s)",
+            (mark, fenced_at),
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+@contextmanager
+def _as_login_user(connection: Connection) -> Iterator[None]:
+    """Act as the user who logged in: the owning role, which this session is in, does not see what others do."""
+    with connection.transaction():
+        connection.execute("SET LOCAL ROLE NONE")
+        yield

@@ -12,9 +12,8 @@ from pymongo.errors import PyMongoError
 
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import translated
-from migrator.cutover import configfile, epoch, journal, parallel, servers
-from migrator.cutover.gate import Gate
-from migrator.cutover.servers import Answer
+from migrator.cutover import config_file, epoch, journal, parallel, server_gates
+from migrator.cutover.server_gates import Answer, Gate
 from migrator.errors import MigratorError
 from migrator.parity import recorded
 from migrator.parity.silent import silent
@@ -26,7 +25,7 @@ from migrator.pipeline.tail import positions, touched
 from migrator.pipeline.tail.turn import guard
 
 
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the operator decided."""
 
     config: Path
@@ -36,7 +35,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """This machine's, in seconds."""
 
 
-def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
+def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
     """Look at every condition; one that fails to be looked at is not met."""
     found = []
     for name, look in _GATES.items():
@@ -49,7 +48,7 @@ def gates(sessions: Sessions, conditions: Conditions) -> list[Gate]:
                 raise
             passed, words = False, str(translated("the target", error))
         found.append(Gate(name=name, passed=passed, words=words))
-    return [*found, *parallel.checklist(sessions)]
+    return [*found, *parallel.gates(sessions)]
 
 
 def unmet(found: list[Gate]) -> list[Gate]:
@@ -57,11 +56,11 @@ def unmet(found: list[Gate]) -> list[Gate]:
     return [one for one in found if one.passed is False]
 
 
-def _reverse_sync(sessions: Sessions, _: Conditions) -> Answer:
-    return servers.reverse_sync(sessions.profile)
+def _reverse_sync(sessions: Sessions, _: GateOptions) -> Answer:
+    return server_gates.reverse_sync(sessions.profile)
 
 
-def _copy(sessions: Sessions, _: Conditions) -> Answer:
+def _copy(sessions: Sessions, _: GateOptions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
         return False, "nothing was copied yet: call migrator backfill"
@@ -76,11 +75,11 @@ def _copy(sessions: Sessions, _: Conditions) -> Answer:
     return True, f"complete, as of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _replica_set(sessions: Sessions, _: Conditions) -> Answer:
-    return servers.replica_set(sessions.source)
+def _replica_set(sessions: Sessions, _: GateOptions) -> Answer:
+    return server_gates.replica_set(sessions.source)
 
 
-def _tail(sessions: Sessions, _: Conditions) -> Answer:
+def _tail(sessions: Sessions, _: GateOptions) -> Answer:
     standing = positions.standing(sessions.target, sessions.profile.name)
     if standing is None:
         return False, "the source was never followed: call migrator tail"
@@ -94,7 +93,7 @@ def _tail(sessions: Sessions, _: Conditions) -> Answer:
     return True, f"{behind} s behind, no alarm"
 
 
-def _comparison(sessions: Sessions, _: Conditions) -> Answer:
+def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
     found = recorded.last(sessions.target)
     limit = sessions.settings.cutover.comparison_max_age_s
     if found is None:
@@ -108,7 +107,7 @@ def _comparison(sessions: Sessions, _: Conditions) -> Answer:
     return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
 
 
-def _quarantine(sessions: Sessions, conditions: Conditions) -> Answer:
+def _quarantine(sessions: Sessions, conditions: GateOptions) -> Answer:
     count = ledger.quarantined(sessions.target, sessions.profile.name)
     allowed = conditions.quarantined
     if count > allowed:
@@ -117,7 +116,7 @@ def _quarantine(sessions: Sessions, conditions: Conditions) -> Answer:
     return True, f"{count:,} documents are quarantined (at most {allowed:,})" if count else "empty"
 
 
-def _quarantined_share(sessions: Sessions, _: Conditions) -> Answer:
+def _quarantined_share(sessions: Sessions, _: GateOptions) -> Answer:
     """Look at each collection: one that is in quarantine as a whole, or for the most part, is not a few odd documents.
 
     How many documents there are is the source's own estimate.
@@ -136,7 +135,7 @@ def _quarantined_share(sessions: Sessions, _: Conditions) -> Answer:
     return True, f"no collection has more than {limit} % of its documents in quarantine"
 
 
-def _schedules_fire(sessions: Sessions, _: Conditions) -> Answer:
+def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
         return False, "nothing was copied yet: call migrator backfill"
@@ -150,35 +149,35 @@ def _schedules_fire(sessions: Sessions, _: Conditions) -> Answer:
     return True, "every enabled schedule with a rule has an enabled trigger"
 
 
-def _fence(sessions: Sessions, _: Conditions) -> Answer:
-    return servers.writers(sessions.source, sessions.settings)
+def _fence(sessions: Sessions, _: GateOptions) -> Answer:
+    return server_gates.writers(sessions.source, sessions.settings)
 
 
-def _config(sessions: Sessions, conditions: Conditions) -> Answer:
+def _config(sessions: Sessions, conditions: GateOptions) -> Answer:
     path = conditions.config
-    backup = configfile.kept_as(path.absolute(), "cutover", epoch.following(sessions))
-    configfile.require_switchable(path, os.environ, backup)
-    named = configfile.backend_in(path)
+    backup = config_file.kept_path(path.absolute(), "cutover", epoch.next_number(sessions))
+    config_file.require_changeable(path, os.environ, backup)
+    named = config_file.named_backend(path)
     if named != "mongo":
         return False, f"{path} names {named} already"
     return True, f"{path} can be switched; the text before is kept as {backup.name}"
 
 
-def _epoch(sessions: Sessions, _: Conditions) -> Answer:
-    sides = {"the source": epoch.on_source(sessions), "the target": epoch.on_target(sessions)}
+def _epoch(sessions: Sessions, _: GateOptions) -> Answer:
+    sides = {"the source": epoch.source_epoch(sessions), "the target": epoch.target_epoch(sessions)}
     moved = [side for side, found in sides.items() if found is not None and found.backend != "mongo"]
     if moved:
         return False, f"{' and '.join(moved)} say that the data is in PostgreSQL already"
-    return True, f"the next switch is number {epoch.following(sessions)}"
+    return True, f"the next switch is number {epoch.next_number(sessions)}"
 
 
-def _clocks(sessions: Sessions, conditions: Conditions) -> Answer:
-    return servers.clocks(sessions.source, sessions.target, sessions.settings, conditions.clock)
+def _clocks(sessions: Sessions, conditions: GateOptions) -> Answer:
+    return server_gates.clocks(sessions.source, sessions.target, sessions.settings, conditions.clock)
 
 
-def _history(sessions: Sessions, _: Conditions) -> Answer:
+def _history(sessions: Sessions, _: GateOptions) -> Answer:
     found = history(sessions.source)
-    passed, words = servers.kept(found)
+    passed, words = server_gates.oplog(found)
     if found is None:
         return passed, words
     standing = positions.standing(sessions.target, sessions.profile.name)
@@ -197,12 +196,12 @@ def _history(sessions: Sessions, _: Conditions) -> Answer:
     return True, words
 
 
-def _target(sessions: Sessions, _: Conditions) -> Answer:
-    return servers.takes_writes(sessions.target)
+def _target(sessions: Sessions, _: GateOptions) -> Answer:
+    return server_gates.target_writes(sessions.target)
 
 
-def _alone(sessions: Sessions, _: Conditions) -> Answer:
-    found = journal.newest(sessions.target)
+def _alone(sessions: Sessions, _: GateOptions) -> Answer:
+    found = journal.latest(sessions.target)
     if found is not None and found.state == "switched":
         return False, "the switch was made already: finish it, or take it back"
     if found is not None and found.state == "running":
@@ -213,7 +212,7 @@ def _alone(sessions: Sessions, _: Conditions) -> Answer:
     return True, "no other switch is open"
 
 
-_GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
+_GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "reverse sync": _reverse_sync,
     "copy": _copy,
     "replica set": _replica_set,
@@ -232,7 +231,7 @@ _GATES: Final[dict[str, Callable[[Sessions, Conditions], Answer]]] = {
 }
 
 
-def lines(found: Iterable[Gate]) -> Iterator[str]:
+def gate_lines(found: Iterable[Gate]) -> Iterator[str]:
     """Yield the gates for people."""
     marks = {True: "ok", False: "NO", None: "?"}
     for one in found:

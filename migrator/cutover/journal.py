@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 from psycopg.types.json import Jsonb
 
-from migrator import __version__, signals
+from migrator import __version__, fault_points
 from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError
 from migrator.telemetry import redact, say
@@ -57,7 +57,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 _COLUMNS: Final = "id, environment, state, config_path, backup_path, began_at, ended_at, fence, detail"
 
 
-def newest(connection: Connection) -> Cutover | None:
+def latest(connection: Connection) -> Cutover | None:
     """Return the cutover that began last."""
     row = connection.execute(
         f"SELECT {_COLUMNS} FROM migration.cutovers ORDER BY began_at DESC, id LIMIT 1"  # noqa: S608 - our own text
@@ -88,7 +88,7 @@ def database_time(connection: Connection) -> datetime:
     return now
 
 
-def decide(connection: Connection, kind: str, who: str, reason: str, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
+def record_decision(connection: Connection, kind: str, who: str, reason: str, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
     """Put a person's decision on record (``migration.decisions``), and return when."""
     row = connection.execute(
         "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
@@ -101,7 +101,7 @@ def decide(connection: Connection, kind: str, who: str, reason: str, **detail: A
 
 
 @contextmanager
-def alone(connection: Connection) -> Iterator[None]:
+def exclusive(connection: Connection) -> Iterator[None]:
     """Hold the lock of all cutovers of this target; raise ``RefusedError`` where another process does."""
     if connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
         raise RefusedError("another cutover, or rollback, of this target is running")
@@ -127,7 +127,7 @@ class Journal:
             " VALUES (%s, %s, 'running', %s, %s, %s, clock_timestamp())",
             (uuid4(), environment, config_path, backup_path, __version__),
         )
-        found = newest(connection)
+        found = latest(connection)
         assert found is not None  # noqa: S101 - it was written just above
         return cls(connection, found)
 
@@ -177,11 +177,11 @@ class Journal:
             {"id": self.cutover.id, "step": name},
         )
         say(f"cutover: {name}")
-        signals.passed(f"{signals.CUTOVER}{name}.begun")
+        fault_points.reach(f"{fault_points.CUTOVER_PREFIX}{name}.begun")
         detail: dict[str, Any] = {}
         try:
             yield detail
-            signals.passed(f"{signals.CUTOVER}{name}.done")
+            fault_points.reach(f"{fault_points.CUTOVER_PREFIX}{name}.done")
         except BaseException as error:
             with suppress(psycopg.Error):  # what failed says more
                 self._failed(name, error)

@@ -16,7 +16,7 @@ from migrator.connections.postgres import Connection
 from migrator.records import ALL, Lock, WorkerRecord
 from migrator.store.queue import SCRATCH
 
-FOLLOWED: Final = tuple(record for record in ALL if record not in (Lock, WorkerRecord))
+TRACKED_RECORDS: Final = tuple(record for record in ALL if record not in (Lock, WorkerRecord))
 """Records whose rows are carried back."""
 POLL_S: Final = 0.1
 TRIGGER: Final = "migrator_outbox"
@@ -42,7 +42,7 @@ $body$
 """
 
 
-class Noted(msgspec.Struct, frozen=True):
+class ChangedRow(msgspec.Struct, frozen=True):
     """A row that was written, once however often it was."""
 
     table: str
@@ -57,7 +57,7 @@ def open_outbox(connection: Connection) -> None:
     with connection.transaction():
         connection.execute(sql.SQL(_FUNCTION_DDL).format(function=FUNCTION, scratch=sql.Literal(SCRATCH)))
         connection.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(FUNCTION))
-        for record in FOLLOWED:
+        for record in TRACKED_RECORDS:
             connection.execute(
                 sql.SQL(
                     "CREATE OR REPLACE TRIGGER {} AFTER INSERT OR UPDATE OR DELETE ON {}"
@@ -69,7 +69,7 @@ def open_outbox(connection: Connection) -> None:
 def close_outbox(connection: Connection) -> None:
     """Take the triggers away, and the notes. Called again, it changes nothing."""
     with connection.transaction():
-        for record in FOLLOWED:
+        for record in TRACKED_RECORDS:
             connection.execute(
                 sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
                     sql.Identifier(TRIGGER), sql.Identifier("scheduler", record.table)
@@ -86,10 +86,10 @@ def is_open(connection: Connection) -> bool:
         " WHERE tgname = %s AND relnamespace = 'scheduler'::regnamespace AND tgenabled = 'O'",
         (TRIGGER,),
     ).fetchone()
-    return row == (len(FOLLOWED),)
+    return row == (len(TRACKED_RECORDS),)
 
 
-def waiting(connection: Connection) -> tuple[int, float]:
+def backlog(connection: Connection) -> tuple[int, float]:
     """Return how many notes there are, and how old the oldest is, in seconds."""
     row = connection.execute(
         "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM migration.outbox"
@@ -100,20 +100,20 @@ def waiting(connection: Connection) -> tuple[int, float]:
 def wait_until_empty(connection: Connection, seconds: float) -> bool:
     """Wait until another process has carried every note; tell whether it has."""
     until = time.monotonic() + seconds
-    while waiting(connection)[0]:
+    while backlog(connection)[0]:
         if time.monotonic() > until:
             return False
         time.sleep(POLL_S)
     return True
 
 
-def last(connection: Connection) -> int:
+def newest_id(connection: Connection) -> int:
     """Return the id of the newest note; 0 where there is none."""
     row = connection.execute("SELECT coalesce(max(id), 0) FROM migration.outbox").fetchone()
     return 0 if row is None else int(row[0])
 
 
-def take(connection: Connection, limit: int, until: int | None = None) -> tuple[list[Noted], list[int]]:
+def oldest(connection: Connection, limit: int, until: int | None = None) -> tuple[list[ChangedRow], list[int]]:
     """Return the oldest notes, each row once, and the ids of all of them, to be given to `drop` when carried.
 
     ``until`` is the last id asked for; none: all. A note of a transaction that is still open is not seen, and is
@@ -124,10 +124,10 @@ def take(connection: Connection, limit: int, until: int | None = None) -> tuple[
         " ORDER BY id LIMIT %s",
         (until, limit),
     ).fetchall()
-    noted = {(row[1], row[2]): Noted(*row[1:]) for row in rows}
+    noted = {(row[1], row[2]): ChangedRow(*row[1:]) for row in rows}
     return list(noted.values()), [row[0] for row in rows]
 
 
-def drop(connection: Connection, ids: Sequence[int]) -> None:
+def delete(connection: Connection, ids: Sequence[int]) -> None:
     """Remove notes whose rows were carried."""
     connection.execute("DELETE FROM migration.outbox WHERE id = ANY(%s)", (list(ids),))

@@ -23,13 +23,13 @@ _LATE: Final = sql.SQL(
 ).format(sql.Literal(SCRATCH), sql.Literal(int(firing.GRACE.total_seconds() * 1000)))
 
 
-def late(target: Connection) -> int:
+def count_late(target: Connection) -> int:
     """Return how many triggers are late beyond their grace, by the target's clock."""
     row = target.execute(_LATE).fetchone()
     return 0 if row is None else int(row[0])
 
 
-def said(count: int, policy: str) -> str:
+def describe(count: int, policy: str) -> str:
     """Return what will become of them."""
     ends = {
         "fire_once": "each makes one run for all it missed",
@@ -39,26 +39,26 @@ def said(count: int, policy: str) -> str:
     return f"{count:,} triggers are overdue; {ends[policy]}" if count else "no trigger is overdue"
 
 
-def settle(settings: Settings, target: Connection, policy: str) -> int:
+def fire_late(settings: Settings, target: Connection, policy: str) -> int:
     """Let late triggers fire once, or skip; return how many there were. Called again, it finds none.
 
     Runs before PostgreSQL is open to anybody else. What is due and not late is left to the scheduler.
     """
-    count = late(target)
+    count = count_late(target)
     if policy == "keep" or not count:
         return count
     store = open_side(settings, "postgres")  # the epoch is still closed
     try:
-        while (before := late(target)) > 0:
-            store.queue.fire_due(by(policy), BATCH)
-            if late(target) >= before:
+        while (before := count_late(target)) > 0:
+            store.queue.fire_due(fire_plan(policy), BATCH)
+            if count_late(target) >= before:
                 break  # what is left cannot be moved: its line cannot be evaluated, and it is disabled by then
     finally:
         store.close()
     return count
 
 
-def by(policy: str) -> FirePlan:
+def fire_plan(policy: str) -> FirePlan:
     """Return the plan that treats late triggers alike, whatever their own policy; others are left alone."""
 
     def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:

@@ -16,18 +16,18 @@ import msgspec
 
 from migrator import states
 from migrator.connections.postgres import Connection
-from migrator.cutover.gate import Gate
-from migrator.cutover.journal import database_time, decide
+from migrator.cutover.journal import database_time, record_decision
+from migrator.cutover.server_gates import Gate
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.sources import comparable_in_parallel
 from migrator.sources.profile import Profile
 from migrator.store.postgres import epoch, parallel_run
 
-KIND: Final = "parallel operation"
+DECISION_BEGIN: Final = "parallel operation"
 """The kind of the decision (``migration.decisions``) that both sides run; processes read
 it from a lock row (``store.postgres.parallel_run``)."""
-ENDED: Final = "parallel operation ended"
+DECISION_END: Final = "parallel operation ended"
 """The kind of the decision that they no longer do."""
 
 Slot = tuple[UUID, datetime]
@@ -89,7 +89,7 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
         why = "holds the data alone" if stands.backend == "postgres" else "is closed since the last switch was undone"
         raise RefusedError(f"PostgreSQL {why}: nothing can run beside")
     with target.transaction():
-        since = decide(target, KIND, who, reason)
+        since = record_decision(target, DECISION_BEGIN, who, reason)
         parallel_run.begin(target, since)
     return since
 
@@ -99,10 +99,10 @@ def end(target: Connection, who: str, reason: str) -> None:
     with target.transaction():
         if not parallel_run.end(target):
             raise RefusedError("no parallel operation is on record")
-        decide(target, ENDED, who, reason)
+        record_decision(target, DECISION_END, who, reason)
 
 
-def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
+def compare_fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
     """Compare the slots of a time: rows that came from the source, and rows that were born here."""
     rows: list[tuple[Any, ...]] = target.execute(
         "SELECT source IS NULL, schedule_id, scheduled_at FROM scheduler.runs WHERE scheduled_at >= %s"
@@ -115,7 +115,7 @@ def fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
     )
 
 
-def checklist(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
+def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     """Return the checklist's five entries, computed; none where no parallel operation is on record."""
     target = sessions.target
     began = parallel_run.since(target)
@@ -124,15 +124,15 @@ def checklist(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
     moment = now or database_time(target)
     window = timedelta(hours=sessions.settings.cutover.stability_hours)
     return [
-        _stable(target, began, moment, window),
-        _all_succeeded(target, began),
-        _recorded(target, began, moment, sessions.profile),
-        _no_errors(target, moment - window),
-        _reads(target),
+        _stable_gate(target, began, moment, window),
+        _success_gate(target, began),
+        _history_gate(target, began, moment, sessions.profile),
+        _error_gate(target, moment - window),
+        _summary_gate(target),
     ]
 
 
-def _stable(target: Connection, began: datetime, now: datetime, window: timedelta) -> Gate:
+def _stable_gate(target: Connection, began: datetime, now: datetime, window: timedelta) -> Gate:
     """4-K1: no error for so long."""
     errors = target.execute(
         "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state IN ('error', 'timeout')"
@@ -144,7 +144,7 @@ def _stable(target: Connection, began: datetime, now: datetime, window: timedelt
     return Gate(name="stable", passed=lasted >= window, words=words)
 
 
-def _all_succeeded(target: Connection, began: datetime) -> Gate:
+def _success_gate(target: Connection, began: datetime) -> Gate:
     """4-K2: every schedule that may run has completed a run of the new side."""
     row = target.execute(
         "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM scheduler.runs WHERE"
@@ -158,12 +158,12 @@ def _all_succeeded(target: Connection, began: datetime) -> Gate:
     return Gate(name="all jobs succeeded", passed=without == 0, words=words)
 
 
-def _recorded(target: Connection, began: datetime, now: datetime, profile: Profile) -> Gate:
+def _history_gate(target: Connection, began: datetime, now: datetime, profile: Profile) -> Gate:
     """4-K3: what the old side fired, the new side has on record, and nothing else."""
     if not profile.names_slots:  # begun by an older version, which did not refuse it
         words = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
         return Gate(name="history recorded", passed=False, words=words)
-    found = fired(target, began, now)
+    found = compare_fired(target, began, now)
     words = (
         f"{found.matched:,} slots matched, {len(found.missing):,} missing, {len(found.extra):,} extra,"
         f" {len(found.duplicate):,} duplicate"
@@ -171,7 +171,7 @@ def _recorded(target: Connection, began: datetime, now: datetime, profile: Profi
     return Gate(name="history recorded", passed=found.clean and found.matched > 0, words=words)
 
 
-def _no_errors(target: Connection, since: datetime) -> Gate:
+def _error_gate(target: Connection, since: datetime) -> Gate:
     """4-K4: by the runs, not by a search of logs."""
     row = target.execute(
         "SELECT count(*) FROM scheduler.runs WHERE state IN ('error', 'timeout') AND source IS NULL"
@@ -189,7 +189,7 @@ _LAST: Final = (
     "SELECT FROM scheduler.runs AS l WHERE l.schedule_id = s.schedule_id AND l.tenant_id = s.tenant_id"
     " AND s.last_run ->> 'runId' IN (l.source_id, 'run_' || replace(l.id::text, '-', ''))"
 )
-_DIFFERENT: LiteralString = f"""
+_SUMMARY_DIFFERENCES: LiteralString = f"""
 SELECT count(*),
     count(*) FILTER (WHERE EXISTS (
         SELECT FROM unnest(%(ended)s::text[]) AS one (state), LATERAL (
@@ -213,9 +213,9 @@ runs that had ended here by then and all that there are now.
 """
 
 
-def _reads(target: Connection) -> Gate:
+def _summary_gate(target: Connection) -> Gate:
     """4-K5: what a summary shows, its counts and its last run, is what the runs are."""
-    row = target.execute(_DIFFERENT, {"ended": _ENDED}).fetchone()
+    row = target.execute(_SUMMARY_DIFFERENCES, {"ended": _ENDED}).fetchone()
     whole, counts, gone, last = row or (0, 0, 0, 0)
     words = (
         f"of {whole:,} run summaries {counts:,} count other runs than there are, {gone:,} name a last run that is not"

@@ -21,12 +21,12 @@ from migrator.scheduler import health
 from migrator.store import open_side
 from migrator.telemetry import logger
 
-KEPT: Final = "processes_before"
+JOURNAL_KEY: Final = "processes_before"
 """The member of the journal's detail."""
 POLL_S: Final = 0.5
 
 
-class Process(msgspec.Struct, frozen=True, kw_only=True):
+class SchedulerProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process of the scheduler."""
 
     id: UUID
@@ -43,9 +43,9 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
 
     since: datetime
     """When PostgreSQL was opened."""
-    here: tuple[Process, ...]
+    here: tuple[SchedulerProcess, ...]
     """With a heartbeat on PostgreSQL since then."""
-    missing: tuple[Process, ...] | None
+    missing: tuple[SchedulerProcess, ...] | None
     """Of those alive on the old side before the switch; none: it was not known who they are."""
 
     @property
@@ -56,7 +56,7 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
 
 def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
     """Return who is alive on the old side now, as the journal keeps it; none: the old side does not say."""
-    if not epoch.reads_source(settings):
+    if not epoch.store_reads_source(settings):
         return None
     try:
         with closing(open_side(settings, "mongo")) as store:
@@ -65,10 +65,12 @@ def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
     except MigratorError as error:
         logger().warning("the processes of the old side cannot be asked for", why=str(error))
         return None
-    return [msgspec.to_builtins(Process(id=one.id, host=one.hostname, pid=one.pid)) for one in living]
+    return [msgspec.to_builtins(SchedulerProcess(id=one.id, host=one.hostname, pid=one.pid)) for one in living]
 
 
-def arrived(before: Sequence[Process] | None, here: Sequence[Process], since: datetime) -> Arrivals:
+def match_arrivals(
+    before: Sequence[SchedulerProcess] | None, here: Sequence[SchedulerProcess], since: datetime
+) -> Arrivals:
     """Tell who of the old side has come over, by who is here. Pure."""
     if before is None:
         return Arrivals(since=since, here=tuple(here), missing=None)
@@ -87,7 +89,7 @@ def arrived(before: Sequence[Process] | None, here: Sequence[Process], since: da
 def arrivals(settings: Settings) -> Arrivals | None:
     """Return who has come over since the last switch; none: PostgreSQL is not open by one."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
-        last = journal.newest(target)
+        last = journal.latest(target)
         since = None if last is None else journal.opened_at(target, last.id)
         if last is None or since is None or last.state not in ("running", "switched", "finished"):
             return None
@@ -95,12 +97,12 @@ def arrivals(settings: Settings) -> Arrivals | None:
             "SELECT id, hostname, pid FROM scheduler.workers WHERE last_heartbeat_at > %s ORDER BY registered_at, id",
             (since,),
         ).fetchall()
-    kept = last.detail.get(KEPT)
-    before = None if kept is None else msgspec.convert(kept, list[Process])
-    return arrived(before, [Process(id=row[0], host=row[1], pid=row[2]) for row in rows], since)
+    kept = last.detail.get(JOURNAL_KEY)
+    before = None if kept is None else msgspec.convert(kept, list[SchedulerProcess])
+    return match_arrivals(before, [SchedulerProcess(id=row[0], host=row[1], pid=row[2]) for row in rows], since)
 
 
-def awaited(
+def wait_for_arrivals(
     settings: Settings,
     seconds: float,
     *,

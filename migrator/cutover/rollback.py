@@ -22,12 +22,11 @@ import psycopg
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import Connection, open_target, translate_errors
-from migrator.cutover import backup, configfile, epoch, export, leftovers, outbox, pgfence, reverse
-from migrator.cutover.forward import RETURN, backup_folder, lift, stands
-from migrator.cutover.gaps import Gap, gaps
-from migrator.cutover.gaps import lines as gap_lines
-from migrator.cutover.gate import Gate
-from migrator.cutover.journal import Cutover, Journal, alone, newest
+from migrator.cutover import backup, cleanup, config_file, epoch, fence, outbox, reverse_sync
+from migrator.cutover.cutover import POINT_OF_NO_RETURN, backup_folder, lift_source_fence, point_holds
+from migrator.cutover.journal import Cutover, Journal, exclusive, latest
+from migrator.cutover.rollback_gaps import Gap, find_gaps, gap_lines
+from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.sessions import Sessions, close_kept, waited_out
 from migrator.pipeline.tail import positions
@@ -41,20 +40,20 @@ STEPS: Final = {
     2: ("back-fence", "back-drain", "back-check", "back-switch", "back-close", "back-export", "back-downgrade"),
     3: ("back-fence", "back-export", "back-restore", "back-switch", "back-close"),
 }
-LEVEL: Final = "rollback_level"
+LEVEL_KEY: Final = "rollback_level"
 """The member of the journal's detail that holds the level of the last rollback."""
-RESTORE: Final = "back-restore"
-RESTORED: Final = "MongoDB was restored from the backup of the cutover"
+RESTORE_STEP: Final = "back-restore"
+RESTORED_ALARM: Final = "MongoDB was restored from the backup of the cutover"
 """The alarm of the tail after a rollback of level 3."""
-UNDONE: Final = (
+BEFORE_POINT: Final = (
     "the cutover was interrupted before its point of no return, so there is nothing to go back from: call migrator"
     " cutover abort"
 )
-TURN: Final = "back-switch"
+REOPEN_STEP: Final = "back-switch"
 """The step from which on MongoDB may be written: what comes before it is not done again."""
 
 
-class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
+class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a rollback did."""
 
     level: int
@@ -70,80 +69,80 @@ class RolledBack(msgspec.Struct, frozen=True, kw_only=True):
     """What is still there on both servers and in files, and why."""
 
 
-def plan(settings: Settings, config: Path, level: Level) -> list[Gate]:
+def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
     """Return what must hold for a rollback, as it stands now."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
-        found = newest(target)
-        why_not = _why_not(target, found, level)
+        found = latest(target)
+        why_not = _refusal(target, found, level)
         gates = [Gate(name="window", passed=not why_not, words=why_not or "open")]
         if found is None:
             return gates
-        other = _other_level(Journal(target, found), level)
+        other = _level_conflict(Journal(target, found), level)
         gates.append(Gate(name="level", passed=not other, words=other or f"level {level}"))
-        count, age = outbox.waiting(target)
+        count, age = outbox.backlog(target)
         gates.append(Gate(name="outbox", passed=None, words=f"{count:,} notes wait, the oldest for {age:,.0f} s"))
-        through = pgfence.unstopped(target, settings.postgres)
+        through = fence.unstopped_on_target(target, settings.postgres)
         words = f"does not stop {', '.join(through)}" if through else "stops everybody but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(_config_gate(config))
         if level != 3:  # noqa: PLR2004 - a level; it carries nothing
-            unstated = list(gap_lines(gaps(target, profile_of(settings.source))))
+            unstated = list(gap_lines(find_gaps(target, profile_of(settings.source))))
             gates += [Gate(name="written back", passed=None, words=words) for words in unstated]
         if level == 3:  # noqa: PLR2004 - a level
             gates.append(_backup_gate(settings, found))
     return gates
 
 
-def run(settings: Settings, config: Path, level: Level) -> RolledBack:
+def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
     """Go back; raises ``RefusedError`` where the window is closed, or a backup is not what was written."""
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), alone(sessions.target):
-            found = newest(sessions.target)
-            why_not = "" if _is_unsaid(sessions, found) else _why_not(sessions.target, found, level)
+        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
+            found = latest(sessions.target)
+            why_not = "" if _is_end_unrecorded(sessions, found) else _refusal(sessions.target, found, level)
             if found is None or why_not:
                 raise RefusedError(why_not)
-            if found.state == "running" and not stands(sessions, found):
-                raise RefusedError(UNDONE)
-            if other := _other_level(Journal(sessions.target, found), level):
+            if found.state == "running" and not point_holds(sessions, found):
+                raise RefusedError(BEFORE_POINT)
+            if other := _level_conflict(Journal(sessions.target, found), level):
                 raise RefusedError(other)
-            configfile.require_switchable(config, os.environ)
+            config_file.require_changeable(config, os.environ)
             if found.config_path != str(config.absolute()):
                 raise RefusedError(f"the switch was made in {found.config_path}: call again with that file")
             if level == 3:  # noqa: PLR2004 - a level
-                backup.checked(backup_folder(settings, found))  # before anything is touched
+                backup.verified_manifest(backup_folder(settings, found))  # before anything is touched
             done = _run(sessions, Journal(sessions.target, found), level)
-            return msgspec.structs.replace(done, left=leftovers.after_rollback(sessions, found))
+            return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
     finally:
         sessions.close()
         close_kept()
 
 
-def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
+def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
     settings = sessions.settings
     folder = backup_folder(settings, journal.cutover).with_suffix(f".rollback-{level}")
-    carried = reverse.Carried()
+    carried = reverse_sync.ReverseSyncResult()
     lost: dict[str, int] = {}
-    journal.note(**{LEVEL: level})
+    journal.note(**{LEVEL_KEY: level})
     if journal.cutover.state in ("switched", "running"):
-        if not journal.begun(TURN):
+        if not journal.begun(REOPEN_STEP):
             try:
-                carried, lost = _before(sessions, journal, level, folder)
+                carried, lost = _run_steps_before(sessions, journal, level, folder)
             except BaseException:
                 with suppress(psycopg.Error, MigratorError):  # what failed says more; called again, it goes on
                     waited_out(settings, lambda: _undo(sessions, journal.cutover))
                 raise
-        with _tail_waits(sessions):
-            _turn(sessions, journal, level)
+        with _tail_held(sessions):
+            _reopen_source(sessions, journal, level)
     elif not journal.done("back-close"):
         with journal.step("back-close"):
             pass  # an earlier call did it, and was killed before it could say so
     if level == 2:  # noqa: PLR2004 - a level
         with journal.step("back-export") as detail:
-            lost = export.everything(sessions.target, folder)
+            lost = backup.export_target(sessions.target, folder)
             detail["rows"] = lost
         _downgrade(sessions)
-    return RolledBack(
+    return RollbackResult(
         level=level,
         documents=carried.documents,
         lost=lost,
@@ -152,27 +151,27 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RolledBack:
     )
 
 
-def _turn(sessions: Sessions, journal: Journal, level: Level) -> None:
+def _reopen_source(sessions: Sessions, journal: Journal, level: Level) -> None:
     """Open MongoDB, and close the window."""
-    with journal.step(TURN):
+    with journal.step(REOPEN_STEP):
         number = journal.cutover.detail["epoch"] + 1
         epoch.set_target(sessions, number, "mongo")
         epoch.open_source(sessions, number)
         path = Path(journal.cutover.config_path)
-        configfile.switch(path, "mongo", configfile.kept_as(path, "rollback", number))
-        lift(sessions, journal.cutover)
+        config_file.set_backend(path, "mongo", config_file.kept_path(path, "rollback", number))
+        lift_source_fence(sessions, journal.cutover)
     with journal.step("back-close"):
-        reverse.forget(sessions)
+        reverse_sync.drop_fence_collection(sessions)
         with sessions.target.transaction():
             outbox.close_outbox(sessions.target)
             # after a restore they have no documents, and are rows too many, which the repair removes
-            reverse.adopt(sessions, restored=level == 3)  # noqa: PLR2004 - a level
-            reverse.forget_processes(sessions)
+            reverse_sync.assign_documents(sessions, restored=level == 3)  # noqa: PLR2004 - a level
+            reverse_sync.delete_processes(sessions)
             journal.end("rolled-back")
 
 
 @contextmanager
-def _tail_waits(sessions: Sessions) -> Iterator[None]:
+def _tail_held(sessions: Sessions) -> Iterator[None]:
     """Keep the tail from writing rows: it would take those for somebody else's that are given their documents here."""
     sessions.target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))
     try:
@@ -187,26 +186,28 @@ def _undo(sessions: Sessions, cutover: Cutover) -> None:
     if sessions.target.closed:
         sessions.open_target()
     journal = Journal(sessions.target, cutover)
-    if not journal.begun(RESTORE):
-        pgfence.lift(sessions.target, sessions.settings.postgres)
+    if not journal.begun(RESTORE_STEP):
+        fence.lift_target(sessions.target, sessions.settings.postgres)
         journal.undo("back-")
         say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
 
 
-def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) -> tuple[reverse.Carried, dict[str, int]]:
+def _run_steps_before(
+    sessions: Sessions, journal: Journal, level: Level, folder: Path
+) -> tuple[reverse_sync.ReverseSyncResult, dict[str, int]]:
     """Do what comes before MongoDB is opened again."""
     settings = sessions.settings
-    carried, lost = reverse.Carried(), {}
+    carried, lost = reverse_sync.ReverseSyncResult(), {}
     with journal.step("back-fence"):
-        pgfence.engage(sessions.target, settings.postgres, timedelta(seconds=settings.cutover.max_pause_s))
+        fence.engage_target(sessions.target, settings.postgres, timedelta(seconds=settings.cutover.max_pause_s))
     if level == 3:  # noqa: PLR2004 - a level
         with journal.step("back-export") as detail:
-            lost = export.since_switch(sessions.target, folder, journal.cutover.began_at)
+            lost = backup.export_since(sessions.target, folder, journal.cutover.began_at)
             detail["rows"] = lost
-        with journal.step(RESTORE) as detail:
+        with journal.step(RESTORE_STEP) as detail:
             # before anything is replaced: what the tail and the last comparison have seen is not there any more
-            positions.raise_alarm(sessions.target, sessions.profile.name, RESTORED)
-            detail["digest"] = backup.restore(sessions, backup_folder(settings, journal.cutover)).digest
+            positions.raise_alarm(sessions.target, sessions.profile.name, RESTORED_ALARM)
+            detail["digest"] = backup.restore_source(sessions, backup_folder(settings, journal.cutover)).digest
         return carried, lost
     with journal.step("back-drain") as detail:
         carried = _drain(sessions)
@@ -214,16 +215,16 @@ def _before(sessions: Sessions, journal: Journal, level: Level, folder: Path) ->
     with journal.step("back-check") as detail:
         detail["documents"] = _check(sessions, journal.cutover.began_at)
     # now: once it is done, rows say no more who was born here
-    journal.note(unstated=msgspec.to_builtins(gaps(sessions.target, sessions.profile)))
-    lost = reverse.lost_so_far(sessions.target)
+    journal.note(unstated=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile)))
+    lost = reverse_sync.lost_columns(sessions.target)
     if lost:
-        export.columns(sessions.target, folder, lost)
+        backup.export_columns(sessions.target, folder, lost)
     return carried, lost
 
 
-def under_way(journal: Journal) -> int | None:
+def unfinished_level(journal: Journal) -> int | None:
     """Return the level of a rollback that was begun, and neither undone nor brought to its end; none: there is none."""
-    level: int = journal.cutover.detail.get(LEVEL, 1)
+    level: int = journal.cutover.detail.get(LEVEL_KEY, 1)
     if journal.cutover.state in ("switched", "running"):
         return level if any(journal.begun(step) for step in STEPS[level]) else None
     if journal.cutover.state == "rolled-back" and (level == 2 or not journal.done("back-close")):  # noqa: PLR2004 - a level
@@ -231,16 +232,16 @@ def under_way(journal: Journal) -> int | None:
     return None
 
 
-def _other_level(journal: Journal, level: Level) -> str:
+def _level_conflict(journal: Journal, level: Level) -> str:
     """Return why a rollback that was begun at another level must be finished at that one; empty where it need not."""
-    begun = journal.cutover.detail.get(LEVEL, level)
-    bound = journal.cutover.state != "rolled-back" and (journal.begun(RESTORE) or journal.begun(TURN))
+    begun = journal.cutover.detail.get(LEVEL_KEY, level)
+    bound = journal.cutover.state != "rolled-back" and (journal.begun(RESTORE_STEP) or journal.begun(REOPEN_STEP))
     if not bound or begun == level or {begun, level} <= {1, 2}:
         return ""
     return f"a rollback of level {begun} was begun: call migrator rollback run --level {begun}"
 
 
-def _why_not(target: Connection, found: Cutover | None, level: Level) -> str:
+def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
     """Return why a rollback is not possible; empty where it is."""
     if found is None:
         return "there was no switch, so there is nothing to go back from"
@@ -254,34 +255,34 @@ def _why_not(target: Connection, found: Cutover | None, level: Level) -> str:
     if found.state == "rolled-back" and level == 2:  # noqa: PLR2004 - a level
         return ""
     if found.state == "running":
-        return "" if Journal(target, found).done(RETURN) else UNDONE
+        return "" if Journal(target, found).done(POINT_OF_NO_RETURN) else BEFORE_POINT
     return f"the last switch is {found.state}: the data is in MongoDB already"
 
 
-def _is_unsaid(sessions: Sessions, found: Cutover | None) -> bool:
+def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
     """Tell whether an earlier call came to the end, and was killed before it could say so."""
     rolled_back = found is not None and found.state == "rolled-back"
     return found is not None and rolled_back and not Journal(sessions.target, found).done("back-close")
 
 
-def _drain(sessions: Sessions) -> reverse.Carried:
+def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
     """Carry everything that is noted; the reverse stream of another process is waited for."""
     try:
-        return reverse.run(sessions.settings, noted_by_now=True)
+        return reverse_sync.run(sessions.settings, noted_by_now=True)
     except RefusedError:
         if not outbox.is_open(sessions.target):
             raise
         if not outbox.wait_until_empty(sessions.target, sessions.settings.copy.patience_s):
             raise UnreachableError("the reverse stream of another process does not come to an end") from None
-        return reverse.Carried()
+        return reverse_sync.ReverseSyncResult()
 
 
 def _check(sessions: Sessions, since: datetime) -> int:
     """Look at every row that was born or written since the switch: its document must say so; return how many."""
-    count, _ = outbox.waiting(sessions.target)
+    count, _ = outbox.backlog(sessions.target)
     if count:
         raise RefusedError(f"{count:,} notes came in behind the fence: somebody still writes into the target")
-    return reverse.check_written(sessions, since)
+    return reverse_sync.check_written(sessions, since)
 
 
 def _downgrade(sessions: Sessions) -> None:
@@ -295,7 +296,7 @@ def _downgrade(sessions: Sessions) -> None:
 
 def _config_gate(config: Path) -> Gate:
     try:
-        configfile.require_switchable(config, os.environ)
+        config_file.require_changeable(config, os.environ)
     except RefusedError as error:
         return Gate(name="configuration", passed=False, words=str(error))
     return Gate(name="configuration", passed=True, words=f"{config} can be switched back")
@@ -303,7 +304,7 @@ def _config_gate(config: Path) -> Gate:
 
 def _backup_gate(settings: Settings, found: Cutover) -> Gate:
     try:
-        manifest = backup.checked(backup_folder(settings, found))
+        manifest = backup.verified_manifest(backup_folder(settings, found))
     except RefusedError as error:
         return Gate(name="backup", passed=False, words=str(error))
     return Gate(name="backup", passed=True, words=f"digest {manifest.digest[:16]} is as it was written")

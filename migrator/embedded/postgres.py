@@ -11,11 +11,8 @@ import psycopg
 from psycopg import sql
 
 from migrator.embedded import binaries
-from migrator.embedded.account import unprivileged
-from migrator.embedded.directory import PrivateDirectory
-from migrator.embedded.process import Command, run
-from migrator.embedded.server import START_SECONDS, Server
-from migrator.embedded.trouble import ended
+from migrator.embedded.directory import PrivateDirectory, unprivileged
+from migrator.embedded.server import START_SECONDS, Command, Server, run, start_failure
 
 PORT_TAKEN = "Address already in use"
 STATUS_LINE = 7  # of postmaster.pid, counted from 0: starting, stopping, ready, standby
@@ -109,7 +106,7 @@ class PostgresServer(Server):
         command = Command([self._bin / "initdb", *options], self._environment)
         status, log = run(command, self._directory, death_signal=signal.SIGKILL, timeout=START_SECONDS)
         if status:
-            raise ended("initdb", status, log)
+            raise start_failure("initdb", status, log)
 
     def _command(self) -> Command:
         settings = [f"--{key}={value}" for key, value in self._settings.items()]

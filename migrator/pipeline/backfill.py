@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from migrator import signals
+from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import Connection, translate_errors
@@ -115,7 +115,7 @@ class _Begun(msgspec.Struct, frozen=True):
 def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Begun:
     """Take up the unfinished copy, or plan a new one; called again after a failure of a server."""
     stay_alone(sessions)
-    signals.passed(signals.BEFORE_PLAN)
+    fault_points.reach(fault_points.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
     plans.check_scope(profile, scope)
     found, unknown = plans.survey(sessions.source, profile, settings)
@@ -152,16 +152,16 @@ def _settle(sessions: Sessions, plan: Plan) -> None:
     contested.settle(sessions, plan)
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
-    signals.passed(signals.AFTER_DERIVED_WRITTEN)
+    fault_points.reach(fault_points.AFTER_DERIVED_WRITTEN)
 
 
 def _build(sessions: Sessions, plan: Plan) -> None:
     """Build what the load went without; the copy is complete then."""
     stay_alone(sessions)
     refresh_statistics(sessions, plan)  # first: checking the foreign keys is planned with them
-    signals.passed(signals.AFTER_STATISTICS_TAKEN)
+    fault_points.reach(fault_points.AFTER_STATISTICS_TAKEN)
     deferred.restore(sessions.settings, workers(sessions.settings.copy))
-    signals.passed(signals.AFTER_DEFERRED_RESTORED)
+    fault_points.reach(fault_points.AFTER_DEFERRED_RESTORED)
     ledger.set_plan_state(sessions.target, plan.id, "complete")
 
 
@@ -178,7 +178,7 @@ def _store(sessions: Sessions, plan: Plan, chosen: Sequence[Found], chunks: Sequ
     with sessions.target.transaction():
         ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
         _defer(sessions, plan, chosen, chunks)
-    signals.passed(signals.AFTER_PLAN_STORED)
+    fault_points.reach(fault_points.AFTER_PLAN_STORED)
 
 
 def _defer(sessions: Sessions, plan: Plan, found: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from migrator import signals
+from migrator import fault_points
 from migrator.pipeline import ledger
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN, key_of_its_own
 from migrator.pipeline.model import Plan
@@ -41,8 +41,8 @@ def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> dict[
         )
         for table, row_id in settled:
             changed.setdefault(table, set()).add(row_id)
-        signals.passed(signals.AFTER_CONTEST_SETTLED)
-    signals.passed(signals.AFTER_DUPLICATES_SETTLED)
+        fault_points.reach(fault_points.AFTER_CONTEST_SETTLED)
+    fault_points.reach(fault_points.AFTER_DUPLICATES_SETTLED)
     return changed
 
 

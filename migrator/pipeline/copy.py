@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 import psycopg
 
-from migrator import signals
+from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger, orphans
 from migrator.pipeline.decoding import aside, outcomes
@@ -80,7 +80,7 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
     with target.transaction():
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
             return ChunkDone(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
-        signals.passed(signals.AFTER_CHUNK_BEGUN)
+        fault_points.reach(fault_points.AFTER_CHUNK_BEGUN)
         lookup = _lookup(job, sessions, collection, mode)
         tally, digest = _Tally(), hashlib.sha256()
         tally.known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
@@ -109,8 +109,8 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
         )
         if not job.dry_run:
             _record(job, target, tally, done, digest.digest(), began)
-            signals.passed(signals.AFTER_LOAD_BEFORE_COMMIT)
-    signals.passed(signals.AFTER_COMMIT)
+            fault_points.reach(fault_points.AFTER_LOAD_BEFORE_COMMIT)
+    fault_points.reach(fault_points.AFTER_COMMIT)
     return done
 
 

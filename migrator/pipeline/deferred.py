@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from migrator import signals
+from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_target
 from migrator.store.postgres.rows import SCHEMA
@@ -57,7 +57,7 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
                 (plan, table, kind, name, definition),
             )
             target.execute(_drop(kind, table, name))
-    signals.passed(signals.AFTER_DEFERRED_DROPPED)
+    fault_points.reach(fault_points.AFTER_DEFERRED_DROPPED)
     return len(constraints) + len(indexes)
 
 
@@ -76,7 +76,7 @@ def restore(settings: Settings, connections: int) -> int:
         due = owed(target)
     if due:
         say(f"backfill: building {len(due)} indexes and foreign keys that the load went without")
-    signals.passed(signals.BEFORE_DEFERRED_RESTORED)
+    fault_points.reach(fault_points.BEFORE_DEFERRED_RESTORED)
     for kind in ("index", "constraint"):
         by_table: dict[str, list[Owed]] = {}
         for one in due:
@@ -105,7 +105,7 @@ def _build(settings: Settings, group: list[Owed]) -> None:
                     target.execute(
                         "UPDATE migration.deferred_ddl SET restored_at = clock_timestamp() WHERE id = %s", (one.id,)
                     )
-                    signals.passed(signals.AFTER_DEFERRED_BUILT)
+                    fault_points.reach(fault_points.AFTER_DEFERRED_BUILT)
 
 
 def _drop(kind: str, table: str, name: str) -> sql.Composed:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from migrator import ending, signals
+from migrator import fault_points, interruption
 from migrator.config import CopySettings, Settings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
 from migrator.pipeline.model import Plan, PlannedChunk
@@ -91,7 +91,7 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     # file descriptor" where that thread ends just then. So the thread is waited for, outside of the block.
     ends = threading.Thread(target=pool.shutdown, name="workers end")
     ends.start()
-    ending.wait_for(ends)
+    interruption.join_later(ends)
 
 
 def require_executor(settings: CopySettings) -> None:
@@ -109,7 +109,7 @@ def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job])
     """
     with _interruption_blocked():
         futures = {pool.submit(function, job): job for job in jobs}
-        signals.passed(signals.AFTER_CHUNKS_SUBMITTED)
+        fault_points.reach(fault_points.AFTER_CHUNKS_SUBMITTED)
     return futures
 
 

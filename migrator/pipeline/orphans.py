@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg import sql
 
-from migrator import signals
+from migrator import fault_points
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 from migrator.pipeline.decoding import Outcome
@@ -131,7 +131,7 @@ def close_links(target: Connection, plan: Plan) -> Counter[str]:
                     leads=_LEADS,
                 )
             )
-            signals.passed(signals.AFTER_LINKS_FILLED)
+            fault_points.reach(fault_points.AFTER_LINKS_FILLED)
             target.execute(
                 sql.SQL(
                     "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
@@ -150,5 +150,5 @@ def close_links(target: Connection, plan: Plan) -> Counter[str]:
             ledger.store_notes(target, plan.id, name, ledger.CLOSING_PASS, notes)
         keep_links(target)
         target.execute("DELETE FROM migration.pending_links")
-    signals.passed(signals.AFTER_LINKS_CLOSED)
+    fault_points.reach(fault_points.AFTER_LINKS_CLOSED)
     return left

@@ -27,7 +27,7 @@ ORDINARY = "collection"
 """What MongoDB calls a collection that is neither a view nor a time series."""
 SYSTEM_PREFIX = "system."
 OWN = "migrator_reverse"
-"""The tool's own collection in the source (`migrator.cutover.reverse`), which is nobody's data."""
+"""The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is nobody's data."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):

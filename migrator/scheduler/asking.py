@@ -6,7 +6,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from migrator.errors import ConflictError, TransitionError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, TransitionError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler import checks, retry
 from migrator.scheduler.answers import Delivery
@@ -63,12 +63,12 @@ def for_event(change: Change, event: str, data: Any, event_id: str | None) -> De
 def again(change: Change, run_id: UUID) -> Run:
     """Queue a run that repeats one that failed, at once; its schedule begins anew where that had failed too.
 
-    Raises ``UnknownError``, ``TransitionError`` for a run that did not fail, ``ConflictError`` for one that was
+    Raises ``NotFoundError``, ``TransitionError`` for a run that did not fail, ``ConflictError`` for one that was
     repeated before, ``RefusedError`` where the schedule is paused or disabled.
     """
     run = change.session.runs.get(run_id)
     if run is None or run.tenant_id != change.session.tenant:
-        raise UnknownError(f"no run {run_id}")
+        raise NotFoundError(f"no run {run_id}")
     if run.state not in FAILED:
         raise TransitionError(f"a run that is {run.state} is not retried")
     if run.schedule_id is None:

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from migrator import cron, states
-from migrator.errors import RefusedError, TransitionError, UnknownError, UsageError
+from migrator.errors import NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Schedule
 from migrator.store import validation
 from migrator.store.protocols import Session
@@ -91,10 +91,10 @@ def zone(name: str) -> str:
 
 
 def own(session: Session, schedule_id: UUID) -> Schedule:
-    """Return a schedule that this tenant may change; raises ``UnknownError``, or ``UsageError`` for one of ``*``."""
+    """Return a schedule that this tenant may change; raises ``NotFoundError``, or ``UsageError`` for one of ``*``."""
     found = session.schedules.get(schedule_id)
     if found is None:
-        raise UnknownError(f"no schedule {schedule_id}")
+        raise NotFoundError(f"no schedule {schedule_id}")
     if found.tenant_id != session.tenant:
         raise UsageError(f"schedule {schedule_id} belongs to all tenants: none of them changes it")
     return found

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.errors import MigratorError, StoreError, SwitchedError, UnreachableError
+from migrator.errors import BackendMovedError, MigratorError, StoreError, UnreachableError
 from migrator.scheduler import lifecycle
 from migrator.scheduler.books import Books, Ended, Line
 from migrator.scheduler.ending import ending, timed_out, timeout_of
@@ -236,7 +236,7 @@ class Desk:
         """Write ends together, or, where one of them is refused, one by one."""
         try:
             return self._store.queue.finish(ends, self._now())
-        except (UnreachableError, SwitchedError):
+        except (UnreachableError, BackendMovedError):
             raise
         except MigratorError as refused:
             if len(ends) > 1:

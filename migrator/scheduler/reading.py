@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler import checks
 from migrator.scheduler.answers import Execution, History, Job, JobPage
@@ -67,9 +67,9 @@ def execution(session: Session, run_id: UUID) -> Execution | None:
 
 
 def known(session: Session, schedule_id: UUID) -> None:
-    """Raise ``UnknownError`` for a schedule that the tenant neither sees nor has runs of."""
+    """Raise ``NotFoundError`` for a schedule that the tenant neither sees nor has runs of."""
     if session.schedules.get(schedule_id) is None and not session.runs.of_schedule(schedule_id, 1):
-        raise UnknownError(f"no schedule {schedule_id}")
+        raise NotFoundError(f"no schedule {schedule_id}")
 
 
 def _jobs(session: Session, schedules: Sequence[Schedule]) -> list[Job]:

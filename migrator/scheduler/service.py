@@ -2,7 +2,7 @@
 
 Every method takes ``now`` (none: the database's clock). A change is one transaction: rows, the entry of the audit
 trail, and the lifecycle event that a listener hears of afterwards. Errors: ``UsageError`` (bad input; ``RefusedError``
-where something else must be done first), ``UnknownError``, ``TransitionError``, ``ConflictError``; nothing is changed.
+where something else must be done first), ``NotFoundError``, ``TransitionError``, ``ConflictError``; nothing is changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence

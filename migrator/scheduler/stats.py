@@ -59,7 +59,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_schedule(session: Session, schedule_id: UUID, *, since: datetime | None, until: datetime | None) -> Stats:
-    """Return the statistics of a schedule; raises ``UnknownError``, ``UsageError``."""
+    """Return the statistics of a schedule; raises ``NotFoundError``, ``UsageError``."""
     where = RunFilter(schedule_id=schedule_id, since=checks.moment("since", since), until=checks.moment("until", until))
     if where.since is not None and where.until is not None and where.until <= where.since:
         raise UsageError("until must come after since")

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from migrator.errors import SwitchedError
+from migrator.errors import BackendMovedError
 from migrator.store.validation import GLOBAL
 
 RESOURCE: Final = "persistence"
@@ -26,9 +26,9 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 def require(found: str | None, own: str) -> None:
-    """Raise ``SwitchedError`` where the row names another backend than the store's own; none: no switch ever."""
+    """Raise ``BackendMovedError`` where the row names another backend than the store's own; none: no switch ever."""
     if found is not None and found != own:
-        raise SwitchedError(
+        raise BackendMovedError(
             f"the scheduler's data is in {found} since the last switch (lock {KEY}), and this process was configured"
             f" for {own}: set [persistence] scheduler to {found} and open the store anew"
         )

@@ -23,7 +23,7 @@ What holds for every write (``store.validation`` and ``store.transitions``, pure
 - ``UsageError``: a record of another tenant or of ``*``, a word that its column does not know, a limit below 1, a
   negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse; on MongoDB also what the
   profile would not read back as it was given (a stats member that is no whole number, a blank text).
-- ``UnknownError``: a reference (schedule, trigger, run, job) to what this tenant cannot see. A schedule and a trigger
+- ``NotFoundError``: a reference (schedule, trigger, run, job) to what this tenant cannot see. A schedule and a trigger
   of ``*`` may be referred to by runs; all else refers to the tenant's own.
 - Times are cut to whole milliseconds. A run's duration_ms follows from started_at and finished_at: null where they
   contradict each other. ``source`` and ``source_id`` are never written from a record: they and ``extra``
@@ -156,7 +156,7 @@ class GraphJobs(Protocol):
         """Return jobs of this type, newest first; an unknown type or status raises ``UsageError``."""
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
+        """Append; the id is given here. Raises ``NotFoundError`` when there is no such job."""
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
         """Return a job's events in the order they were appended."""
@@ -375,7 +375,7 @@ class RunSummaries(Protocol):
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
         """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back.
 
-        Raises ``UnknownError`` for a schedule that the tenant cannot see, and has no runs of.
+        Raises ``NotFoundError`` for a schedule that the tenant cannot see, and has no runs of.
         """
 
 

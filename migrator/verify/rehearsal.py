@@ -23,7 +23,7 @@ from migrator.config import Settings, postgres_dsn
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.connections.postgres import Connection, open_target
 from migrator.connections.postgres import translate_errors as speaking_of_target
-from migrator.cutover import configfile, export, outbox, reverse
+from migrator.cutover import backup, config_file, outbox, reverse_sync
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.records import ALL
@@ -59,8 +59,8 @@ def rehearse_cutover(
     Without a file the copy is made of the settings. Raises ``RefusedError`` where the file could not be switched.
     """
     with _configuration_copy(settings, config) as copy:
-        before, named = copy.read_text(encoding="utf-8"), configfile.backend_in(copy)
-        written = configfile.KEY in tomllib.loads(before).get(configfile.SECTION, {})
+        before, named = copy.read_text(encoding="utf-8"), config_file.named_backend(copy)
+        written = config_file.KEY in tomllib.loads(before).get(config_file.SECTION, {})
         other = "mongo" if named == "postgres" else "postgres"
         _set_backend(copy, other)
         if other == "mongo":
@@ -68,12 +68,12 @@ def rehearse_cutover(
         opened = look(copy)
         _set_backend(copy, named)
         after = copy.read_text(encoding="utf-8")
-        identical = after == before if written else configfile.backend_in(copy) == named
+        identical = after == before if written else config_file.named_backend(copy) == named
     return CutoverRehearsal(opened=opened, identical=identical)
 
 
 def _set_backend(copy: Path, backend: str) -> None:
-    configfile.switch(copy, backend, copy.with_name("before.toml"))  # type: ignore[arg-type] # one of its words
+    config_file.set_backend(copy, backend, copy.with_name("before.toml"))  # type: ignore[arg-type] # one of its words
 
 
 @contextmanager
@@ -96,7 +96,7 @@ WRITTEN_TEXT: Final = "written by the rehearsal of the way back"
 WRITTEN_COLUMNS: Final = {"schedules": "description", "runs": "error"}
 """Table → the column that is written."""
 ROWS_PER_TABLE: Final = 5
-TOOL_COLLECTIONS: Final = frozenset({reverse.MARKERS})
+TOOL_COLLECTIONS: Final = frozenset({reverse_sync.FENCE_COLLECTION})
 """The tool's own collection."""
 
 DocumentKey = tuple[str, str]
@@ -113,7 +113,7 @@ class ReverseSyncRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rehearse_reverse_sync(
-    settings: Settings, carry: Callable[[Settings], object] = lambda place: reverse.run(place, noted_by_now=True)
+    settings: Settings, carry: Callable[[Settings], object] = lambda place: reverse_sync.run(place, noted_by_now=True)
 ) -> ReverseSyncRehearsal:
     """Rehearse; raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
 
@@ -132,7 +132,7 @@ def rehearse_reverse_sync(
             written = _write_rows(target)
             carry(place.settings)
             close_kept()
-            left, _ = outbox.waiting(target)
+            left, _ = outbox.backlog(target)
         after = _documents(place.source)
     changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
     born = {
@@ -205,7 +205,7 @@ def rehearse_downgrade(settings: Settings) -> DowngradeRehearsal:
         applied = revisions.upgrade(dsn, names=roles)
         with open_target(place, autocommit=True) as target:
             timing.insert_rows(target, TENANT, AMOUNT)
-            exported = export.everything(target, Path(folder) / "rows")
+            exported = backup.export_target(target, Path(folder) / "rows")
         try:
             revisions.downgrade(dsn, names=roles)
         except RefusedError:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from migrator.embedded.demo import planted
+from migrator.embedded.demo import faulty_documents
 from migrator.verify.areas import AREAS
 
 
@@ -17,7 +17,7 @@ def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tm
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 8, done.stderr[-3000:]
     (folder,) = tmp_path.iterdir()
-    quarantined = [item for item in planted() if item.outcome == "quarantined"]
+    quarantined = [item for item in faulty_documents() if item.outcome == "quarantined"]
     assert f"set aside   {len(quarantined)} documents" in done.stdout
     for item in quarantined:
         assert item.kind in done.stdout
@@ -34,4 +34,4 @@ def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tm
     assert set(ended.values()) == {"passed"}
     assert {name.partition(".")[0] for name in ended} == {*AREAS} - {"sensitivity"}
     listed = (folder / "planted.md").read_text().count("\n| ") - 1
-    assert listed == len(planted())
+    assert listed == len(faulty_documents())

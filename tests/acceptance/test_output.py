@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from migrator.embedded.postgres import PostgresServer
 from migrator.schema.revisions import upgrade
 from tests.copying import run, run_of, settings_for, write_config

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.errors import ConflictError, TransitionError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, TransitionError, UsageError
 from migrator.records import GraphJob
 from migrator.store.protocols import GraphType, SessionStore
 from migrator.values import jsonb
@@ -256,7 +256,7 @@ def test_an_event_of_no_job_is_refused(store: SessionStore, tenant: str) -> None
         session.graph_jobs.insert(theirs)
     with store.session(tenant, now=NOW) as session:
         for job_id in (uuid4(), theirs.id):
-            with pytest.raises(UnknownError):
+            with pytest.raises(NotFoundError):
                 session.graph_jobs.append_event(graph_event(graph_job(tenant, id=job_id)))
         assert session.graph_jobs.events(theirs.id) == []
     with store.session(elsewhere, now=NOW) as session:

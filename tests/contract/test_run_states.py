@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from migrator import states
-from migrator.errors import ConflictError, TransitionError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, TransitionError, UsageError
 from migrator.records import Run
 from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
@@ -163,7 +163,7 @@ def test_only_a_reference_that_changes_is_looked_up(store: SessionStore, tenant:
         session.schedules.soft_delete(of.id, "me")
         assert session.runs.update(changed(row, state="running"), "queued") is True
         for column in ("schedule_id", "trigger_id", "retry_of"):
-            with pytest.raises(UnknownError):
+            with pytest.raises(NotFoundError):
                 session.runs.update(changed(row, state="running", **{column: uuid4()}), "running")
 
 

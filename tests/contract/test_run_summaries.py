@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, fresh, ids, run, schedule
@@ -110,12 +110,12 @@ def test_a_schedule_without_runs_has_an_empty_summary_and_none_that_is_not_there
         session.schedules.upsert(of)
         found = session.run_summaries.recompute(of.id)
         assert jsonb.decode(found.counters or b"")["total"] == 0
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.run_summaries.recompute(uuid4())
         for recent in (0, -1):
             with pytest.raises(UsageError):
                 session.run_summaries.recompute(of.id, recent)
-    with store.session(fresh(), now=NOW) as session, pytest.raises(UnknownError):
+    with store.session(fresh(), now=NOW) as session, pytest.raises(NotFoundError):
         session.run_summaries.recompute(of.id)
 
 

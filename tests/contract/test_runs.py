@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.store.protocols import RunQuery, SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, line, run, schedule, snapshot, trigger
 
@@ -184,7 +184,7 @@ def test_a_run_refers_only_to_what_the_tenant_sees(store: SessionStore, tenant: 
             {"retry_of": their_run.id},
             {"retry_of": uuid4()},
         ):
-            with pytest.raises(UnknownError):
+            with pytest.raises(NotFoundError):
                 session.runs.create(run(tenant, **columns))
         assert session.runs.list(RunQuery()).runs == ()
 
@@ -200,13 +200,13 @@ def test_of_what_is_global_only_schedules_and_triggers_are_referred_to(
         made = session.runs.create(run(tenant))
         assert session.runs.update(changed(made, schedule_id=of.id, trigger_id=cause.id), "queued") is True
         assert session.runs.get(theirs.id) is not None
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.runs.create(run(tenant, retry_of=theirs.id))
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.runs.update(changed(made, retry_of=theirs.id), "queued")
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.impact_snapshots.insert(snapshot(tenant, run_id=theirs.id))
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.execution_logs.append([line(tenant, run_id=theirs.id)])
         assert ids(session.runs.list(RunQuery()).runs) == [made.id]
         assert session.runs.cancel(theirs.id, "x") is None

@@ -4,7 +4,7 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from migrator.errors import ConflictError, MigratorError, UnknownError, UsageError
+from migrator.errors import ConflictError, MigratorError, NotFoundError, UsageError
 from migrator.store.protocols import RunQuery, ScheduleQuery, SessionStore
 from tests.contract.rows import NOW, bare, entry, graph_job, handler, line, policy_job, run, schedule, trigger
 
@@ -85,7 +85,7 @@ def test_a_refused_call_changes_nothing_and_the_session_goes_on(store: SessionSt
         session.schedules.upsert(first)
         with pytest.raises(ConflictError):
             session.schedules.upsert(schedule(tenant, name="taken"))
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.triggers.upsert(trigger(schedule(tenant)))
         with pytest.raises(UsageError):
             session.schedules.list(ScheduleQuery(limit=0))

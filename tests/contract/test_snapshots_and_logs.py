@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.store.protocols import SessionStore
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, bare, changed, fresh, ids, line, run, snapshot
@@ -47,7 +47,7 @@ def test_a_snapshot_s_id_is_taken_once_and_its_run_must_exist(store: SessionStor
         with pytest.raises(ConflictError):
             session.impact_snapshots.insert(changed(one, total=2))
         for run_id in (uuid4(), theirs.id):
-            with pytest.raises(UnknownError):
+            with pytest.raises(NotFoundError):
                 session.impact_snapshots.insert(snapshot(tenant, run_id=run_id))
         found = session.impact_snapshots.get(one.id)
         assert found is not None
@@ -120,7 +120,7 @@ def test_lines_are_appended_all_or_none(store: SessionStore, tenant: str) -> Non
         for bad, error in (
             (line(tenant, id=first.id, run_id=of.id), ConflictError),
             (line(tenant, id=good.id, run_id=of.id), ConflictError),
-            (line(tenant, run_id=uuid4()), UnknownError),
+            (line(tenant, run_id=uuid4()), NotFoundError),
             (line(tenant, run_id=of.id, level="no such"), UsageError),
             (line(fresh(), run_id=of.id), UsageError),
         ):

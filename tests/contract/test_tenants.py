@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, SessionStore
 from tests.contract.rows import (
@@ -108,23 +108,23 @@ SILENT: dict[str, Callable[[Session, Theirs], Any]] = {
 }
 
 REFUSED: dict[str, tuple[type[Exception], Callable[[Session, Theirs], Any]]] = {
-    "triggers.upsert": (UnknownError, lambda s, b: s.triggers.upsert(changed(b.due, tenant_id=s.tenant))),
-    "runs.create for": (UnknownError, lambda s, b: s.runs.create(run(s.tenant, schedule_id=b.of.id))),
-    "runs.create by": (UnknownError, lambda s, b: s.runs.create(run(s.tenant, trigger_id=b.due.id))),
-    "runs.create after": (UnknownError, lambda s, b: s.runs.create(run(s.tenant, retry_of=b.run.id))),
+    "triggers.upsert": (NotFoundError, lambda s, b: s.triggers.upsert(changed(b.due, tenant_id=s.tenant))),
+    "runs.create for": (NotFoundError, lambda s, b: s.runs.create(run(s.tenant, schedule_id=b.of.id))),
+    "runs.create by": (NotFoundError, lambda s, b: s.runs.create(run(s.tenant, trigger_id=b.due.id))),
+    "runs.create after": (NotFoundError, lambda s, b: s.runs.create(run(s.tenant, retry_of=b.run.id))),
     "graph_jobs.append_event": (
-        UnknownError,
+        NotFoundError,
         lambda s, b: s.graph_jobs.append_event(graph_event(changed(b.job, tenant_id=s.tenant))),
     ),
     "impact_snapshots.insert": (
-        UnknownError,
+        NotFoundError,
         lambda s, b: s.impact_snapshots.insert(snapshot(s.tenant, run_id=b.run.id)),
     ),
     "execution_logs.append": (
-        UnknownError,
+        NotFoundError,
         lambda s, b: s.execution_logs.append([line(s.tenant, run_id=b.run.id)]),
     ),
-    "run_summaries.recompute": (UnknownError, lambda s, b: s.run_summaries.recompute(b.of.id)),
+    "run_summaries.recompute": (NotFoundError, lambda s, b: s.run_summaries.recompute(b.of.id)),
 }
 
 TAKEN: dict[str, Callable[[Session, Theirs], Any]] = {

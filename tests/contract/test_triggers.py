@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.store.protocols import SessionStore
 from tests.contract.rows import NOW, SECOND, bare, changed, event_trigger, fresh, ids, run, schedule, trigger
 
@@ -95,7 +95,7 @@ def test_a_trigger_stays_with_its_schedule_which_must_exist(store: SessionStore,
             session.triggers.upsert(changed(moved, schedule_id=other.id))
         session.schedules.soft_delete(gone.id, "me")
         for nowhere in (gone, schedule(tenant)):
-            with pytest.raises(UnknownError):
+            with pytest.raises(NotFoundError):
                 session.triggers.upsert(trigger(nowhere))
         assert ids(session.triggers.of_schedule(one.id)) == [moved.id]
 
@@ -191,7 +191,7 @@ def test_a_global_trigger_answers_every_tenant_and_is_not_written(
         assert ids(session.triggers.of_schedule(of.id)) == [cause.id]
         assert session.triggers.get(cause.id) is not None
         assert session.triggers.delete_of_schedule(of.id) == 0
-        with pytest.raises(UnknownError):
+        with pytest.raises(NotFoundError):
             session.triggers.upsert(trigger(changed(of, tenant_id=tenant)))
         with pytest.raises(UsageError):
             session.triggers.upsert(cause)

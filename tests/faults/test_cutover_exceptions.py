@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from migrator import signals
+from migrator import fault_points
 from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import backup, configfile, epoch, export, forward, outbox, overdue, pgfence, reverse, rollback
-from migrator.cutover import window as closing
-from migrator.cutover.journal import newest
+from migrator.cutover import backup, config_file, cutover, epoch, fence, outbox, overdue, reverse_sync, rollback
+from migrator.cutover import completion as closing
+from migrator.cutover.journal import latest
 from migrator.cutover.smoke import SmokeError
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DONE, UNVERIFIED
@@ -74,44 +74,44 @@ def within(step: str, *functions: tuple[Any, str], always: bool = False) -> list
 
 
 FORWARD = [
-    *at((*forward.BEFORE, forward.RETURN)),
+    *at((*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN)),
     *at(("switch",)),
     *within(
         "switch",
         (epoch, "close_source"),
-        (overdue, "settle"),
-        (configfile, "switch"),
+        (overdue, "fire_late"),
+        (config_file, "set_backend"),
         (parallel_run, "end"),
         (epoch, "set_target"),
     ),
     *at(("smoke",)),
-    *within("smoke", (forward, "smoke")),
+    *within("smoke", (cutover, "smoke")),
     *at(("backup",)),
-    *within("backup", (backup, "take")),
+    *within("backup", (backup, "export_source")),
     *at(("reverse",)),
-    *within("reverse", (reverse, "run")),
+    *within("reverse", (reverse_sync, "run")),
 ]
 BACKWARD = [
     *at(rollback.STEPS[1]),
-    *within("back-fence", (pgfence, "engage")),
-    *within("back-drain", (reverse, "run")),
-    *within("back-check", (reverse, "check_written")),
+    *within("back-fence", (fence, "engage_target")),
+    *within("back-drain", (reverse_sync, "run")),
+    *within("back-check", (reverse_sync, "check_written")),
     *within(
         "back-switch",
         (epoch, "set_target"),
         (epoch, "open_source"),
-        (configfile, "switch"),
-        (rollback, "lift"),
+        (config_file, "set_backend"),
+        (rollback, "lift_source_fence"),
     ),
     *within(
         "back-close",
-        (reverse, "forget"),
+        (reverse_sync, "drop_fence_collection"),
         (outbox, "close_outbox"),
-        (reverse, "adopt"),
-        (reverse, "forget_processes"),
+        (reverse_sync, "assign_documents"),
+        (reverse_sync, "delete_processes"),
     ),
 ]
-UNDONE = (*forward.BEFORE, forward.RETURN, "back-fence", "back-drain", "back-check")
+UNDONE = (*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN, "back-fence", "back-drain", "back-check")
 """Steps whose failure the call undoes by itself."""
 ERRORS = itertools.cycle((RuntimeError("planted"), OSError(5, "planted"), KeyError("planted")))
 
@@ -124,16 +124,16 @@ def planted(plant: Plant) -> Iterator[list[str]]:
 
     def listen(point: str) -> None:
         passed.append(point)
-        if plant.moment and point == f"{signals.CUTOVER}{plant.step}.{plant.moment}":
+        if plant.moment and point == f"{fault_points.CUTOVER_PREFIX}{plant.step}.{plant.moment}":
             raise error
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(signals, "_listen", listen)
+        patched.setattr(fault_points, "_listen", listen)
         if plant.owner is not None:
             real = getattr(plant.owner, plant.name)
 
             def fails(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - of any function
-                if passed and passed[-1] == f"{signals.CUTOVER}{plant.step}.begun":
+                if passed and passed[-1] == f"{fault_points.CUTOVER_PREFIX}{plant.step}.begun":
                     raise error
                 return real(*arguments, **named)
 
@@ -152,7 +152,7 @@ def fails(scene: Scene, plant: Plant, *arguments: str) -> None:
     """Call a command that fails by the plant."""
     with planted(plant) as passed:
         _, said, error = call(scene, *arguments)
-    assert f"{signals.CUTOVER}{plant.step}.begun" in passed, (plant, said)
+    assert f"{fault_points.CUTOVER_PREFIX}{plant.step}.begun" in passed, (plant, said)
     assert error is not None and "planted" in str(error), (plant, said)  # noqa: PT018 - one statement about the error
 
 
@@ -234,7 +234,7 @@ def _again(scene: Scene) -> None:
 def test_an_exception_in_each_step_of_a_restore(ready: Scene) -> None:
     ready.switch()
     command = ["migrator", "rollback", "run", "--level", "3"]
-    for plant in (*at(("back-fence", "back-export")), *within("back-export", (export, "since_switch"), always=True)):
+    for plant in (*at(("back-fence", "back-export")), *within("back-export", (backup, "since_switch"), always=True)):
         fails(ready, plant, *command[1:])
         assert named(ready) == []  # undone: PostgreSQL goes on
         assert standing(ready) == SWITCHED
@@ -266,8 +266,8 @@ def closing_refused(scene: Scene) -> str:
 def test_an_exception_in_each_step_of_taking_the_schema_away(ready: Scene) -> None:
     ready.switch()
     command = ["migrator", "rollback", "run", "--level", "2"]
-    fails(ready, Plant("back-close", owner=reverse, name="forget"), *command[1:])
-    for plant in (*at(("back-export",)), *within("back-export", (export, "everything"), always=True)):
+    fails(ready, Plant("back-close", owner=reverse_sync, name="forget"), *command[1:])
+    for plant in (*at(("back-export",)), *within("back-export", (backup, "export_target"), always=True)):
         fails(ready, plant, *command[1:])
         assert named(ready) == [[*command, "--config", str(ready.config)]], plant
     with pytest.MonkeyPatch.context() as patched:
@@ -290,7 +290,7 @@ def test_an_exception_in_each_step_of_a_finish(ready: Scene) -> None:
     ready.switch()
     fails(ready, Plant("finish", moment="begun"), "cutover", "finish", *EARLY)
     assert named(ready) == []  # nothing was closed: the window is open as before
-    functions = ((outbox, "close_outbox"), (reverse, "forget"), (closing, "lift"))
+    functions = ((outbox, "close_outbox"), (reverse_sync, "drop_fence_collection"), (closing, "lift_source_fence"))
     for plant in (*within("finish", *functions, always=True), Plant("finish", moment="done")):
         fails(ready, plant, "cutover", "finish", *EARLY)
         assert named(ready) == [["migrator", "cutover", "finish", "--config", str(ready.config)]], plant
@@ -307,7 +307,7 @@ def test_a_store_that_never_works_is_gone_back_from(ready: Scene, monkeypatch: p
     def broken(_: Path) -> None:
         raise SmokeError("the store does not work")
 
-    monkeypatch.setattr(forward, "smoke", broken)
+    monkeypatch.setattr(cutover, "smoke", broken)
     for _ in range(2):
         error = call(ready, "cutover", "run", "--quarantined", str(ready.quarantined))[2]
         assert str(error) == "the store does not work"
@@ -325,7 +325,7 @@ def test_a_store_that_never_works_is_gone_back_from(ready: Scene, monkeypatch: p
 def test_a_killed_rollback_keeps_the_window_from_being_closed(ready: Scene) -> None:
     """PostgreSQL's fence stands: closed now, nobody would ever lift it."""
     ready.switch()
-    assert killed_at(f"{signals.CUTOVER}back-drain.begun", ready, "rollback", "run")
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}back-drain.begun", ready, "rollback", "run")
     assert closing_refused(ready).endswith("call migrator rollback run --level 1 first")
     (command,) = named(ready)
     assert command == ["migrator", "rollback", "run", "--level", "1", "--config", str(ready.config)]
@@ -335,14 +335,14 @@ def test_a_killed_rollback_keeps_the_window_from_being_closed(ready: Scene) -> N
 
 @pytest.mark.slow
 def test_a_cutover_that_was_killed_before_its_return_is_aborted_as_the_status_says(ready: Scene) -> None:
-    assert killed_at(f"{signals.CUTOVER}parity.done", ready, "cutover", "run")
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}parity.done", ready, "cutover", "run")
     (command,) = named(ready)
     assert command[:3] == ["migrator", "cutover", "abort"]
     assert "call migrator cutover abort" in str(call(ready, "rollback", "run")[2])
     assert "call migrator cutover abort" in closing_refused(ready)
     assert literally(command)[0] == DONE
     with open_target(ready.settings, autocommit=True) as target:
-        found = newest(target)
+        found = latest(target)
     assert found is not None
     assert found.state == "aborted"
     assert named(ready) == []

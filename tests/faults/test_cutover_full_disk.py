@@ -9,14 +9,14 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
-from migrator import signals
+from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import configfile, fence, forward
-from migrator.cutover.journal import newest
+from migrator.cutover import config_file, cutover, fence
+from migrator.cutover.journal import latest
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.errors import RefusedError, SwitchedError, UnreachableError
+from migrator.errors import BackendMovedError, RefusedError, UnreachableError
 from migrator.schema.revisions import upgrade
 from migrator.store import open_scheduler_store
 from tests.conftest import fresh_name
@@ -26,7 +26,7 @@ from tests.cutting_over import Scene, scene
 from tests.small_disk import room_of_its_own, small_disk
 
 SAYS = "the target is out of disk space: .*; free some and call again"
-BEFORE = ("drain", "parity", "outbox", forward.RETURN) if DEEP else ("drain", forward.RETURN)
+BEFORE = ("drain", "parity", "outbox", cutover.POINT_OF_NO_RETURN) if DEEP else ("drain", cutover.POINT_OF_NO_RETURN)
 BEHIND = ("switch", "reverse") if DEEP else ("switch",)
 DUMMY = "00000000-0000-0000-0000-00000000d15c"
 
@@ -105,19 +105,19 @@ def full_at(step: str, disk: Disk, ready: Scene, monkeypatch: pytest.MonkeyPatch
     """Fill the disk when a step begins; a change comes in just before the fence, to be written."""
 
     def listen(point: str) -> None:
-        if point == f"{signals.CUTOVER}fence.begun":
+        if point == f"{fault_points.CUTOVER_PREFIX}fence.begun":
             ready.database.runs.insert_one(run_of(_id=f"late {step}", blob=os.urandom(40_000).hex()))
-        if point == f"{signals.CUTOVER}{step}.begun":
+        if point == f"{fault_points.CUTOVER_PREFIX}{step}.begun":
             disk.fill()
 
-    monkeypatch.setattr(signals, "_listen", listen)
+    monkeypatch.setattr(fault_points, "_listen", listen)
     yield
     monkeypatch.undo()
 
 
 def assert_as_before(ready: Scene) -> None:
-    assert configfile.backend_in(ready.config) == "mongo"
-    assert not fence.is_engaged(ready.database, "write-block", ())
+    assert config_file.named_backend(ready.config) == "mongo"
+    assert not fence.is_source_fenced(ready.database, "write-block", ())
     with ready.foreign() as foreign:
         foreign.elsewhere.insert_one({})
     open_scheduler_store(ready.settings).close()
@@ -125,7 +125,7 @@ def assert_as_before(ready: Scene) -> None:
 
 def state(ready: Scene) -> str:
     with open_target(ready.settings, autocommit=True) as target:
-        found = newest(target)
+        found = latest(target)
     assert found is not None
     return found.state
 
@@ -145,16 +145,16 @@ def test_full_at_each_step_of_a_switch(server: MongoServer, tmp_path: Path, monk
             with pytest.raises(RefusedError, match=f"target: {SAYS}"):
                 ready.switch()  # still full
             disk.free()
-            forward.abort(ready.settings)
+            cutover.abort(ready.settings)
             assert state(ready) == "aborted"
         for step in BEHIND:
             with full_at(step, disk, ready, monkeypatch), pytest.raises(UnreachableError, match=SAYS):
                 ready.switch()
-            assert fence.is_engaged(ready.database, "write-block", ())
-            with pytest.raises(SwitchedError):
+            assert fence.is_source_fenced(ready.database, "write-block", ())
+            with pytest.raises(BackendMovedError):
                 open_scheduler_store(ready.settings)
             with pytest.raises(RefusedError, match="point of no return is passed"):
-                forward.abort(ready.settings)
+                cutover.abort(ready.settings)
             disk.free()
         done = ready.switch()
         assert (done.resumed, done.cutover.state) == (True, "switched")

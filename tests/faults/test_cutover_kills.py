@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from migrator import signals
+from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import fence, forward, outbox, reverse, rollback
-from migrator.cutover.journal import newest
+from migrator.cutover import cutover, fence, outbox, reverse_sync, rollback
+from migrator.cutover.journal import latest
 from migrator.embedded.mongo import MongoServer
 from migrator.store import open_scheduler_store
 from migrator.store.epoch import Epoch
@@ -79,9 +79,9 @@ def call(scene: Scene, *arguments: str) -> tuple[int, str]:
 
 def standing(scene: Scene) -> dict[str, Any]:
     """Return everything by which one end state is told from another."""
-    engaged = fence.is_engaged(scene.database, "write-block", ())
+    engaged = fence.is_source_fenced(scene.database, "write-block", ())
     with open_target(scene.settings, autocommit=True) as target:
-        found = newest(target)
+        found = latest(target)
         assert found is not None
         return {
             "state": found.state,
@@ -90,8 +90,8 @@ def standing(scene: Scene) -> dict[str, Any]:
             "target": _side(postgres_epoch.read(target)),
             "fence": engaged,
             "outbox": outbox.is_open(target),
-            "stream": reverse.MARKERS in scene.database.list_collection_names(),
-            "notes": outbox.waiting(target)[0],
+            "stream": reverse_sync.FENCE_COLLECTION in scene.database.list_collection_names(),
+            "notes": outbox.backlog(target)[0],
         }
 
 
@@ -145,10 +145,17 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
     """The short form of the tests below, which kill each step of a switch of its own."""
     before = rows(ready)
     for point in ("fence.begun", "fence.done", "parity.done", "outbox.done"):
-        assert killed_at(f"{signals.CUTOVER}{point}", ready, "cutover", "run")
+        assert killed_at(f"{fault_points.CUTOVER_PREFIX}{point}", ready, "cutover", "run")
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
-    for point in (f"{forward.RETURN}.done", "switch.begun", "switch.done", *SMOKE, "backup.done", "reverse.done"):
-        assert killed_at(f"{signals.CUTOVER}{point}", ready, "cutover", "run"), point
+    for point in (
+        f"{cutover.POINT_OF_NO_RETURN}.done",
+        "switch.begun",
+        "switch.done",
+        *SMOKE,
+        "backup.done",
+        "reverse.done",
+    ):
+        assert killed_at(f"{fault_points.CUTOVER_PREFIX}{point}", ready, "cutover", "run"), point
     status, said = call(ready, "cutover", "run")
     assert status == 0, said
     assert standing(ready) == SWITCHED
@@ -156,7 +163,7 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
     with _store(ready) as store, store.session("a") as session:
         written = session.schedules.upsert(schedule(name="since"))
     for step in rollback.STEPS[1]:
-        assert killed_at(f"{signals.CUTOVER}{step}.done", ready, "rollback", "run"), step
+        assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.done", ready, "rollback", "run"), step
     status, said = call(ready, "rollback", "run")
     assert status == 0, said
     assert standing(ready) == BACK
@@ -167,11 +174,11 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
 @pytest.mark.slow
 @pytest.mark.proves("4-X6", "0-T2.12.1")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", forward.STEPS if DEEP else ("drain", "switch"))
+@pytest.mark.parametrize("step", cutover.STEPS if DEEP else ("drain", "switch"))
 def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     before = rows(ready)
-    assert killed_at(f"{signals.CUTOVER}{step}.{moment}", ready, "cutover", "run")
-    if step in forward.BEFORE:
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.{moment}", ready, "cutover", "run")
+    if step in cutover.STEPS_BEFORE:
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
     status, said = call(ready, "cutover", "run")
     assert status == 0, said
@@ -182,12 +189,12 @@ def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: st
 @pytest.mark.slow
 @pytest.mark.proves("4-B1", "4-X6")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", rollback.STEPS[1] if DEEP else (rollback.TURN,))
+@pytest.mark.parametrize("step", rollback.STEPS[1] if DEEP else (rollback.REOPEN_STEP,))
 def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     ready.switch()
     with _store(ready) as store, store.session("a") as session:
         written = session.schedules.upsert(schedule(name="since"))
-    assert killed_at(f"{signals.CUTOVER}{step}.{moment}", ready, "rollback", "run")
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.{moment}", ready, "rollback", "run")
     status, said = call(ready, "rollback", "run")
     assert status == 0, said
     assert standing(ready) == BACK
@@ -200,7 +207,7 @@ def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: 
 @pytest.mark.parametrize("point", RESTORING if DEEP else ("restored",))
 def test_a_restore_that_was_killed_ends_as_one_that_was_not(point: str, ready: Scene) -> None:
     ready.switch()
-    assert killed_at(f"{signals.CUTOVER}{point}", ready, "rollback", "run", "--level", "3")
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}{point}", ready, "rollback", "run", "--level", "3")
     status, said = call(ready, "rollback", "run", "--level", "3")
     assert status == 0, said
     assert standing(ready) == BACK

@@ -12,8 +12,8 @@ import pytest
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from migrator import signals
-from migrator.cutover import fence, forward, rollback
+from migrator import fault_points
+from migrator.cutover import cutover, fence, rollback
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError, UnreachableError
 from tests.conftest import fresh_name
@@ -99,14 +99,14 @@ def writes(database: Database[Any]) -> bool:
 def test_there_and_back_behind_revoked_roles(ready: Scene) -> None:
     before = users(ready)
     ready.ready()
-    assert killed_at(f"{signals.CUTOVER}drain.begun", ready, "cutover", "run")
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}drain.begun", ready, "cutover", "run")
     with ready.foreign() as shut, ready.foreign("operator") as other:
         assert not writes(shut)
         assert not writes(other)
     assert users(ready).keys() == before.keys()
     assert users(ready) != before
     assert users(ready)["admin.admin"] == before["admin.admin"]  # who may grant keeps what it has
-    forward.abort(ready.settings)
+    cutover.abort(ready.settings)
     assert users(ready) == before
 
     with ready.foreign() as one, ready.foreign("operator") as other:
@@ -139,18 +139,18 @@ def test_one_user_that_cannot_have_its_roles_back_does_not_hold_up_the_others(
 ) -> None:
     """Somebody has removed a role meanwhile: it is said whose, and made again the same call gives it back."""
     before = users(ready)
-    taken = fence.taken_by_roles(ready.database)
-    fence.engage(ready.database, "roles", taken, timedelta(seconds=20))
+    taken = fence.revocable_roles(ready.database)
+    fence.engage_source(ready.database, "roles", taken, timedelta(seconds=20))
     changed = {name for name, one in users(ready).items() if one != before[name]}
     assert changed == {"admin.application", "admin.operator", "admin.leaver", f"{ready.database.name}.local"}
     runner = ready.database.command("rolesInfo", "runner", showPrivileges=True)["roles"][0]
     ready.database.command("dropRole", "runner")
     with pytest.raises(UnreachableError, match="runner"):
-        fence.lift(ready.database, "roles", taken)
+        fence.lift_source(ready.database, "roles", taken)
     assert "cutover: local@" in capsys.readouterr().err
     assert {name for name, one in users(ready).items() if one != before[name]} == {f"{ready.database.name}.local"}
     ready.database.command("createRole", "runner", privileges=runner["privileges"], roles=[])
-    fence.lift(ready.database, "roles", taken)
+    fence.lift_source(ready.database, "roles", taken)
     assert users(ready) == before
 
 

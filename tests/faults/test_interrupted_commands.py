@@ -21,15 +21,15 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import fence, pgfence
-from migrator.cutover.attention import attention
-from migrator.cutover.journal import LOCK, newest, steps
+from migrator.cutover import fence
+from migrator.cutover.journal import LOCK, latest, steps
+from migrator.cutover.status import attention
 from migrator.embedded.mongo import MongoServer
-from migrator.ending import WITHIN_S
 from migrator.exit_status import UNVERIFIED
+from migrator.interruption import LIMIT_S
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail import lock
@@ -45,7 +45,7 @@ DOCUMENTS = 12
 AT_ONCE = (
     "migrator: interrupted again: ended at once; what was committed is kept, and a transaction that was open is undone"
 )
-TOO_LATE = AT_ONCE.replace("interrupted again", f"interrupted, and not ended within {WITHIN_S:.0f} s")
+TOO_LATE = AT_ONCE.replace("interrupted again", f"interrupted, and not ended within {LIMIT_S:.0f} s")
 
 WAITING = """
     SELECT count(*) FROM pg_locks
@@ -64,7 +64,7 @@ BEHIND_A_LOCK: dict[str, dict[str, str]] = {
 }
 LOCKS = {"schema upgrade": f"SELECT pg_advisory_xact_lock({LOCK_KEY})"}
 """What a command waits for, where it is not the table of the runs."""
-HELD_UP_MS = 2_000 * int(WITHIN_S)
+HELD_UP_MS = 2_000 * int(LIMIT_S)
 BEHIND_THE_SOURCE = {
     "inspect": (["find", "aggregate"], HELD_UP_MS),
     "plan": (["find", "aggregate"], HELD_UP_MS),
@@ -238,7 +238,7 @@ def interrupted_at(point: str, times: int, ready: Scene, command: str) -> str:
     with (
         psycopg.connect(ready.dsn) as holder,
         open_target(ready.settings, autocommit=True) as watch,
-        held(ready.config, f"{points.CUTOVER}{point}", folder, command=command) as run_to,
+        held(ready.config, f"{points.CUTOVER_PREFIX}{point}", folder, command=command) as run_to,
     ):
         if times == 2:
             holder.execute("LOCK TABLE migration.cutover_steps IN SHARE ROW EXCLUSIVE MODE")
@@ -253,11 +253,11 @@ def interrupted_at(point: str, times: int, ready: Scene, command: str) -> str:
 def standing(ready: Scene) -> tuple[str, Mapping[str, str], str, bool]:
     """Return the state and the steps of the journal, the backend that the file names, and whether MongoDB is fenced."""
     with open_target(ready.settings, autocommit=True) as target:
-        found = newest(target)
+        found = latest(target)
         assert found is not None
         told = {one.step: one.state for one in steps(target, found.id)}
     backend = load_settings(str(ready.config)).persistence.scheduler
-    return found.state, told, backend, fence.is_engaged(ready.database, "write-block", ())
+    return found.state, told, backend, fence.is_source_fenced(ready.database, "write-block", ())
 
 
 def leads_on(ready: Scene, words: str) -> list[str]:
@@ -313,7 +313,7 @@ def test_a_rollback_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     undone = {step for step, at in told.items() if at == "undone"}
     assert (state, undone, rest) == ("switched", {"back-fence", "back-drain", "back-check"}, ["postgres", True])
     with open_target(ready.settings, autocommit=True) as target:
-        assert not pgfence.is_engaged(target, ready.settings.postgres)
+        assert not fence.is_target_fenced(target, ready.settings.postgres)
     assert attention(ready.settings) is None
 
     interrupted_at("back-switch.done", 2, ready, "rollback run")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import gone, held
 

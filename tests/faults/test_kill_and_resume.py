@@ -10,7 +10,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from migrator.embedded.demo import Size
 from migrator.embedded.demo.seed import seed
 from migrator.schema.catalogue import differences

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from migrator.config import Settings
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer

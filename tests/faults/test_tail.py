@@ -18,7 +18,7 @@ from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from migrator.config import Settings
 from migrator.embedded.demo import Size
 from migrator.embedded.demo.seed import seed

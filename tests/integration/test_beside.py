@@ -98,4 +98,4 @@ def test_what_is_on_record_is_told_apart(target: Connection, dsn: str) -> None:
     parallel.end(target, "op", "done")
     with psycopg.connect(dsn) as connection:
         kinds = connection.execute("SELECT kind FROM migration.decisions ORDER BY id").fetchall()
-    assert kinds == [(parallel.KIND,), (parallel.KIND,), (parallel.ENDED,)]
+    assert kinds == [(parallel.DECISION_BEGIN,), (parallel.DECISION_BEGIN,), (parallel.DECISION_END,)]

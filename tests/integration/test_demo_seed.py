@@ -7,7 +7,7 @@ from bson import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
-from migrator.embedded.demo import COLLECTIONS, Size, plan_of, planted, seed
+from migrator.embedded.demo import COLLECTIONS, Size, faulty_documents, plan_of, seed
 from migrator.errors import RefusedError
 
 SEED = 5
@@ -21,7 +21,7 @@ def stored(database: Database[Any], name: str) -> set[bytes]:
 def test_every_document_arrives_as_it_was_made_the_spoilt_ones_too(mongo_database: Database[Any]) -> None:
     written = seed(mongo_database, Size.SMALL, SEED)
     plan = plan_of(Size.SMALL, SEED)
-    trouble = planted(SEED)
+    trouble = faulty_documents(SEED)
     assert written.keys() == set(mongo_database.list_collection_names()) == COLLECTIONS.keys() - {"triggers"}
     for name, count in written.items():
         made = [*COLLECTIONS[name](plan), *(item.raw for item in trouble if item.collection == name)]

@@ -8,7 +8,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.cli import cli
-from migrator.embedded.demo import planted
+from migrator.embedded.demo import faulty_documents
 from migrator.embedded.mongo import MongoServer
 
 
@@ -41,7 +41,7 @@ def test_a_database_that_holds_anything_is_refused_unless_it_may_be_dropped(
     assert done.exit_code == 0, done.output
     said = json.loads(done.output)
     assert said["documents"].keys() == set(mongo_database.list_collection_names())
-    assert len(said["planted"]) == len(planted())
+    assert len(said["planted"]) == len(faulty_documents())
 
 
 def test_clean_data_has_no_trouble_and_triggers_come_only_when_asked_for(

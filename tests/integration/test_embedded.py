@@ -15,9 +15,8 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 from migrator.embedded import binaries, server
 from migrator.embedded.mongo import MongoServer
-from migrator.embedded.ports import free_port
 from migrator.embedded.postgres import PostgresServer
-from migrator.embedded.server import Server
+from migrator.embedded.server import Server, free_port
 
 Document = dict[str, Any]
 Client = MongoClient[Document]

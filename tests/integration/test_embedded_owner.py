@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 import migrator
-from migrator.embedded.account import Account, may_enter, unprivileged
-from migrator.embedded.directory import PrivateDirectory
+from migrator.embedded.directory import Account, PrivateDirectory, may_enter, unprivileged
 
 DEADLINE = 60_000  # milliseconds
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from migrator.embedded.account import unprivileged
+from migrator.embedded.directory import unprivileged
 from migrator.errors import RefusedError
 from migrator.store.postgres.dispatcher_pool import DispatcherPool
 from migrator.store.postgres.lock_sessions import LockSessions

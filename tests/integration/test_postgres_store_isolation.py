@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from psycopg.sql import SQL, Identifier
 
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.records import AuditEntry, ExecutionLog, GraphJobEvent, Handler, ImpactSnapshot, Schedule, Trigger
 from migrator.scheduler.dispatcher import Desk, Share
 from migrator.store.postgres.repository import Repository
@@ -102,35 +102,35 @@ WRITES: dict[str, Callable[[PostgresSession, Ids], Any]] = {
 REFUSED: dict[str, tuple[type[Exception], Callable[[PostgresSession, Ids], Any]]] = {
     # a reference to another tenant → what it raises
     "triggers.upsert of their schedule": (
-        UnknownError,
+        NotFoundError,
         lambda s, ids: s.triggers.upsert(trigger(schedule(id=ids["schedules"]))),
     ),
-    "runs.create of their schedule": (UnknownError, lambda s, ids: s.runs.create(run(schedule_id=ids["schedules"]))),
-    "runs.create of their trigger": (UnknownError, lambda s, ids: s.runs.create(run(trigger_id=ids["triggers"]))),
-    "runs.create as a retry of theirs": (UnknownError, lambda s, ids: s.runs.create(run(retry_of=ids["runs"]))),
+    "runs.create of their schedule": (NotFoundError, lambda s, ids: s.runs.create(run(schedule_id=ids["schedules"]))),
+    "runs.create of their trigger": (NotFoundError, lambda s, ids: s.runs.create(run(trigger_id=ids["triggers"]))),
+    "runs.create as a retry of theirs": (NotFoundError, lambda s, ids: s.runs.create(run(retry_of=ids["runs"]))),
     "runs.update towards their schedule": (
-        UnknownError,
+        NotFoundError,
         lambda s, ids: s.runs.update(
             run(id=s.runs.create(run()).id, schedule_id=ids["schedules"], state="running"), "queued"
         ),
     ),
     "graph_jobs.append_event to theirs": (
-        UnknownError,
+        NotFoundError,
         lambda s, ids: s.graph_jobs.append_event(
             GraphJobEvent(id=0, job_id=ids["graph_jobs"], tenant_id="a", status=5, payload=b"{}", created_at=NOW)
         ),
     ),
     "impact_snapshots.insert of their run": (
-        UnknownError,
+        NotFoundError,
         lambda s, ids: s.impact_snapshots.insert(ImpactSnapshot(id=uuid4(), tenant_id="a", run_id=ids["runs"])),
     ),
     "execution_logs.append to their run": (
-        UnknownError,
+        NotFoundError,
         lambda s, ids: s.execution_logs.append(
             [ExecutionLog(id=uuid4(), tenant_id="a", run_id=ids["runs"], logged_at=NOW, level="info")]
         ),
     ),
-    "run_summaries.recompute": (UnknownError, lambda s, ids: s.run_summaries.recompute(ids["schedules"])),
+    "run_summaries.recompute": (NotFoundError, lambda s, ids: s.run_summaries.recompute(ids["schedules"])),
 }
 TAKEN: dict[str, Callable[[PostgresSession, Ids], Any]] = {
     # an id of another tenant for an own row: keys carry the tenant, so nothing tells that somebody has it
@@ -323,7 +323,7 @@ def test_rows_for_all_are_seen_and_referred_to_but_not_written(any_scheduler_dsn
                 assert session.schedules.change_status(shared, "scheduled", "paused") is None
                 assert session.triggers.delete_of_schedule(shared) == 0
                 assert session.handlers.delete("mail") is False
-                with pytest.raises(UnknownError):
+                with pytest.raises(NotFoundError):
                     session.triggers.upsert(trigger(schedule(tenant, id=shared)))
     after = everything(any_scheduler_dsn)
     assert {table: rows for table, rows in after.items() if table != "runs"} == {

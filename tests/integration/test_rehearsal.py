@@ -11,7 +11,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import Settings, load_settings
-from migrator.cutover import configfile, reverse
+from migrator.cutover import config_file, reverse_sync
 from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -116,8 +116,8 @@ def test_a_copy_that_cannot_be_flipped_back_is_seen(
             sound(text, backend, name).replace(" # which", "") if backend == "postgres" else sound(text, backend, name)
         )
 
-    sound = configfile.switched
-    monkeypatch.setattr(configfile, "switched", careless)
+    sound = config_file.with_backend
+    monkeypatch.setattr(config_file, "with_backend", careless)
     context = Context(settings)
     context.config = config
     found = cutover.cutover_rehearsed(context)
@@ -141,7 +141,7 @@ def test_a_configuration_without_the_value_is_made_of_the_settings(settings: Set
     seen: list[str] = []
 
     def look(copy: Path) -> dict[str, Any]:
-        seen.append(configfile.backend_in(copy))
+        seen.append(config_file.named_backend(copy))
         assert load_settings(str(copy)).postgres.dsn == settings.postgres.dsn
         return {}
 
@@ -155,7 +155,7 @@ def test_either_value_is_flipped_and_comes_back(settings: Settings, config: Path
     seen: list[str] = []
 
     def look(copy: Path) -> dict[str, Any]:
-        seen.append(configfile.backend_in(copy))
+        seen.append(config_file.named_backend(copy))
         return {}
 
     done = rehearsal.rehearse_cutover(settings, config, look)
@@ -175,7 +175,7 @@ def test_a_reverse_stream_that_is_wrong_is_seen(settings: Settings, fault: str, 
         if fault == "drops":
             with psycopg.connect(str(place.postgres.dsn)) as connection:
                 connection.execute("DELETE FROM migration.outbox WHERE table_name = 'runs'")
-        reverse.run(place, noted_by_now=True)
+        reverse_sync.run(place, noted_by_now=True)
         if fault == "touches":
             with MongoClient[dict[str, Any]](place.mongo.uri) as client:
                 client[str(place.mongo.database)]["audit"].update_one({}, {"$set": {"touched": True}})

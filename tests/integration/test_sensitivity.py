@@ -14,9 +14,9 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
-from migrator.embedded.demo.contents import COLLECTIONS
+from migrator.embedded.demo.faults import faulty_documents
 from migrator.embedded.demo.plan import Counts, Plan
-from migrator.embedded.demo.planted import planted
+from migrator.embedded.demo.seed import COLLECTIONS
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
@@ -58,7 +58,7 @@ def settings(mongo_server: MongoServer, postgres_server: PostgresServer) -> Iter
         plan = Plan(seed=SEED, counts=COUNTS)
         for name, documents in COLLECTIONS.items():
             raw = list(documents(plan))
-            raw += [item.raw for item in planted(SEED) if item.collection == name]
+            raw += [item.raw for item in faulty_documents(SEED) if item.collection == name]
             if raw:
                 client[DATABASE][name].insert_many(map(RawBSONDocument, raw))
         closing.callback(client.drop_database, DATABASE)

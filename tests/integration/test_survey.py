@@ -7,14 +7,14 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings, SourceSettings
-from migrator.cutover import reverse
+from migrator.cutover import reverse_sync
 from migrator.errors import RefusedError
 from migrator.pipeline.plan import cut, survey
 from migrator.sources import load_profile
 
 
 def test_what_no_profile_knows_is_named_but_for_what_is_not_data(mongo_database: Database[Any]) -> None:
-    for name in ("schedules", "elsewhere", "migrator_notes", reverse.MARKERS):
+    for name in ("schedules", "elsewhere", "migrator_notes", reverse_sync.FENCE_COLLECTION):
         mongo_database[name].insert_one({})
     found, unknown = survey(mongo_database, load_profile("stellaops"), Settings())
     assert [one.name for one in found] == ["schedules"]

@@ -17,9 +17,9 @@ from pymongo.database import Database
 from migrator.cli import cli
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.connections.postgres import open_target
-from migrator.embedded.demo.contents import COLLECTIONS, plan_of
+from migrator.embedded.demo.faults import faulty_documents
 from migrator.embedded.demo.plan import Size
-from migrator.embedded.demo.planted import planted
+from migrator.embedded.demo.seed import COLLECTIONS, plan_of
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
@@ -47,7 +47,7 @@ def source(mongo_server: MongoServer) -> Iterator[Database[dict[str, Any]]]:
     """A little of every collection, and all the planted trouble."""
     with MongoClient[dict[str, Any]](mongo_server.uri) as client:
         plan = plan_of(Size.SMALL, SEED)
-        trouble = planted(SEED)
+        trouble = faulty_documents(SEED)
         for name, documents in COLLECTIONS.items():
             raw = chain(islice(documents(plan), DOCUMENTS), (item.raw for item in trouble if item.collection == name))
             batch = [RawBSONDocument(one) for one in raw]

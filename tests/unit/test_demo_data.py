@@ -8,9 +8,9 @@ import bson
 import msgspec
 import pytest
 
-from migrator.embedded.demo import COLLECTIONS, Plan, Size, plan_of, planted
+from migrator.embedded.demo import COLLECTIONS, Plan, Size, faulty_documents, plan_of
+from migrator.embedded.demo.faults import FaultyDocument
 from migrator.embedded.demo.plan import COUNTS, TENANTS, Counts
-from migrator.embedded.demo.planted import Planted
 
 TINY = Counts(40, 900, 40, 60, 60, 60, 60, 30, 12, 6, 40, 20)
 SEED = 5
@@ -22,8 +22,8 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def trouble() -> tuple[Planted, ...]:
-    return planted(SEED)
+def trouble() -> tuple[FaultyDocument, ...]:
+    return faulty_documents(SEED)
 
 
 def documents(plan: Plan, name: str) -> Iterator[dict[str, Any]]:
@@ -75,7 +75,7 @@ def test_one_snapshot_in_ten_is_about_22_kilobytes() -> None:
 
 
 @pytest.mark.parametrize("name", COLLECTIONS)
-def test_no_id_is_used_twice(name: str, plan: Plan, trouble: tuple[Planted, ...]) -> None:
+def test_no_id_is_used_twice(name: str, plan: Plan, trouble: tuple[FaultyDocument, ...]) -> None:
     ids = [repr(document["_id"]) for document in documents(plan, name)]
     ids += [repr(item.id) for item in trouble if item.collection == name]
     assert [key for key, times in Counter(ids).items() if times > 1] == []
@@ -126,18 +126,22 @@ def test_every_reference_of_the_clean_data_is_there(plan: Plan) -> None:
     assert {event["payload"]["job"]["id"] for event in documents(plan, "graph_job_events")} <= jobs
 
 
-def test_the_planted_documents_are_the_same_for_every_size_and_for_one_seed(trouble: tuple[Planted, ...]) -> None:
-    again = planted(SEED)
+def test_the_planted_documents_are_the_same_for_every_size_and_for_one_seed(
+    trouble: tuple[FaultyDocument, ...],
+) -> None:
+    again = faulty_documents(SEED)
     assert [(item.collection, item.raw) for item in trouble] == [(item.collection, item.raw) for item in again]
 
 
-def test_a_planted_document_is_whole(trouble: tuple[Planted, ...]) -> None:
+def test_a_planted_document_is_whole(trouble: tuple[FaultyDocument, ...]) -> None:
     for item in trouble:
         assert len(item.raw) == int.from_bytes(item.raw[:4], "little"), item.kind
         assert item.raw[-1] == 0, item.kind
 
 
-def test_the_huge_document_is_close_to_the_limit_and_only_there_when_asked_for(trouble: tuple[Planted, ...]) -> None:
+def test_the_huge_document_is_close_to_the_limit_and_only_there_when_asked_for(
+    trouble: tuple[FaultyDocument, ...],
+) -> None:
     assert max(len(item.raw) for item in trouble) < 100_000
-    (huge,) = [item for item in planted(SEED, huge=True) if item.kind == "huge"]
+    (huge,) = [item for item in faulty_documents(SEED, huge=True) if item.kind == "huge"]
     assert 15_500_000 < len(huge.raw) <= 16 * 1024 * 1024

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from migrator.embedded.demo import COLLECTIONS, Plan, planted
+from migrator.embedded.demo import COLLECTIONS, Plan, faulty_documents
+from migrator.embedded.demo.faults import FaultyDocument
 from migrator.embedded.demo.plan import Counts
-from migrator.embedded.demo.planted import Planted
 from migrator.sources.profile import Context, Rejected, Skipped
 from migrator.sources.stellaops import PROFILE
 from migrator.values import document as values
@@ -31,7 +31,7 @@ BY_THE_TARGET = {
 }
 # Decided when a row is rendered: text columns take no NUL.
 BY_RENDERING = {"nul-text"}
-PLANTED = [item for item in planted(SEED) if item.kind not in BY_THE_TARGET | BY_RENDERING]
+PLANTED = [item for item in faulty_documents(SEED) if item.kind not in BY_THE_TARGET | BY_RENDERING]
 
 
 OF_THE_STORE = {"handlers"}
@@ -81,7 +81,7 @@ def test_planted_trouble_is_what_it_says(number: int) -> None:
     assert what_becomes_of(item) == (item.outcome, item.reason, item.residue)
 
 
-def what_becomes_of(item: Planted) -> tuple[str, str, bool]:
+def what_becomes_of(item: FaultyDocument) -> tuple[str, str, bool]:
     collection = PROFILE.by_name()[item.collection]
     try:
         document = values.decode(item.raw)
@@ -97,7 +97,7 @@ def what_becomes_of(item: Planted) -> tuple[str, str, bool]:
 
 
 def test_every_kind_of_trouble_of_the_issue_is_planted() -> None:
-    kinds = {item.kind for item in planted(SEED)}
+    kinds = {item.kind for item in faulty_documents(SEED)}
     assert kinds >= {
         "orphan-schedule",
         "orphan-retry",

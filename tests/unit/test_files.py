@@ -63,5 +63,5 @@ def test_a_report_is_for_its_owner(tmp_path: Path) -> None:
 
 
 def test_a_backup_of_a_collection_stays_in_its_folder(tmp_path: Path) -> None:
-    assert backup._file(tmp_path, "../a/b").parent == tmp_path
-    assert backup._file(tmp_path, "agendaJobs").name == "agendaJobs.bson"
+    assert backup._collection_file(tmp_path, "../a/b").parent == tmp_path
+    assert backup._collection_file(tmp_path, "agendaJobs").name == "agendaJobs.bson"

@@ -4,9 +4,8 @@ Deterministic: a size and a seed always give the same bytes. ``seed`` writes a d
 what is wrong in it, with what the tool must make of each.
 """
 
-from migrator.embedded.demo.contents import COLLECTIONS, plan_of
+from migrator.embedded.demo.faults import FaultyDocument, faulty_documents
 from migrator.embedded.demo.plan import Plan, Size
-from migrator.embedded.demo.planted import Planted, planted
-from migrator.embedded.demo.seed import SEED, insert, seed
+from migrator.embedded.demo.seed import COLLECTIONS, SEED, insert, plan_of, seed
 
-__all__ = ["COLLECTIONS", "SEED", "Plan", "Planted", "Size", "insert", "plan_of", "planted", "seed"]
+__all__ = ["COLLECTIONS", "SEED", "FaultyDocument", "Plan", "Size", "faulty_documents", "insert", "plan_of", "seed"]

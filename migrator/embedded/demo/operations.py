@@ -6,8 +6,7 @@ from typing import Any
 import bson
 
 from migrator.embedded.demo import runs
-from migrator.embedded.demo.plan import Plan
-from migrator.embedded.demo.streams import DAYS, SPAN, hexadecimal, moment, stamp
+from migrator.embedded.demo.plan import DAYS, SPAN, Plan, hexadecimal, moment, stamp
 
 _ACTIONS = ("create", "update", "pause", "resume", "delete", "run-now", "cancel")
 _REASONS = ("maintenance", "asked by the owner", "incident 4711", "release freeze")
@@ -36,7 +35,7 @@ def audit(plan: Plan) -> Iterator[bytes]:
             "scheduleId": schedule.id,
         }
         if stream.chance(0.3) and plan.counts.runs:
-            document["runId"] = runs.identifier(plan, stream.below(plan.counts.runs))
+            document["runId"] = runs.run_id(plan, stream.below(plan.counts.runs))
         if stream.chance(0.4):
             document["correlationId"] = f"req-{stream.digits(8)}"
         document["metadata"] = {"reason": stream.pick(_REASONS)}

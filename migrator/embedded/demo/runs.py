@@ -1,4 +1,4 @@
-"""Documents of ``runs`` and of ``run_summaries``, which tell the same story."""
+"""Documents of ``runs``, of ``run_summaries``, which tell the same story, and of ``impact_snapshots``."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from migrator.embedded.demo.plan import Plan, tenant_of
-from migrator.embedded.demo.streams import SPAN, Stream, digest, hexadecimal, stamp
+from migrator.embedded.demo.plan import SPAN, Plan, Stream, digest, hexadecimal, stamp, tenant_of
+from migrator.embedded.demo.schedules import selector
 
 _OUTCOMES = 1024
 _LIVE_SHARE = 0.01
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
     """Deltas, then new findings by severity."""
 
 
-def identifier(plan: Plan, index: int) -> str:
+def run_id(plan: Plan, index: int) -> str:
     """Return the id of a run: most hold a UUID, some spell out what they are."""
     digits = hexadecimal(plan.seed, "run", index)
     if index % 13 == 5 and not plan.plain:  # noqa: PLR2004 - one in thirteen
@@ -83,11 +83,11 @@ def facts(plan: Plan) -> Iterator[RunFacts]:
         started, finished = _times(stream, state, created)
         retry_of = None
         if trigger == "manual" and index > 100 and stream.chance(0.25):  # noqa: PLR2004 - there must be runs before
-            retry_of = identifier(plan, index - stream.between(1, 100))
+            retry_of = run_id(plan, index - stream.between(1, 100))
         outcome = stream.below(_OUTCOMES)
         yield RunFacts(
             index,
-            identifier(plan, index),
+            run_id(plan, index),
             tenant,
             schedule,
             trigger,
@@ -158,7 +158,7 @@ def _delta(plan: Plan, stream: Stream, number: int) -> dict[str, Any]:
     return delta
 
 
-def documents(plan: Plan) -> Iterator[bytes]:
+def run_documents(plan: Plan) -> Iterator[bytes]:
     """Yield the runs, about 1.1 KB each; runs without deltas have no such field."""
     pool = outcomes(plan)
     nothing = RawBSONDocument(
@@ -206,7 +206,7 @@ def _reason(fact: RunFacts) -> dict[str, str]:
     return {}
 
 
-class _Story:
+class _RunTotals:
     """What one schedule's runs add up to."""
 
     def __init__(self) -> None:
@@ -226,16 +226,16 @@ class _Story:
 def summaries(plan: Plan) -> Iterator[bytes]:
     """Yield one summary for every schedule that ever ran, as its runs give it; the newest twenty runs are listed."""
     pool = outcomes(plan)
-    stories: dict[int, _Story] = {}
+    stories: dict[int, _RunTotals] = {}
     for fact in facts(plan):
         if fact.schedule is not None:
             found = (0, 0, 0, 0, 0) if fact.started is None else pool[fact.outcome].counters
-            stories.setdefault(fact.schedule, _Story()).add(fact, found)
+            stories.setdefault(fact.schedule, _RunTotals()).add(fact, found)
     for schedule in sorted(stories):
         yield bson.encode(_summary(plan, schedule, stories[schedule]))
 
 
-def _summary(plan: Plan, schedule: int, story: _Story) -> dict[str, Any]:
+def _summary(plan: Plan, schedule: int, story: _RunTotals) -> dict[str, Any]:
     owner = plan.schedules[schedule]
     recent = [_entry(fact, found) for fact, found in story.recent]
     newest = story.recent[0][0]
@@ -266,3 +266,60 @@ def _entry(fact: RunFacts, found: tuple[int, ...]) -> dict[str, Any]:
         entry["finishedAt"] = stamp(fact.finished)
     entry["deltas"] = found[0]
     return entry
+
+
+_IMAGES = 2048
+_FEW = (1, 2, 3, 5, 8)
+_MANY = (76, 80, 84)
+
+
+def snapshot_documents(plan: Plan) -> Iterator[bytes]:
+    """Yield the snapshots; images come from a pool that is encoded once."""
+    stream = plan.stream("impact-snapshots")
+    images = image_pool(plan)
+    for index in range(plan.counts.impact_snapshots):
+        amount = stream.pick(_MANY if index % 10 == 0 else _FEW)
+        yield snapshot(plan, stream, images, index, amount)
+
+
+def image_pool(plan: Plan) -> list[RawBSONDocument]:
+    """Return the images that snapshots choose from, about 330 bytes each."""
+    stream = plan.stream("images")
+    return [RawBSONDocument(bson.encode(_image(plan, stream, index))) for index in range(_IMAGES)]
+
+
+def snapshot(plan: Plan, stream: Stream, images: list[RawBSONDocument], index: int, amount: int) -> bytes:
+    """Return one snapshot of ``amount`` images."""
+    tenant = tenant_of(stream)
+    identifier = f"imp_{hexadecimal(plan.seed, 'snapshot', index)}"
+    start = stream.below(len(images))
+    chosen = [images[(start + number) % len(images)] for number in range(amount)]
+    document: dict[str, Any] = {
+        "_id": identifier,
+        "schemaVersion": "scheduler.impact-set@1",
+        "tenantId": tenant,
+    }
+    if stream.chance(0.7) and plan.counts.runs:
+        document["runId"] = run_id(plan, stream.below(plan.counts.runs))
+    document |= {
+        "selector": selector(plan, stream, index, tenant),
+        "images": chosen,
+        "usageOnly": stream.chance(0.4),
+        "generatedAt": stamp(stream.below(SPAN)),
+        "total": amount,
+        "snapshotId": identifier,
+    }
+    return bson.encode(document)
+
+
+def _image(plan: Plan, stream: Stream, index: int) -> dict[str, Any]:
+    name = stream.pick(("api", "web", "worker", "cron", "gateway", "search"))
+    return {
+        "imageDigest": digest(plan.seed, "image", index),
+        "registry": "registry.example",
+        "repository": f"shop/{name}",
+        "namespaces": [stream.pick(("payments", "checkout", "billing"))],
+        "tags": [f"v{stream.between(1, 4)}.{stream.below(20)}.{stream.below(9)}"],
+        "usedByEntrypoint": stream.chance(0.6),
+        "labels": {"env": stream.pick(("prod", "staging")), "team": stream.pick(("payments", "platform"))},
+    }

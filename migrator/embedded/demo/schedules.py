@@ -5,8 +5,7 @@ from typing import Any
 
 import bson
 
-from migrator.embedded.demo.plan import Plan, ScheduleFacts
-from migrator.embedded.demo.streams import SPAN, Stream, digest, hexadecimal, moment, stamp
+from migrator.embedded.demo.plan import SPAN, Plan, ScheduleFacts, Stream, digest, hexadecimal, moment, stamp
 
 _CRONS = ("0 2 * * *", "*/15 * * * *", "30 1 * * 1-5", "0 0 1 * *", "5 4 * * 0", "0 */6 * * *", "45 22 * * 1,3,5")
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe", "America/Sao_Paulo")

@@ -1,6 +1,6 @@
-"""Writes the demo's data into a MongoDB database."""
+"""Every collection of the demo, in the order in which it is written, and the writing of it into MongoDB."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from typing import Any
@@ -9,10 +9,33 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from migrator.embedded.demo.contents import COLLECTIONS, plan_of
-from migrator.embedded.demo.plan import Size
-from migrator.embedded.demo.planted import planted
+from migrator.embedded.demo import jobs, operations, runs, schedules
+from migrator.embedded.demo.faults import faulty_documents
+from migrator.embedded.demo.plan import COUNTS, Plan, Size
 from migrator.errors import RefusedError
+
+COLLECTIONS: dict[str, Callable[[Plan], Iterator[bytes]]] = {
+    "schedules": schedules.documents,
+    "triggers": schedules.triggers,
+    "runs": runs.run_documents,
+    "run_summaries": runs.summaries,
+    "impact_snapshots": runs.snapshot_documents,
+    "audit": operations.audit,
+    "policy_runs": jobs.policy_run_documents,
+    "policy_jobs": jobs.policy_job_documents,
+    "graph_jobs": jobs.graph_job_documents,
+    "graph_job_events": jobs.graph_event_documents,
+    "locks": operations.locks,
+    "workers": operations.workers,
+    "execution_logs": operations.execution_logs,
+}
+"""Generators of clean documents as raw BSON; ``triggers`` stays empty unless the plan asks for it."""
+
+
+def plan_of(size: Size, seed: int, *, triggers: bool = False) -> Plan:
+    """Return the plan of a demo database of that size."""
+    return Plan(seed=seed, counts=COUNTS[size], triggers=triggers)
+
 
 SEED = 20251102
 """The seed when none is given."""
@@ -39,7 +62,7 @@ def seed(
     if present:
         raise RefusedError(f"database {database.name} is not empty: it has {', '.join(present[:5])}")
     plan = plan_of(size, seed, triggers=triggers)
-    extra = planted(seed, huge=huge) if trouble else ()
+    extra = faulty_documents(seed, huge=huge) if trouble else ()
     written: dict[str, int] = {}
     for name, documents in COLLECTIONS.items():
         faulty = (item.raw for item in extra if item.collection == name)

@@ -4,7 +4,7 @@ import time
 
 from bson.timestamp import Timestamp
 
-from migrator import signals
+from migrator import fault_points
 from migrator.connections.mongo import committed_time
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
@@ -97,7 +97,7 @@ class TailSession:
     def step(self, *, final: Timestamp | None = None) -> None:
         """Take what events there are, and bring what they name up to date; ``final`` is where the caller will stop."""
         batch = self._events.take()
-        signals.passed(signals.TAIL_BATCH_TAKEN)
+        fault_points.reach(fault_points.TAIL_BATCH_TAKEN)
         if batch.position.behind(self.position):
             raise PositionBackwardsError(
                 f"the source is at {positions.as_datetime(batch.position.time):%Y-%m-%d %H:%M:%S} UTC, before the saved"
@@ -132,7 +132,7 @@ class TailSession:
                 applier.name_all(self._followed)
                 with collector_paused():
                     done = applier.apply(self._chosen(batch))
-                signals.passed(signals.TAIL_APPLIED)
+                fault_points.reach(fault_points.TAIL_APPLIED)
             if done.documents and self.sessions.profile.closing:
                 self._derived_owed = True
             self._rate.add(batch.events)
@@ -150,8 +150,8 @@ class TailSession:
                     derived_owed=self._derived_owed,
                 ),
             )
-            signals.passed(signals.TAIL_BEFORE_COMMIT)
-        signals.passed(signals.TAIL_AFTER_COMMIT)
+            fault_points.reach(fault_points.TAIL_BEFORE_COMMIT)
+        fault_points.reach(fault_points.TAIL_AFTER_COMMIT)
         self.position = batch.position
         self._saved_at = time.monotonic()
         if batch.wall_ms is not None and not self.reason:
@@ -160,7 +160,7 @@ class TailSession:
     def _take_turn(self) -> None:
         """Find out whether rows may be written in this transaction, and with what.
 
-        Raises ``SwitchedError`` behind a cutover: rows are written by the application by then.
+        Raises ``BackendMovedError`` behind a cutover: rows are written by the application by then.
         """
         require_forward(self._target)
         answer = turn(self._target, self._plan)

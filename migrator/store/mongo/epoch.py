@@ -19,7 +19,7 @@ def read(source: MongoDatabase, session: ClientSession | None = None) -> Epoch |
 
 
 def require_here(source: MongoDatabase, session: ClientSession | None = None) -> None:
-    """Raise ``SwitchedError`` where the data is on the other side."""
+    """Raise ``BackendMovedError`` where the data is on the other side."""
     found = read(source, session)
     require(None if found is None else found.backend, "mongo")
 

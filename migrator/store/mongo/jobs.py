@@ -13,7 +13,7 @@ import msgspec
 from bson.int64 import Int64
 
 from migrator import states
-from migrator.errors import ConflictError, UnknownError
+from migrator.errors import ConflictError, NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import graph_own, names
@@ -82,10 +82,10 @@ class MongoGraphJobs(Repository[GraphJob]):
         return found[:limit]
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
+        """Append; the id is given here. Raises ``NotFoundError`` when there is no such job."""
         event = validation.checked_record(event, self._tenant)
         if self._find(event.job_id) is None:
-            raise UnknownError("an event of a graph job that does not exist")
+            raise NotFoundError("an event of a graph job that does not exist")
         document, row = self._event(event)
         self._transaction.insert(self._events._name, [document])  # noqa: SLF001 - its own other half
         return row

@@ -14,7 +14,7 @@ import msgspec
 from bson.errors import BSONError
 from pymongo import UpdateOne
 
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.records import Record, Schedule
 from migrator.sources.profile import Context, Document, Rejected, Skipped
 from migrator.sources.stellaops import names
@@ -160,12 +160,12 @@ class Repository(Generic[R]):
         return {"$in": texts}
 
     def _require(self, record: type[Record], identity: UUID | None, *, shared: bool = False) -> str | None:
-        """Return whose row a reference leads to; raises ``UnknownError`` where the tenant cannot see it."""
+        """Return whose row a reference leads to; raises ``NotFoundError`` where the tenant cannot see it."""
         if identity is None:
             return None
         found = self._of(record)._find(identity, shared=shared)  # noqa: SLF001 - of the same class
         if found is None or (isinstance(found.row, Schedule) and found.row.deleted_at is not None):
-            raise UnknownError(f"a reference to {record.table} leads nowhere")
+            raise NotFoundError(f"a reference to {record.table} leads nowhere")
         tenant: str = found.row.tenant_id  # type: ignore[attr-defined] # every table has it
         return tenant
 

@@ -4,7 +4,7 @@ from typing import Final
 from uuid import uuid4
 
 from migrator.connections.postgres import Connection
-from migrator.errors import SwitchedError
+from migrator.errors import BackendMovedError
 from migrator.store.epoch import BACKEND, KEY, Epoch
 from migrator.store.validation import GLOBAL
 from migrator.values.identity import lock_id
@@ -29,10 +29,10 @@ def read(connection: Connection) -> Epoch | None:
 
 
 def require_forward(connection: Connection) -> None:
-    """Raise ``SwitchedError`` where PostgreSQL holds the data: documents must not be written over its rows."""
+    """Raise ``BackendMovedError`` where PostgreSQL holds the data: documents must not be written over its rows."""
     found = read(connection)
     if found is not None and found.backend == "postgres":
-        raise SwitchedError("the data is in PostgreSQL since the switch: what MongoDB says counts no more")
+        raise BackendMovedError("the data is in PostgreSQL since the switch: what MongoDB says counts no more")
 
 
 def forget(connection: Connection, epoch: Epoch) -> None:

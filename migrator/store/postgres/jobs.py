@@ -9,7 +9,7 @@ from psycopg import sql
 
 from migrator import states
 from migrator.connections.postgres import Connection
-from migrator.errors import UnknownError
+from migrator.errors import NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.store import transitions, validation
 from migrator.store.postgres.repository import Repository
@@ -82,11 +82,11 @@ class PostgresGraphJobs(Repository[GraphJob]):
         )
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``UnknownError`` when there is no such job."""
+        """Append; the id is given here. Raises ``NotFoundError`` when there is no such job."""
         event = validation.checked_record(event, self._tenant)
         # Locked, so that the job is not deleted before the event is there.
         if self._held(event.job_id) is None:
-            raise UnknownError("an event of a graph job that does not exist")
+            raise NotFoundError("an event of a graph job that does not exist")
         with self.refusing():
             return self._append(event)
 

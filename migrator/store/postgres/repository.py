@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors, sql
 
 from migrator.connections.postgres import Connection, first_line
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.records import Record
 from migrator.store.postgres.rows import Table, table, table_name
 from migrator.store.validation import GLOBAL
@@ -80,7 +80,7 @@ class Repository(Generic[R]):
             return self._one(self._table.replace, self._table.changes(record))
 
     def _require(self, name: str, identity: UUID | None, *, shared: bool = False) -> str | None:
-        """Return whose row a reference leads to; raises ``UnknownError`` where it may not lead there.
+        """Return whose row a reference leads to; raises ``NotFoundError`` where it may not lead there.
 
         The foreign keys carry the tenant and refuse it as well; this also refuses deleted schedules. ``shared``: also
         rows of ``*``, after the tenant's own.
@@ -94,7 +94,7 @@ class Repository(Generic[R]):
         tenants = [self._tenant, GLOBAL] if shared else [self._tenant]
         owner: str | None = self._value(query, (identity, tenants))
         if owner is None:
-            raise UnknownError(f"a reference to {name} leads nowhere")
+            raise NotFoundError(f"a reference to {name} leads nowhere")
         return owner
 
     @contextmanager
@@ -115,5 +115,5 @@ def refusal(error: psycopg.IntegrityError) -> Exception:
     if isinstance(error, errors.UniqueViolation):
         return ConflictError(_TAKEN.get(name, f"the id is taken ({name})"))
     if isinstance(error, errors.ForeignKeyViolation):
-        return UnknownError(f"a reference leads nowhere, or is still in use ({name})")
+        return NotFoundError(f"a reference leads nowhere, or is still in use ({name})")
     return UsageError(f"a value that its table refuses ({name or error.diag.column_name})")

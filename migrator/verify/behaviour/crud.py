@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from migrator.errors import ConflictError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, UsageError
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
@@ -60,7 +60,7 @@ def refused_requests(ground: Harness, notes: Observations, job: Job) -> None:
         "trigger_now": lambda: facade.trigger_now(unknown, now=ground.now),
         "update": lambda: facade.update(unknown, Patch(name="x"), now=ground.now),
     }.items():
-        notes.expect_refused(f"{what} of nothing", UnknownError, call)
+        notes.expect_refused(f"{what} of nothing", NotFoundError, call)
     notes.expect_refused("a cron line that is none", UsageError, lambda: ground.cron("61 * * * *"))
     notes.expect_refused("a zone that is none", UsageError, lambda: ground.cron(timezone="Mars/Base"))
     notes.expect_refused("no interval", UsageError, lambda: ground.every(timedelta(0)))

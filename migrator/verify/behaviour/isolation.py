@@ -8,7 +8,7 @@ import msgspec
 from psycopg import errors, sql
 
 from migrator import records
-from migrator.errors import ConflictError, DeniedError, MigratorError, StoreError, UnknownError
+from migrator.errors import ConflictError, DeniedError, MigratorError, NotFoundError, StoreError
 from migrator.records import AuditEntry, ExecutionLog, GraphJob, Handler, ImpactSnapshot, PolicyJob, Run
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import Patch, Timing
@@ -46,7 +46,7 @@ def facade(ground: Harness, notes: Observations) -> None:
         "retry_schedule": lambda: other.retry_schedule(job.id, now=now),
     }
     for what, call in calls.items():
-        notes.expect_refused(f"{what} finds nothing", UnknownError, call)
+        notes.expect_refused(f"{what} finds nothing", NotFoundError, call)
     notes.expect("the first tenant's rows are as they were", before, (ground.job(job), ground.runs(job)))
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import translate_errors
-from migrator.cutover import figures, gates, overdue, smoke
+from migrator.cutover import gates, metrics, overdue, smoke
 from migrator.pipeline.sessions import Sessions, close_kept
 from migrator.result import Exhibit, Finding, Measurement, Tally, not_applicable, not_asked_for, unverified
 from migrator.scheduler.key_figures import FIGURES
@@ -53,8 +53,8 @@ def overdue_counted(context: Context) -> CheckResult:
     """Count the triggers that would be late if the switch were now, and say what the policy does with them."""
     policy = context.settings.cutover.overdue
     with context.target() as target:
-        count = overdue.late(target)
-    told = (("overdue triggers", count), ("policy", policy), ("what becomes of them", overdue.said(count, policy)))
+        count = overdue.count_late(target)
+    told = (("overdue triggers", count), ("policy", policy), ("what becomes of them", overdue.describe(count, policy)))
     return CheckResult(
         outcome=outcome_of(wrong=False),
         measurements=(Measurement(check="cutover.overdue", name="overdue triggers", unit="", value=count),),
@@ -68,7 +68,7 @@ def gates_listed(context: Context) -> CheckResult:
     try:
         with translate_errors("the target"), speaking_of_source("the source"):
             config = Path("config.toml") if context.config is None else context.config
-            found = gates.gates(sessions, gates.Conditions(config=config))
+            found = gates.evaluate(sessions, gates.GateOptions(config=config))
     finally:
         sessions.close()
         close_kept()
@@ -86,13 +86,13 @@ def gates_listed(context: Context) -> CheckResult:
 
 def statistics_listed(context: Context) -> CheckResult:
     """Put the key figures before the switch, at it and now side by side; how they moved is for people to judge."""
-    found = figures.moments(context.settings, fresh=context.fresh is not None)
+    found = metrics.collect(context.settings, fresh=context.fresh is not None)
     doubts = () if found.now else ("the scheduler's store cannot be asked for them now",)
-    rows = figures.rows(found)
+    rows = metrics.rows(found)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),
         counts={"key figures": len(FIGURES)},
-        varying=(Exhibit(kind="table", title=MOMENTS, columns=figures.COLUMNS, rows=rows, rows_total=len(rows)),),
+        varying=(Exhibit(kind="table", title=MOMENTS, columns=metrics.COLUMNS, rows=rows, rows_total=len(rows)),),
     )
 
 

@@ -12,9 +12,9 @@ import bson
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.connections.postgres import Connection
-from migrator.embedded.demo import SEED, planted
-from migrator.embedded.demo.contents import COLLECTIONS
+from migrator.embedded.demo import SEED, faulty_documents
 from migrator.embedded.demo.plan import Counts, Plan
+from migrator.embedded.demo.seed import COLLECTIONS
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
@@ -182,7 +182,7 @@ def write_made_documents(place: ScratchDatabases) -> int:
     for name, documents in COLLECTIONS.items():
         raws = [
             *islice(documents(plan), _MADE_PER_COLLECTION),
-            *(item.raw for item in planted(SEED) if item.collection == name),
+            *(item.raw for item in faulty_documents(SEED) if item.collection == name),
         ]
         total += insert_documents(place.source, name, raws)
     return total + insert_documents(place.source, "handlers", _handlers())

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
-from migrator.errors import ConflictError, RefusedError, TransitionError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Handler, Run, SourcedRecord
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import (
@@ -92,7 +92,7 @@ class Asked:
     def job(self) -> Job:
         found = self.facade.get(self.id, now=self.now)
         if found is None:
-            raise UnknownError(f"no job {self.id}")
+            raise NotFoundError(f"no job {self.id}")
         return found
 
 
@@ -140,7 +140,7 @@ def ask(yard: Yard, called: str, body: Any = None, **query: Any) -> Answer:  # n
     asked = Asked(yard, found.groupdict(), query, json.dumps(body).encode())
     try:
         made = one.serve(asked)
-    except UnknownError as error:
+    except NotFoundError as error:
         return _error(one, 404, error)
     except (TransitionError, ConflictError, RefusedError) as error:
         return _error(one, 409, error)
@@ -363,7 +363,7 @@ def _(asked: Asked) -> Row:
 def _run(asked: Asked) -> Run:
     found = asked.facade.get_execution(asked.id, now=asked.now)
     if found is None:
-        raise UnknownError(f"no execution {asked.id}")
+        raise NotFoundError(f"no execution {asked.id}")
     return found.run
 
 
@@ -515,7 +515,7 @@ def _handlers(asked: Asked) -> dict[int, Handler]:
 def _function(asked: Asked, key: int) -> Handler:
     found = _handlers(asked).get(key)
     if found is None:
-        raise UnknownError(f"no task function {key}")
+        raise NotFoundError(f"no task function {key}")
     return found
 
 
@@ -532,7 +532,7 @@ def _type_row(key: int) -> Row:
 def _timing(job_type_id: int, config: dict[str, Any]) -> Timing:
     """Return when a job recurs; its ``schedule_config`` is an interval or a dictionary of cron keywords."""
     if job_type_id not in support_names.SEEDED_JOB_TYPES:
-        raise UnknownError(f"no job type {job_type_id}")
+        raise NotFoundError(f"no job type {job_type_id}")
     if support_names.SEEDED_JOB_TYPES[job_type_id] == support_names.INTERVAL:
         cause = interval_of(config, "scheduleConfig", [])
         return Timing(interval=timedelta(milliseconds=cause["interval_ms"]))

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from migrator.cron import CronError, ZoneError
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.scheduler.requests import Action, EventRequest, Patch, Timing
 from migrator.scheduler.service import SchedulerService
 from tests.contract.facade.yard import HOUR, MINUTE, Yard
@@ -148,9 +148,9 @@ def test_an_unknown_id_and_another_tenants_id_are_the_same(yard: Yard, method: s
     job = yard.recurring()
     stranger = SchedulerService(yard.store, fresh())
     before = yard.everything()
-    with pytest.raises(UnknownError, match="no schedule"):
+    with pytest.raises(NotFoundError, match="no schedule"):
         EACH[method](yard.facade, uuid4())
-    with pytest.raises(UnknownError, match=f"no schedule {job.id}"):
+    with pytest.raises(NotFoundError, match=f"no schedule {job.id}"):
         EACH[method](stranger, job.id)
     assert yard.everything() == before
 

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from migrator.errors import ConflictError, RefusedError, TransitionError, UnknownError, UsageError
+from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.scheduler.requests import HistoryQuery, Patch, Timing
 from migrator.scheduler.service import SchedulerService
 from migrator.values import jsonb
@@ -208,7 +208,7 @@ def test_a_removed_schedule_fires_no_more_and_its_runs_stay(yard: Yard) -> None:
     history = yard.facade.history(job.id, now=yard.now)
     assert [one.run.state for one in history.executions] == ["cancelled", "completed"]
     assert history.executions[0].run.error == "unscheduled"
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         yard.facade.unschedule(job.id, now=yard.now)
 
 
@@ -360,7 +360,7 @@ def test_a_run_by_hand_of_what_does_not_run_is_refused(yard: Yard) -> None:
         yard.facade.trigger_now(paused.id, now=NOW)
     with pytest.raises(TransitionError, match="completed"):
         yard.facade.trigger_now(done.id, now=NOW)
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         yard.facade.trigger_now(uuid4(), now=NOW)
     assert yard.everything() == before
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator import cron, states
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.records import Run, WorkerRecord
 from migrator.scheduler.health import Limits
 from migrator.scheduler.service import SchedulerService
@@ -229,7 +229,7 @@ def test_statistics_outlive_the_schedule_but_not_its_unknown_id(yard: Yard) -> N
     yard.facade.unschedule(job.id, now=yard.now)
     found = yard.facade.stats(job.id, now=yard.now)
     assert (found.total, found.next_execution) == (1, None)
-    with pytest.raises(UnknownError, match="no schedule"):
+    with pytest.raises(NotFoundError, match="no schedule"):
         SchedulerService(yard.store, fresh()).stats(job.id, now=NOW)
 
 

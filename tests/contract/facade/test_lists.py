@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.errors import UnknownError, UsageError
+from migrator.errors import NotFoundError, UsageError
 from migrator.records import Run
 from migrator.scheduler.answers import Job
 from migrator.scheduler.requests import HistoryQuery
@@ -294,9 +294,9 @@ def test_a_history_that_cannot_be_is_refused(yard: Yard, wrong: dict[str, Any]) 
 
 
 def test_the_history_of_a_schedule_that_is_not_there(yard: Yard) -> None:
-    with pytest.raises(UnknownError, match="no schedule"):
+    with pytest.raises(NotFoundError, match="no schedule"):
         yard.facade.history(uuid4(), now=NOW)
     job = yard.recurring()
-    with pytest.raises(UnknownError):
+    with pytest.raises(NotFoundError):
         SchedulerService(yard.store, fresh()).history(job.id, now=NOW)
     assert yard.facade.history(job.id, now=NOW).executions == ()

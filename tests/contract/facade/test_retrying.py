@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from migrator import states
-from migrator.errors import ConflictError, MigratorError, RefusedError, TransitionError, UnknownError, UsageError
+from migrator.errors import ConflictError, MigratorError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Run
 from migrator.scheduler.answers import Job
 from migrator.scheduler.handlers import Outcome
@@ -122,11 +122,11 @@ def test_a_run_that_belongs_to_nothing_any_more(yard: Yard) -> None:
     with yard.store.session(yard.tenant, now=NOW) as session:
         alone = session.runs.create(run(yard.tenant, state="error"))
     before = yard.everything()
-    with pytest.raises(UnknownError, match="no schedule"):
+    with pytest.raises(NotFoundError, match="no schedule"):
         yard.facade.retry(first.id, now=yard.now)
     with pytest.raises(UsageError, match="belongs to no schedule"):
         yard.facade.retry(alone.id, now=yard.now)
-    with pytest.raises(UnknownError, match="no run"):
+    with pytest.raises(NotFoundError, match="no run"):
         yard.facade.retry(uuid4(), now=yard.now)
     assert yard.everything() == before
 

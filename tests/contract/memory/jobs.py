@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from migrator import states
-from migrator.errors import ConflictError, UnknownError
+from migrator.errors import ConflictError, NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.store import transitions, validation
 from migrator.store.protocols import GraphType
@@ -52,7 +52,7 @@ class MemoryGraphJobs(Table[GraphJob]):
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
         event = validation.checked_record(event, self._tenant)
         if self._own(event.job_id) is None:
-            raise UnknownError("an event of a graph job that does not exist")
+            raise NotFoundError("an event of a graph job that does not exist")
         return self._append(event)
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.errors import ConflictError, UnknownError
+from migrator.errors import ConflictError, NotFoundError
 from migrator.records import Record, Run, Schedule, Trigger
 from migrator.store import validation
 
@@ -59,7 +59,7 @@ class Table(Generic[R]):
         row = self._tables[record].get(identity)
         tenants = {self._tenant, validation.GLOBAL} if shared else {self._tenant}
         if row is None or row.tenant_id not in tenants or (record is Schedule and row.deleted_at is not None):
-            raise UnknownError(f"a reference to {record.table} leads nowhere")
+            raise NotFoundError(f"a reference to {record.table} leads nowhere")
         return str(row.tenant_id)
 
     def _require_of_run(self, run: Run, stored: Run | None = None) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from migrator.errors import SwitchedError
+from migrator.errors import BackendMovedError
 from migrator.scheduler.handing import InProcessDispatcher
 from migrator.scheduler.handlers import Outcome, Registry, Request
 from migrator.store.protocols import Store
@@ -339,12 +339,12 @@ def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_we
     puppet.end(1)
 
     def left(*_: object) -> NoReturn:
-        raise SwitchedError("the data is elsewhere")
+        raise BackendMovedError("the data is elsewhere")
 
     with monkeypatch.context() as patched:
         patched.setattr(stage.desk, "_time", left)  # a store that was left does not even tell the time
         for _ in range(2):
-            with pytest.raises(SwitchedError):
+            with pytest.raises(BackendMovedError):
                 stage.desk.collect()
     stage.desk.move(at_work)
     assert stage.desk.collect() == 2

@@ -11,9 +11,9 @@ from psycopg import sql
 from pymongo.errors import OperationFailure
 
 from migrator.connections.postgres import open_target
-from migrator.cutover import clocks, configfile, epoch, fence, journal, outbox
-from migrator.cutover.gates import Conditions
-from migrator.cutover.outlook import outlook
+from migrator.cutover import config_file, epoch, fence, journal, outbox, server_gates
+from migrator.cutover.gates import GateOptions
+from migrator.cutover.plan import cutover_plan
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import MigratorError, RefusedError
@@ -54,13 +54,13 @@ def shared(server: MongoServer, clusters: Clusters) -> Iterator[Scene]:
 def ready(shared: Scene) -> Iterator[Scene]:
     yield shared
     close_kept()
-    assert configfile.backend_in(shared.config) == "mongo"
-    assert not fence.is_engaged(shared.database, "write-block", ())
+    assert config_file.named_backend(shared.config) == "mongo"
+    assert not fence.is_source_fenced(shared.database, "write-block", ())
     with shared.foreign() as foreign:
         foreign.elsewhere.insert_one({})
     with open_target(shared.settings, autocommit=True) as target:
         assert not outbox.is_open(target)
-        found = journal.newest(target)
+        found = journal.latest(target)
         assert found is None or found.state == "aborted"
     assert [one.name for one in shared.folder.iterdir()] == ["config.toml"]
     open_scheduler_store(shared.settings).close()
@@ -76,7 +76,7 @@ def test_no_replica_set(ready: Scene) -> None:
         found = red(settings, ready.conditions)
         assert found["replica set"].startswith("the source is no replica set, so nobody can follow it")
         assert "has no time that its changes could be followed from" in found["tail"]
-        assert not outlook(settings, ready.config, quarantined=0).ready
+        assert not cutover_plan(settings, ready.config, quarantined=0).ready
         uri = {"MIGRATOR_MONGO__URI": plain.uri}
         status, out, said = run("cutover", "plan", "--config", str(ready.config), environment=uri)
         assert (status, "NO  replica set: the source is no replica set" in out) == (UNREADY, True), said
@@ -144,13 +144,13 @@ def test_a_configuration_that_cannot_be_written(place: str, mode: int, words: st
         assert "configuration" not in red(ready.settings, ready.conditions)
         where.chmod(mode)
         assert words in red(ready.settings, ready.conditions)["configuration"]
-        assert not outlook(ready.settings, ready.config, quarantined=ready.quarantined).ready
+        assert not cutover_plan(ready.settings, ready.config, quarantined=ready.quarantined).ready
         where.chmod(before)
 
 
 def test_something_else_in_the_place_of_the_backup(ready: Scene) -> None:
     sessions = Sessions(ready.settings)
-    backup = configfile.kept_as(ready.config, "cutover", epoch.following(sessions))
+    backup = config_file.kept_path(ready.config, "cutover", epoch.next_number(sessions))
     sessions.close()
     backup.mkdir()
     assert f"{backup} is in the way" in red(ready.settings, ready.conditions)["configuration"]
@@ -168,13 +168,13 @@ def test_no_configuration_file(ready: Scene) -> None:
 
 def test_a_source_or_a_target_whose_clock_is_wrong(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the three clocks any one may be the odd one. No setting of the database changes what a session reads."""
-    late = Conditions(config=ready.config, quarantined=ready.quarantined, clock=lambda: time.time() - HOUR)
+    late = GateOptions(config=ready.config, quarantined=ready.quarantined, clock=lambda: time.time() - HOUR)
     words = red(ready.settings, late)["clocks"]
     both = "the source is 3,600.0 s ahead of this machine, the target is 3,600.0 s ahead of this machine"
     assert words == f"{both} (at most 5 s apart)"
     real = journal.database_time
     with monkeypatch.context() as patched:
-        patched.setattr(clocks, "database_time", lambda target: real(target) - timedelta(seconds=HOUR))
+        patched.setattr(server_gates, "database_time", lambda target: real(target) - timedelta(seconds=HOUR))
         words = red(ready.settings, ready.conditions)["clocks"]
         assert words == "the target is 3,600.0 s behind this machine (at most 5 s apart)"
         words = red(ready.settings, late)["clocks"]
@@ -183,12 +183,12 @@ def test_a_source_or_a_target_whose_clock_is_wrong(ready: Scene, monkeypatch: py
 
 
 def test_how_far_a_clock_is_ahead_is_told_but_for_the_time_of_asking() -> None:
-    assert clocks.ahead(10.0, 9.0, 11.0) == 0
-    assert clocks.ahead(12.5, 9.0, 11.0) == 1.5
-    assert clocks.ahead(6.0, 9.0, 11.0) == -3
-    assert clocks.Ahead(source=2.0, target=-3.0).apart == 5
-    assert clocks.Ahead(target=-3.0).apart == 3
-    assert clocks.Ahead(target=0.04).words == "the target and this machine show the same time"
+    assert server_gates.clock_offset(10.0, 9.0, 11.0) == 0
+    assert server_gates.clock_offset(12.5, 9.0, 11.0) == 1.5
+    assert server_gates.clock_offset(6.0, 9.0, 11.0) == -3
+    assert server_gates.ClockSkew(source=2.0, target=-3.0).apart == 5
+    assert server_gates.ClockSkew(target=-3.0).apart == 3
+    assert server_gates.ClockSkew(target=0.04).words == "the target and this machine show the same time"
 
 
 @pytest.mark.proves("4-X5")
@@ -201,13 +201,13 @@ def test_a_writer_that_ignores_the_fence(ready: Scene) -> None:
         assert red(ready.settings, ready.conditions) == {"fence": f"write-block does not stop {name}@admin"}
         known = with_cutover(ready.settings, tolerated_writers=[f"{name}@admin"])
         assert red(known, ready.conditions) == {}
-        fence.engage(ready.database, "write-block", (), timedelta(seconds=20))
+        fence.engage_source(ready.database, "write-block", (), timedelta(seconds=20))
         with ready.foreign(name) as past, ready.foreign() as other:
             past.elsewhere.insert_one({})  # the gate is right: this one does get past the fence
             with pytest.raises(OperationFailure):
                 other.elsewhere.insert_one({})
     finally:
-        fence.lift(ready.database, "write-block", ())
+        fence.lift_source(ready.database, "write-block", ())
         admin.command("dropUser", name)
         admin.command("dropRole", name)
 
@@ -229,7 +229,7 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
             postgres.restart()
             words = red(other.settings, other.conditions)["target"]
             assert words == "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
-            assert not outlook(other.settings, other.config, quarantined=0).ready
+            assert not cutover_plan(other.settings, other.config, quarantined=0).ready
 
 
 def test_a_comparison_beside_it_is_still_clean(ready: Scene) -> None:

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from pymongo.database import Database
 
-from migrator import signals
+from migrator import fault_points
 from migrator.config import load_settings
-from migrator.cutover import configfile, epoch, fence, forward, rollback, window
+from migrator.cutover import completion, config_file, cutover, epoch, fence, rollback
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import MigratorError, RefusedError, SwitchedError
+from migrator.errors import BackendMovedError, MigratorError, RefusedError
 from migrator.pipeline.sessions import Sessions
 from migrator.scheduler import firing
 from migrator.store import open_scheduler_store
@@ -95,12 +95,12 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
             for _ in range(2):
                 with pytest.raises(MigratorError, match="to name postgres: Permission denied; mend it"):
                     ready.switch()
-                assert configfile.backend_in(ready.config) == "mongo"
-                assert fence.is_engaged(ready.database, "write-block", ())
-                with pytest.raises(SwitchedError):
+                assert config_file.named_backend(ready.config) == "mongo"
+                assert fence.is_source_fenced(ready.database, "write-block", ())
+                with pytest.raises(BackendMovedError):
                     open_scheduler_store(ready.settings)
                 with pytest.raises(RefusedError, match="point of no return is passed: call migrator cutover run"):
-                    forward.abort(ready.settings)
+                    cutover.abort(ready.settings)
             monkeypatch.undo()
             ready.folder.chmod(0o700)
         done = ready.switch()
@@ -112,14 +112,14 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
 
 def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
     with own_scene(server, scheduler_dsn) as ready:
-        before = (f"{signals.CUTOVER}fence.done", ready.folder)
+        before = (f"{fault_points.CUTOVER_PREFIX}fence.done", ready.folder)
         with held(ready.config, *before, command="cutover run") as first:
             status, out, said = run("cutover", "run", "--config", str(ready.config))
             assert (status, out) == (USAGE, "")
             assert said == "migrator: another cutover, or rollback, of this target is running\n"
             for other in (
-                lambda: forward.abort(ready.settings),
-                lambda: window.finish(ready.settings),
+                lambda: cutover.abort(ready.settings),
+                lambda: completion.finish(ready.settings),
                 lambda: rollback.run(ready.settings, ready.config, 1),
             ):
                 with pytest.raises(RefusedError, match="another cutover, or rollback, of this target is running"):
@@ -153,19 +153,21 @@ def test_a_scheduler_that_is_logged_in_as_the_tools_own_user(
         tried: list[str] = []
 
         def work(point: str) -> None:
-            if point not in {f"{signals.CUTOVER}{step}.begun" for step in ("drain", "parity", forward.RETURN)}:
+            if point not in {
+                f"{fault_points.CUTOVER_PREFIX}{step}.begun" for step in ("drain", "parity", cutover.POINT_OF_NO_RETURN)
+            }:
                 return
             tried.append(point)
-            with pytest.raises(SwitchedError), store.session("a") as session:
+            with pytest.raises(BackendMovedError), store.session("a") as session:
                 session.schedules.upsert(schedule())
-            with pytest.raises(SwitchedError):
+            with pytest.raises(BackendMovedError):
                 store.queue.fire_due(firing.plan, 10)
-            with pytest.raises(SwitchedError):
+            with pytest.raises(BackendMovedError):
                 store.queue.claim(str(uuid4()), 10, timedelta(minutes=1))
             if ends == "taken back" and point.endswith("parity.begun"):
                 raise RefusedError("enough")
 
-        monkeypatch.setattr(signals, "_listen", work)
+        monkeypatch.setattr(fault_points, "_listen", work)
         if ends == "switched":
             ready.switch()
             assert len(tried) == 3
@@ -178,4 +180,4 @@ def test_a_scheduler_that_is_logged_in_as_the_tools_own_user(
                 ready.switch()
             with store.session("a") as session:
                 session.schedules.upsert(schedule())
-            assert configfile.backend_in(ready.config) == "mongo"
+            assert config_file.named_backend(ready.config) == "mongo"

@@ -12,7 +12,7 @@ import pytest
 
 from migrator.config import Settings, load_settings
 from migrator.cutover import overdue
-from migrator.cutover.outlook import outlook
+from migrator.cutover.plan import cutover_plan
 from migrator.embedded.mongo import MongoServer
 from migrator.scheduler import firing
 from migrator.scheduler.slots import MOST_SLOTS
@@ -48,7 +48,7 @@ def planted(store: PostgresStore, **values: Any) -> None:  # noqa: ANN401 - colu
 
 def settled(store: PostgresStore, policy: str) -> int:
     with psycopg.connect(store.settings.postgres.dsn or "", autocommit=True) as target:
-        return overdue.settle(store.settings, target, policy)
+        return overdue.fire_late(store.settings, target, policy)
 
 
 def rows(store: PostgresStore, query: str) -> list[Any]:
@@ -117,8 +117,8 @@ def test_what_cannot_be_moved_does_not_hold_up_the_switch(store: PostgresStore) 
 
 
 def test_what_is_said_of_them() -> None:
-    assert overdue.said(0, "keep") == "no trigger is overdue"
-    assert overdue.said(1_200, "skip").startswith("1,200 triggers are overdue; each goes on with its next slot")
+    assert overdue.describe(0, "keep") == "no trigger is overdue"
+    assert overdue.describe(1_200, "skip").startswith("1,200 triggers are overdue; each goes on with its next slot")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_the_number_is_printed_before_anything_happens_and_the_switch_does_as_wa
         assert status == 0, said
         assert "\n2 triggers are overdue; each makes one run for all it missed\n" in out
         keeping = with_policy(ready.settings, "keep")
-        assert outlook(keeping, ready.config, quarantined=0).overdue_words.endswith("its own misfire policy")
+        assert cutover_plan(keeping, ready.config, quarantined=0).overdue_words.endswith("its own misfire policy")
         with psycopg.connect(ready.dsn) as target:
             before = target.execute("SELECT count(*) FROM scheduler.runs").fetchone()
         assert ready.switch().overdue == 2

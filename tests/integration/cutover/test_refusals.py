@@ -11,12 +11,12 @@ import pytest
 
 from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import backup, configfile, epoch, fence, forward, outbox, rollback, window
-from migrator.cutover.forward import backup_folder
-from migrator.cutover.gates import gates
-from migrator.cutover.outlook import outlook, standing
+from migrator.cutover import backup, completion, config_file, cutover, epoch, fence, outbox, rollback
+from migrator.cutover.cutover import backup_folder
+from migrator.cutover.gates import evaluate
+from migrator.cutover.plan import cutover_plan, cutover_status
 from migrator.embedded.mongo import MongoServer
-from migrator.errors import MigratorError, RefusedError, SwitchedError, UsageError
+from migrator.errors import BackendMovedError, MigratorError, RefusedError, UsageError
 from migrator.parity.recorded import compared, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -43,8 +43,8 @@ def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[S
 
 def assert_as_before(scene: Scene) -> None:
     """Nothing was switched, and everybody may write."""
-    assert configfile.backend_in(scene.config) == "mongo"
-    assert not fence.is_engaged(scene.database, "write-block", ())
+    assert config_file.named_backend(scene.config) == "mongo"
+    assert not fence.is_source_fenced(scene.database, "write-block", ())
     with scene.foreign() as foreign:
         foreign.elsewhere.insert_one({})
     with open_target(scene.settings, autocommit=True) as target:
@@ -59,7 +59,7 @@ def with_cutover(settings: Settings, **changes: object) -> Settings:
 def one_gate(scene: Scene, name: str, settings: Settings | None = None) -> tuple[bool | None, str]:
     sessions = Sessions(settings or scene.settings)
     try:
-        (found,) = (one for one in gates(sessions, scene.conditions) if one.name == name)
+        (found,) = (one for one in evaluate(sessions, scene.conditions) if one.name == name)
     finally:
         sessions.close()
     return found.passed, found.words
@@ -82,30 +82,30 @@ def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatc
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.plans SET state = 'open'")
     assert one_gate(ready, "copy") == (False, "the copy is unfinished: call migrator backfill")
-    monkeypatch.setenv(configfile.VARIABLE, "mongo")
+    monkeypatch.setenv(config_file.VARIABLE, "mongo")
     assert "would override" in one_gate(ready, "configuration")[1]
     with pytest.raises(RefusedError, match=r"the switch is not made: copy: .*; tail: .*; comparison: "):
         ready.switch()
-    monkeypatch.delenv(configfile.VARIABLE)
+    monkeypatch.delenv(config_file.VARIABLE)
     assert_as_before(ready)
 
 
 def test_a_difference_behind_the_fence_ends_the_switch(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
-    real = forward._compare
+    real = cutover._compare
 
     def disturbed(sessions: Sessions, *rest: object) -> int:
         sessions.target.execute("UPDATE scheduler.runs SET error = 'something else'")
         return real(sessions, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(forward, "_compare", disturbed)
+    monkeypatch.setattr(cutover, "_compare", disturbed)
     with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
         ready.switch()
     assert_as_before(ready)
 
 
 def test_a_pause_that_would_be_too_long_is_taken_back(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward._Pause, "left", lambda _: -1.0)
+    monkeypatch.setattr(cutover._WritePause, "left", lambda _: -1.0)
     with pytest.raises(RefusedError, match="the write pause would exceed its limit"):
         ready.switch()
     assert_as_before(ready)
@@ -137,8 +137,8 @@ def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, m
     with pytest.raises(MigratorError):
         ready.switch()
     monkeypatch.undo()
-    assert fence.is_engaged(ready.database, "write-block", ())
-    with pytest.raises(SwitchedError):
+    assert fence.is_source_fenced(ready.database, "write-block", ())
+    with pytest.raises(BackendMovedError):
         open_scheduler_store(ready.settings)  # neither side is open to the old configuration
     done = ready.switch()
     assert done.resumed
@@ -148,28 +148,28 @@ def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, m
 @pytest.mark.proves("4-Y1")
 def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     with pytest.raises(RefusedError, match="there is no cutover to be finished"):
-        window.finish(ready.settings)
+        completion.finish(ready.settings)
     ready.switch()
-    assert rollback.plan(ready.settings, ready.config, 1)[0].passed
-    stands = standing(ready.settings)
+    assert rollback.gates(ready.settings, ready.config, 1)[0].passed
+    stands = cutover_status(ready.settings)
     until, opened = stands.open_until, next(one.ended_at for one in stands.steps if one.step == "switch")
     assert until is not None
     assert opened is not None
     assert until - opened == timedelta(hours=48)
     for early in (None, until - timedelta(seconds=1)):
         with pytest.raises(RefusedError, match=r"the way back stays open until .* UTC \(48 h\): call again then, or"):
-            window.finish(ready.settings, now=early)
+            completion.finish(ready.settings, now=early)
     with pytest.raises(UsageError, match="say who and why"):
-        window.finish(ready.settings, early=window.Early(who="op", reason=" "))
-    assert fence.is_engaged(ready.database, "write-block", ())
-    done = window.finish(ready.settings, now=until)
-    assert window.finish(ready.settings).cleanup == done.cleanup
+        completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason=" "))
+    assert fence.is_source_fenced(ready.database, "write-block", ())
+    done = completion.finish(ready.settings, now=until)
+    assert completion.finish(ready.settings).cleanup == done.cleanup
     said = "\n".join(done.cleanup)
     assert all(what in said for what in ("file", "imports", "dependency", done.cutover.backup_path))
-    assert not fence.is_engaged(ready.database, "write-block", ())
+    assert not fence.is_source_fenced(ready.database, "write-block", ())
     with pytest.raises(RefusedError, match="the window was closed by cutover finish"):
         rollback.run(ready.settings, ready.config, 1)
-    with pytest.raises(SwitchedError):
+    with pytest.raises(BackendMovedError):
         open_scheduler_store(ready.settings)  # an old process stays shut out, also without the fence
 
 
@@ -213,7 +213,7 @@ def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: S
         file.write(b"\5\0\0\0\0")
     with pytest.raises(RefusedError, match=r"the backup of schedules in .* is not what was written: digest differs"):
         rollback.run(ready.settings, ready.config, 3)
-    assert configfile.backend_in(ready.config) == "postgres"
+    assert config_file.named_backend(ready.config) == "postgres"
     shutil.rmtree(folder)
     kept.rename(folder)
     back = rollback.run(ready.settings, ready.config, 3)
@@ -228,10 +228,10 @@ def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: S
 
 def test_forward_tools_stay_off_the_rows_behind_the_switch(ready: Scene) -> None:
     ready.switch()
-    with pytest.raises(SwitchedError, match="what MongoDB says counts no more"):
+    with pytest.raises(BackendMovedError, match="what MongoDB says counts no more"):
         backfill(ready.settings, Scope())
     ready.database.runs.update_one({}, {"$set": {"error": "by hand"}})
-    with Tail(ready.settings) as tail, pytest.raises(SwitchedError):
+    with Tail(ready.settings) as tail, pytest.raises(BackendMovedError):
         tail.run("caught-up")
 
 
@@ -246,7 +246,7 @@ def test_there_and_back_and_there_again(ready: Scene) -> None:
         tail.run("caught-up")
     assert is_clean(compared(ready.settings))
     backfill(ready.settings, Scope())
-    assert outlook(ready.settings, ready.config, quarantined=ready.quarantined).ready
+    assert cutover_plan(ready.settings, ready.config, quarantined=ready.quarantined).ready
     ready.switch()
     store = open_scheduler_store(load_settings(str(ready.config)))
     with store.session("a") as session:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from migrator.cli import cli
 from migrator.config import load_settings
-from migrator.cutover.gates import Conditions
+from migrator.cutover.gates import GateOptions
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.pipeline.sessions import close_kept
@@ -102,7 +102,7 @@ def test_quarantine_is_a_ceiling(ready: Scene) -> None:
     ready.database.runs.insert_many([run_of(_id=f"clean_{number}") for number in range(300)])
     assert call(ready, "migrator tail --until-caught-up")[0] == QUARANTINE
     allowed = [
-        gate(ready.settings, Conditions(config=ready.config, quarantined=number), "quarantine") for number in range(4)
+        gate(ready.settings, GateOptions(config=ready.config, quarantined=number), "quarantine") for number in range(4)
     ]
     assert [found[0] for found in allowed] == [False, False, True, True]
     words = allowed[0][1]

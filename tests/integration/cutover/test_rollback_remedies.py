@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from psycopg import sql
 
 from migrator.cli import cli
-from migrator.cutover import reverse
+from migrator.cutover import reverse_sync
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.exit_status import USAGE
@@ -150,7 +150,9 @@ def test_after_a_rollback_that_takes_rows_away(day: Scene, level: int, *, late: 
     work_on_postgres(day, 1)
     change(day, INTERVAL)
     assert born_here(day).keys() >= {"runs", "schedules", "triggers"}
-    reverse.run(day.settings, noted_by_now=True)  # nothing waits any more: what was changed is told by the rows alone
+    reverse_sync.run(
+        day.settings, noted_by_now=True
+    )  # nothing waits any more: what was changed is told by the rows alone
     status, said = called(day, "rollback", "run", "--level", str(level))
     assert status == 0, said
     (kept,) = day.folder.glob(f"backups/*.rollback-{level}")

@@ -23,7 +23,7 @@ from pymongo.errors import PyMongoError
 from migrator import cron
 from migrator.cli import cli
 from migrator.config import load_settings
-from migrator.cutover import reverse
+from migrator.cutover import reverse_sync
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError, RefusedError
 from migrator.exit_status import UNVERIFIED
@@ -267,7 +267,7 @@ def _back(scene: Scene, number: int) -> None:
     agree(scene)
     work_on_postgres(scene, number)
     with suppress(RefusedError):  # the tail does it
-        reverse.run(scene.settings, noted_by_now=True)
+        reverse_sync.run(scene.settings, noted_by_now=True)
     until(lambda: agree(scene))
     for listed in (called(scene, "rollback", "plan"), called(scene, "rollback", "run")):
         assert "would not fire for a trigger of kind interval: its fields state cron lines only" in listed

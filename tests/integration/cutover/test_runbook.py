@@ -200,7 +200,7 @@ def _the_hour(day: Day, pid: int) -> None:
     at_switch = done_on(site)
     until(lambda: len(done_on(site) - at_switch) >= FIRES)
     with open_target(load_settings(str(site.config)), autocommit=True) as target:
-        last = journal.newest(target)
+        last = journal.latest(target)
         assert last is not None
         opened = next(one.ended_at for one in journal.steps(target, last.id) if one.step == "switch")
         newest = target.execute("SELECT max(created_at) FROM scheduler.runs WHERE state = 'completed'").fetchone()

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from migrator import signals
+from migrator import fault_points
 from migrator.cutover import outbox
 from migrator.cutover.smoke import SmokeError, smoke
 from migrator.embedded.mongo import MongoServer
@@ -40,13 +40,13 @@ def test_rows_of_scratch_tenants_are_not_noted_for_the_reverse_sync(
     rows = []
 
     def look(point: str) -> None:
-        if point.startswith(f"{signals.CUTOVER}smoke."):
+        if point.startswith(f"{fault_points.CUTOVER_PREFIX}smoke."):
             with psycopg.connect(ready.dsn) as connection:
                 found = connection.execute("SELECT table_name, row_id FROM migration.outbox ORDER BY id").fetchall()
             notes[point.rpartition(".")[2]] = found
             rows.append(contents(ready.dsn))
 
-    monkeypatch.setattr(signals, "_listen", look)
+    monkeypatch.setattr(fault_points, "_listen", look)
     ready.switch()
     assert notes["begun"] == notes["done"]
     assert rows[0] == rows[1]
@@ -75,4 +75,4 @@ def test_the_command_ends_with_0_on_a_store_that_works_and_with_1_on_one_that_do
 
 
 def test_every_table_whose_rows_are_noted_names_the_tenant() -> None:
-    assert [one.table for one in outbox.FOLLOWED if "tenant_id" not in one.__struct_fields__] == []
+    assert [one.table for one in outbox.TRACKED_RECORDS if "tenant_id" not in one.__struct_fields__] == []

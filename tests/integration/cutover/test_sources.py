@@ -9,8 +9,8 @@ import msgspec
 import psycopg
 import pytest
 
-from migrator import signals
-from migrator.cutover import configfile, fence
+from migrator import fault_points
+from migrator.cutover import config_file, fence
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import DIFFERENT, TOOL_FAILED, UNVERIFIED, USAGE
@@ -57,8 +57,8 @@ def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agend
     assert (status, out) == (USAGE, "")
     assert said.startswith(f"migrator: the switch is not made: reverse sync: {WORDS}")
     assert state(agenda) == before
-    assert configfile.backend_in(agenda.config) == "mongo"
-    assert not fence.is_engaged(agenda.database, "write-block", ())
+    assert config_file.named_backend(agenda.config) == "mongo"
+    assert not fence.is_source_fenced(agenda.database, "write-block", ())
     status, out, said = run("doctor", "--config", str(agenda.config))
     assert status == DIFFERENT, out + said
     assert f"NO  reverse sync: {WORDS}" in out
@@ -88,7 +88,7 @@ def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     note = "INSERT INTO migration.outbox (table_name, row_id) VALUES ('run_summaries', gen_random_uuid())"
 
     def older(point: str) -> None:
-        if point == f"{signals.CUTOVER}reverse.begun":
+        if point == f"{fault_points.CUTOVER_PREFIX}reverse.begun":
             with psycopg.connect(agenda.dsn) as connection:
                 connection.execute(note)
             raise MigratorError("profile agenda has no collection for rows of run_summaries born here")
@@ -96,7 +96,7 @@ def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     with monkeypatch.context() as patched:
         passes = msgspec.structs.replace(load_profile("agenda"), reverse_sync=True)
         patched.setattr(sessions, "profile_of", lambda _: passes)
-        patched.setattr(signals, "_listen", older)
+        patched.setattr(fault_points, "_listen", older)
         with pytest.raises(MigratorError, match="run_summaries born here"):
             agenda.switch()
     sessions.close_kept()
@@ -126,7 +126,7 @@ def test_a_source_that_an_older_version_trapped_is_led_out(way: str, trapped: Sc
     status, out, said = run(*(back if way == "back" else on)[1:])
     assert status == 0, out + said
     assert next_commands(trapped) == []
-    assert configfile.backend_in(trapped.config) == ("mongo" if way == "back" else "postgres")
-    assert not fence.is_engaged(trapped.database, "write-block", ())
+    assert config_file.named_backend(trapped.config) == ("mongo" if way == "back" else "postgres")
+    assert not fence.is_source_fenced(trapped.database, "write-block", ())
     with trapped.foreign() as foreign:
         foreign["agendaJobs"].update_one({}, {"$set": {"name": "free again"}})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pymongo import MongoClient, UpdateOne
 from pymongo.database import Database
 
-from migrator import signals as points
+from migrator import fault_points as points
 from migrator.config import Settings
 from migrator.connections.mongo import replica_set_in
 from migrator.embedded.mongo import MongoServer

@@ -2,18 +2,17 @@
 
 import pytest
 
-from migrator.cli.demo_render import manifest, trouble_lines
-from migrator.cli.demo_run import unplanned
-from migrator.embedded.demo import Planted, planted
+from migrator.cli.demo_flow import fault_lines, manifest, unexpected_outcomes
+from migrator.embedded.demo import FaultyDocument, faulty_documents
 from migrator.values import identity
 
 
-def item(name: str, outcome: str = "quarantined", reason: str = "bad-date") -> Planted:
-    return Planted(kind="odd", collection="runs", id=name, outcome=outcome, reason=reason, raw=b"")  # type: ignore[arg-type]
+def item(name: str, outcome: str = "quarantined", reason: str = "bad-date") -> FaultyDocument:
+    return FaultyDocument(kind="odd", collection="runs", id=name, outcome=outcome, reason=reason, raw=b"")  # type: ignore[arg-type]
 
 
 def test_nothing_is_said_when_quarantine_holds_what_was_planted() -> None:
-    assert list(unplanned((item("a"), item("b", "loaded", "alias")), {("runs", "a"): "bad-date"})) == []
+    assert list(unexpected_outcomes((item("a"), item("b", "loaded", "alias")), {("runs", "a"): "bad-date"})) == []
 
 
 @pytest.mark.parametrize(
@@ -25,11 +24,11 @@ def test_nothing_is_said_when_quarantine_holds_what_was_planted() -> None:
     ],
 )
 def test_every_surprise_is_said(found: dict[tuple[str, str], str], said: str) -> None:
-    assert list(unplanned((item("a"),), found)) == [said]
+    assert list(unexpected_outcomes((item("a"),), found)) == [said]
 
 
 def test_the_manifest_lists_every_planted_document_on_a_line_of_its_own() -> None:
-    items = planted()
+    items = faulty_documents()
     rows = [line for line in manifest(items).splitlines() if line.startswith("| ") and "what is wrong" not in line]
     assert len(rows) == len(items)
     for row, one in zip(rows, items, strict=True):
@@ -40,5 +39,5 @@ def test_the_manifest_lists_every_planted_document_on_a_line_of_its_own() -> Non
 
 
 def test_the_kinds_add_up_to_the_documents() -> None:
-    items = planted()
-    assert sum(int(line.split(" x ")[0]) for line in trouble_lines(items)) == len(items)
+    items = faulty_documents()
+    assert sum(int(line.split(" x ")[0]) for line in fault_lines(items)) == len(items)

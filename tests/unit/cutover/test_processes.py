@@ -7,13 +7,13 @@ import pytest
 
 from migrator.config import Settings
 from migrator.cutover import processes
-from migrator.cutover.processes import Arrivals, Process, arrived, awaited, lines
+from migrator.cutover.processes import Arrivals, SchedulerProcess, lines, match_arrivals, wait_for_arrivals
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def process(number: int, host: str | None) -> Process:
-    return Process(id=UUID(int=number), host=host, pid=number)
+def process(number: int, host: str | None) -> SchedulerProcess:
+    return SchedulerProcess(id=UUID(int=number), host=host, pid=number)
 
 
 ONE, TWO, THREE = process(1, "x"), process(2, "x"), process(3, "y")
@@ -32,25 +32,27 @@ ONE, TWO, THREE = process(1, "x"), process(2, "x"), process(3, "y")
         ([ONE, TWO, process(7, "x")], [THREE]),
     ],
 )
-def test_a_process_comes_back_by_its_id_or_as_another_of_its_host(here: list[Process], missing: list[Process]) -> None:
-    found = arrived([ONE, TWO, THREE], here, SINCE)
+def test_a_process_comes_back_by_its_id_or_as_another_of_its_host(
+    here: list[SchedulerProcess], missing: list[SchedulerProcess]
+) -> None:
+    found = match_arrivals([ONE, TWO, THREE], here, SINCE)
     assert found.missing == tuple(missing)
     assert found.complete is (not missing)
 
 
 def test_what_is_not_known_is_said() -> None:
-    unknown = arrived(None, [ONE], SINCE)
+    unknown = match_arrivals(None, [ONE], SINCE)
     assert unknown.complete
     assert "is not known" in "\n".join(lines(unknown))
-    assert not arrived([], [], SINCE).complete  # nobody was there, and nobody is
-    some = "\n".join(lines(arrived([ONE, THREE], [ONE], SINCE)))
+    assert not match_arrivals([], [], SINCE).complete  # nobody was there, and nobody is
+    some = "\n".join(lines(match_arrivals([ONE, THREE], [ONE], SINCE)))
     assert "PostgreSQL since the switch: 1\n  x:1 (" in some
     assert "1 have not come back: start them anew\n  y:3 (" in some
-    assert "everybody of the old side has come back" in "\n".join(lines(arrived([ONE], [ONE], SINCE)))
+    assert "everybody of the old side has come back" in "\n".join(lines(match_arrivals([ONE], [ONE], SINCE)))
 
 
 def test_the_wait_ends_when_all_are_there_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: list[Arrivals | None] = [*[arrived([ONE], [], SINCE)] * 3, arrived([ONE], [ONE], SINCE)]
+    answers: list[Arrivals | None] = [*[match_arrivals([ONE], [], SINCE)] * 3, match_arrivals([ONE], [ONE], SINCE)]
     clock = [0.0]
 
     def wait(seconds: float) -> None:
@@ -59,7 +61,7 @@ def test_the_wait_ends_when_all_are_there_or_the_time_is_over(monkeypatch: pytes
     def wait_for(seconds: float) -> Arrivals | None:
         left = list(answers)
         monkeypatch.setattr(processes, "arrivals", lambda _: left.pop(0))
-        return awaited(Settings(), seconds, monotonic=lambda: clock[0], wait=wait)
+        return wait_for_arrivals(Settings(), seconds, monotonic=lambda: clock[0], wait=wait)
 
     found = wait_for(60)
     assert found is not None

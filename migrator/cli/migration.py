@@ -1,0 +1,261 @@
+"""Commands that copy the source and follow it: inspect, plan, backfill, tail, status, quarantine."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.errors import UsageError
+from migrator.exit_status import mask
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Read this collection alone; repeatable.")
+@click.option("--fields", is_flag=True, help="List every field path with its types, not only the unknown ones.")
+@common_options
+def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json: bool) -> None:
+    """Take a census of the source: counts, field paths, types, what no column carries, what would be set aside.
+
+    Reads every document; needs no target and writes nothing.
+    """
+    from migrator.cli.text import census_lines, field_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.pipeline.census import census  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+
+    found = census(load(config), Scope(only=tuple(sorted(set(only)))))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(census_lines(found))
+        if fields:
+            print_lines(field_lines(found))
+    finish(mask(quarantine=any(one.quarantine for one in found.collections)))
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Plan this collection alone; repeatable.")
+@common_options
+def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None:
+    """Show the chunks a backfill would copy, in order, with estimates and risks; writes nothing."""
+    from migrator.cli.text import plan_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.pipeline.outlook import outlook  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+
+    found = outlook(load(config), Scope(only=tuple(sorted(set(only)))))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(plan_lines(found))
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Read and transform everything, write nothing.")
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Copy this collection alone; repeatable.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Copy this tenant alone; repeatable.")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
+@click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
+@click.option("--restart", is_flag=True, help="Forget the ledger of an unfinished copy, keep the rows.")
+@click.option("--no-position", is_flag=True, help="For a source that is no replica set, and that nothing writes to.")
+@common_options
+def backfill_command(
+    config: str | None,
+    only: tuple[str, ...],
+    tenant: tuple[str, ...],
+    workers: int | None,
+    executor: str | None,
+    **flags: bool,
+) -> None:
+    """Copy the source into PostgreSQL; resumes by itself, and writes nothing where nothing changed."""
+    from migrator.cli.text import backfill_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+
+    settings = load(config, workers=workers, executor=executor)
+    done = backfill(
+        settings,
+        Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant)))),
+        restart=flags["restart"],
+        dry_run=flags["dry_run"],
+        position=not flags["no_position"],
+    )
+    if flags["as_json"]:
+        print_json(done)
+    else:
+        print_lines(backfill_lines(done, dry_run=flags["dry_run"]))
+    finish(mask(unverified=not done.complete, quarantine=done.quarantined))
+
+
+@click.command()
+@click.option("--until-caught-up", is_flag=True, help="End when everything the source has committed by now is seen.")
+@click.option(
+    "--metrics-file", type=click.Path(), metavar="F", help="Write figures as Prometheus text, again and again."
+)
+@common_options
+def tail_command(config: str | None, metrics_file: str | None, *, until_caught_up: bool, as_json: bool) -> None:
+    """Follow the source after the copy: bring rows up to date as documents change; Ctrl-C ends it at a commit.
+
+    After a cutover it turns round: documents are brought up to date as rows change. It ends with 0 when the cutover is
+    finished.
+    """
+    from pathlib import Path  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    from migrator.cli.text import tail_lines  # noqa: PLC0415 - as above
+    from migrator.cutover.replication import follow  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.figures import require_writable  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.follow import Followed  # noqa: PLC0415 - as above
+
+    settings = load(config)
+    if metrics_file is not None:
+        require_writable(Path(metrics_file))
+    done = follow(
+        settings,
+        until="caught-up" if until_caught_up else None,
+        metrics_file=None if metrics_file is None else Path(metrics_file),
+    )
+    if done is None:
+        if as_json:
+            print_json({"finished": True})
+        else:
+            click.echo("the cutover was finished: nothing is followed or carried any more; this process is not needed")
+        finish(mask())
+    if not isinstance(done, Followed):
+        if as_json:
+            print_json({"documents": done.documents, "removed": done.removed, "notes": done.notes})
+        else:
+            click.echo(f"carried {done.documents:,} documents to MongoDB, removed {done.removed:,}")
+        finish(mask())
+    if as_json:
+        print_json(done)
+    else:
+        print_lines(tail_lines(done))
+    finish(mask(unverified=not done.applied or (until_caught_up and not done.reached), quarantine=done.quarantined))
+
+
+@click.command()
+@click.option("--scheduler", is_flag=True, help="Show the scheduler: leader, processes, counts, next fires.")
+@common_options
+def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
+    """Show where the copy stands: chunks, documents, what was set aside, what is still owed."""
+    if scheduler:
+        _scheduler_status(config, as_json=as_json)
+    from migrator.cli.text import status_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
+    from migrator.cutover import status  # noqa: PLC0415 - as above
+    from migrator.pipeline.progress import standing  # noqa: PLC0415 - as above
+
+    settings = load(config)
+    found, waits = standing(settings), status.attention(settings, config)
+    if as_json:
+        print_json(msgspec.to_builtins(found) | {"attention": waits})
+    else:
+        print_lines([*status_lines(found), *(status.attention_lines(waits) if waits else ())])
+    unfinished = found.plan is not None and (found.plan.state == "open" or found.owed)
+    alarmed = found.tail is not None and found.tail.alarm is not None
+    finish(mask(unverified=unfinished or alarmed or waits, quarantine=found.quarantined))
+
+
+def _scheduler_status(config: str | None, *, as_json: bool) -> None:
+    from datetime import timedelta  # noqa: PLC0415 - as above
+
+    from migrator.scheduler.overview import lines, overview  # noqa: PLC0415 - as above
+    from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
+
+    settings = load(config)
+    store = open_scheduler_store(settings)
+    try:
+        found = overview(store, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
+    finally:
+        store.close()
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(lines(found))
+    finish(0)
+
+
+_filters = (
+    click.option("--collection", metavar="COLLECTION", help="Of this collection alone."),
+    click.option("--reason", metavar="REASON", help="With this reason alone."),
+)
+
+
+@click.group()
+def quarantine_group() -> None:
+    """List, show or retry the documents that were set aside."""
+
+
+@quarantine_group.command("list")
+@_filters[0]
+@_filters[1]
+@common_options
+def list_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
+    """List the documents in quarantine: where they are from, and why they were set aside."""
+    from migrator.pipeline.quarantine import entries  # noqa: PLC0415 - imported when called, so that --help stays quick
+
+    found = entries(load(config), collection, reason)
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(
+            f"{one.collection}  {one.source_id}  {one.reason} at {one.path or 'the document'}: expected {one.expected}"
+            for one in found
+        )
+        click.echo(f"{len(found):,} documents in quarantine")
+    finish(mask(quarantine=found))
+
+
+@quarantine_group.command()
+@click.argument("collection")
+@click.argument("source_id")
+@click.option("--values", is_flag=True, help="Print the document itself, as Extended JSON.")
+@click.option("--raw", type=click.Path(), help="Write the document's bytes (BSON) to this file.")
+@common_options
+def show_command(config: str | None, collection: str, source_id: str, raw: str | None, **flags: bool) -> None:
+    """Show one document in quarantine; its values only when asked."""
+    from migrator.pipeline.quarantine import raw_document, readable  # noqa: PLC0415 - as above
+
+    entry, content = raw_document(load(config), collection, source_id)
+    if raw is not None:
+        _write_raw(Path(raw), content)
+    document = readable(content) if flags["values"] else None
+    if flags["as_json"]:
+        print_json({**msgspec.to_builtins(entry), **({} if document is None else {"document": document})})
+    else:
+        print_lines(f"{name}: {getattr(entry, name)}" for name in entry.__struct_fields__)
+        if document is not None:
+            click.echo(document)
+    finish(mask(quarantine=True))
+
+
+@quarantine_group.command()
+@_filters[0]
+@_filters[1]
+@common_options
+def retry_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
+    """Read the documents in quarantine again, and load those that can be loaded now."""
+    from migrator.pipeline.quarantine import retry as retry_all  # noqa: PLC0415 - as above
+
+    done = retry_all(load(config), collection, reason)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"loaded {done.loaded:,}, still set aside {done.rejected:,}, gone from the source {done.gone:,}")
+        if done.loaded:
+            click.echo("others may refer to what was loaded now: run migrator backfill again to fill their references")
+        click.echo("nothing compared: run migrator parity, or migrator verify")
+    finish(mask(quarantine=done.rejected))
+
+
+def _write_raw(file: Path, content: bytes) -> None:
+    """Write a document's bytes into a new file; raise ``UsageError`` where it is there, or cannot be made."""
+    from migrator.files import write_private  # noqa: PLC0415 - as above
+
+    try:
+        write_private(file, content, exclusive=True)
+    except FileExistsError:
+        raise UsageError(f"--raw: {file} is there already, and is not overwritten; name another file") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no legal name"
+        raise UsageError(f"--raw: cannot write {file}: {why or type(error).__name__}") from None

@@ -1,0 +1,236 @@
+"""What commands print for people: plain lines, made from what the flows return."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from migrator.exit_status import mask
+from migrator.parity.causes import CAUSES
+from migrator.parity.model import ParityOutcome
+from migrator.parity.repair import Repair
+from migrator.pipeline.backfill import Backfill
+from migrator.pipeline.census import Census
+from migrator.pipeline.outlook import Outlook
+from migrator.pipeline.progress import Standing, StandingTail
+from migrator.pipeline.tail.follow import Followed
+from migrator.telemetry import bytes_text
+
+NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
+
+
+def backfill_lines(done: Backfill, *, dry_run: bool) -> Iterator[str]:
+    """Yield the summary of a copy."""
+    yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'set aside':>10} {'skipped':>8}"
+    for name, one in done.by_collection.items():
+        yield (
+            f"{name:<20} {one.documents:>11,} {sum(one.rows.values()):>11,} {sum(one.written.values()):>11,}"
+            f" {one.quarantined:>10,} {sum(one.skipped.values()):>8,}"
+        )
+    verb = "would write" if dry_run else "wrote"
+    resumed = " (resumed)" if done.resumed else ""
+    yield (
+        f"read {done.documents:,} documents in {done.chunks:,} chunks{resumed}, {verb} "
+        f"{done.rows if dry_run else done.written:,} rows; {done.skipped:,} skipped by rule, "
+        f"{done.orphans:,} references to nothing kept as text"
+    )
+    if done.unknown_collections:
+        yield f"not read, unknown to the profile: {', '.join(done.unknown_collections)}"
+    if done.quarantined and dry_run:
+        noun = "document" if done.quarantined == 1 else "documents"
+        yield f"{done.quarantined:,} {noun} would be quarantined; nothing was written"
+    elif done.quarantined:
+        yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
+    if not done.complete:
+        yield "interrupted: what is done is kept; call migrator backfill again to go on"
+    yield NOTHING_COMPARED
+
+
+def census_lines(found: Census) -> Iterator[str]:
+    """Yield a census: sizes first, then what needs a person's eye."""
+    yield f"{'collection':<20} {'documents':>11} {'bytes':>10} {'largest':>9} {'clean':>8} {'fields':>7} {'unknown':>8}"
+    for one in found.collections:
+        share = f"{100 * one.clean / one.documents:.1f} %" if one.documents else "-"
+        yield (
+            f"{one.collection:<20} {one.documents:>11,} {bytes_text(one.bytes):>10} {bytes_text(one.largest):>9}"
+            f" {share:>8} {len(one.fields):>7,} {len(one.unknown):>8,}"
+        )
+    for one in found.collections:
+        for field in one.unknown:
+            kinds = ", ".join(f"{kind} {count:,}" for kind, count in field.types.items())
+            yield f"{one.collection}: no column carries {field.path} ({kinds}); it goes into the residue"
+        for verb, reasons in (
+            ("would be set aside", one.quarantine),
+            ("finding", one.findings),
+            ("kept in the residue", one.residue),
+        ):
+            for reason in reasons:
+                place = reason.path or "the document"
+                yield f"{one.collection}: {verb}: {reason.documents:,} x {reason.kind} at {place}"
+        for reason_text, count in one.skipped.items():
+            yield f"{one.collection}: skipped by rule: {count:,} x {reason_text}"
+    if found.unknown_collections:
+        yield f"not read, unknown to the profile: {', '.join(found.unknown_collections)}"
+    yield "nothing written, nothing compared"
+
+
+def plan_lines(plan: Outlook) -> Iterator[str]:
+    """Yield a plan."""
+    yield f"{'collection':<20} {'documents':>11} {'average':>9} {'chunks':>7}  mode    tables"
+    for one in plan.collections:
+        yield (
+            f"{one.collection:<20} {one.documents:>11,} {bytes_text(one.average_bytes):>9} {len(one.chunks):>7,}"
+            f"  {one.mode:<7} {', '.join(one.tables)}"
+        )
+    if plan.resumes:
+        yield "an unfinished copy is in the ledger: backfill goes on with that one"
+    yield f"estimated time with {plan.workers} workers: {plan.estimated_seconds} s"
+    for risk in plan.risks:
+        yield f"risk: {risk}"
+    yield "nothing written, nothing compared"
+
+
+def status_lines(standing: Standing) -> Iterator[str]:
+    """Yield where the copy stands."""
+    plan = standing.plan
+    if plan is None:
+        yield "nothing was copied into this target yet"
+        return
+    profile = f"{plan.profile}/{plan.profile_version}"
+    yield f"plan {plan.id} of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC, profile {profile}: {plan.state}"
+    yield f"{'collection':<20} {'chunks':>13} {'documents':>11} {'set aside':>10} {'skipped':>8}"
+    for one in standing.collections:
+        yield (
+            f"{one.collection:<20} {one.done:>6,}/{one.chunks:<6,} {one.documents:>11,} {one.quarantined:>10,}"
+            f" {one.skipped:>8,}"
+        )
+    if standing.owed:
+        yield f"indexes and foreign keys still to be built: {standing.owed}; backfill finishes them"
+    yield f"in quarantine now: {standing.quarantined:,}"
+    if standing.tail is not None:
+        yield from _tail_lines(standing.tail)
+
+
+def _tail_lines(tail: StandingTail) -> Iterator[str]:
+    last = "no event yet" if tail.last_event_at is None else f"last event {tail.last_event_at:%Y-%m-%d %H:%M:%S} UTC"
+    rate = f"; {tail.rate:,.0f} events/s" if tail.follows else ""
+    yield (
+        f"tail {'follows' if tail.follows else 'is not running'}: at {tail.position_at:%Y-%m-%d %H:%M:%S} UTC,"
+        f" {tail.behind_s:,.0f} s behind; {last}{rate}"
+    )
+    yield (
+        f"tail: {tail.events:,} events, {tail.documents:,} documents brought up to date, {tail.written:,} rows written,"
+        f" {tail.removed:,} removed, {tail.owed:,} documents owed"
+    )
+    if tail.alarm is not None:
+        yield f"ALARM of the tail since {tail.alarm_at:%Y-%m-%d %H:%M:%S} UTC: {tail.alarm}"
+        yield "what was missed is found by comparison: migrator parity --repair apply"
+
+
+def tail_lines(done: Followed) -> Iterator[str]:
+    """Yield what a call of the tail did."""
+    yield (
+        f"saw {done.events:,} events, brought {done.documents:,} documents up to date: {done.written:,} rows written,"
+        f" {done.removed:,} removed"
+    )
+    if done.reason:
+        yield f"rows are not up to date: {done.reason}; {done.owed:,} documents are written down"
+    elif done.owed:
+        yield f"{done.owed:,} documents are still to be read again"
+    at = datetime.fromtimestamp(done.position.time, UTC)
+    yield f"{'caught up with' if done.reached else 'stopped at'} {at:%Y-%m-%d %H:%M:%S} UTC of the source's time"
+    if done.quarantined:
+        yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
+    yield NOTHING_COMPARED
+
+
+def repair_lines(repair: Repair) -> Iterator[str]:
+    """Yield what a repair would do, or did."""
+    for name, ids in repair.documents.items():
+        yield f"{name}: {len(ids):,} documents {'were' if repair.applied else 'would be'} read again"
+        for one in ids[:5]:
+            yield f"  {one}"
+    if not repair.documents:
+        yield "nothing to repair"
+    if repair.applied:
+        yield f"wrote {repair.written:,} rows, removed {repair.removed:,}"
+    if repair.settled:
+        yield f"settled the alarm of the tail: {repair.settled}"
+
+
+def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
+    """Yield the summary of a comparison, its differences first by cause."""
+    yield (
+        f"{'collection':<20} {'documents':>10} {'equal':>10} {'clean':>10} {'different':>9} {'missing':>8} {'extra':>6}"
+        f" {'aside':>6} {'skipped':>8}"
+    )
+    for one in outcome.collections:
+        if one.unverified:
+            yield f"{one.collection:<20} not compared: {one.unverified}"
+            continue
+        yield (
+            f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.clean:>10,} {one.differing:>9,}"
+            f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>6,} {sum(one.skipped.values()):>8,}"
+        )
+    for one in outcome.collections:
+        for cause in one.causes:
+            yield f"{one.collection}: {cause.count:,} x {cause.side} {_place(cause.table, cause.path)}: {cause.cause}"
+        for difference in one.differences[:5]:
+            place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
+            yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
+    yield from _silent_lines(outcome)
+    for figure in outcome.figures:
+        if figure.differing_total:
+            yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
+    left = Counter(figure.unverified for figure in outcome.figures if figure.unverified and not figure.differing_total)
+    yield from (f"{count:,} figures (counts, sums, times) not compared: {why}" for why, count in left.items())
+    yield parity_total(outcome)
+
+
+def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
+    if outcome.silent_total:
+        cause = CAUSES["silent-schedule"]
+        yield f"{outcome.silent_total:,} x silent-schedule: {cause.title}; {cause.fix}"
+    for one in outcome.silent[:5]:
+        yield f"  {one.collection} {one.source_id}"
+
+
+def parity_status(outcome: ParityOutcome, *, partly: bool = False) -> int:
+    """Return the exit status of a comparison; ``partly``: not of every tenant."""
+    return mask(
+        different=outcome.differs,
+        unverified=outcome.unverified or partly,
+        quarantine=any(one.quarantined for one in outcome.collections),
+    )
+
+
+def _place(table: str, path: str) -> str:
+    return ".".join(part for part in (table, path) if part) or "document"
+
+
+def parity_total(outcome: ParityOutcome) -> str:
+    """Return the last line of a comparison; rows that belong to no document are not counted as documents."""
+    done = [one for one in outcome.collections if not one.unverified]
+    documents = [one for one in done if not one.collection.startswith("(")]
+    parts = [f"{sum(one.matched for one in documents):,} equal"]
+    left_out = len(outcome.collections) - len(done)
+    for word, count in (
+        ("different", sum(one.differing for one in done)),
+        ("missing", sum(one.missing for one in done)),
+        ("rows too many", sum(one.extra for one in done)),
+        ("entries of the ledger that disagree", sum(one.ledger for one in done)),
+        ("enabled schedules that never fire", outcome.silent_total),
+        ("figures that disagree", sum(one.differing_total for one in outcome.figures)),
+        ("set aside", sum(one.quarantined for one in documents)),
+        ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
+        ("collection not compared" if left_out == 1 else "collections not compared", left_out),
+    ):
+        if count:
+            parts.append(f"{count:,} {word}")
+    return f"compared {sum(one.documents for one in documents):,} documents: {', '.join(parts)}"
+
+
+def field_lines(found: Census) -> Iterator[str]:
+    """Yield every field path of a census with its types."""
+    for one in found.collections:
+        for field in one.fields:
+            yield f"{one.collection}: {field.path}: {', '.join(f'{kind} {n:,}' for kind, n in field.types.items())}"

@@ -1,0 +1,189 @@
+"""What a cutover, or a rollback, leaves on both servers and in files: each with why it is there and what to do.
+
+Looked up, not remembered: a thing is named where it exists.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from psycopg import sql
+from pymongo.errors import PyMongoError
+
+from migrator.connections.postgres import Connection
+from migrator.cutover import reverse_sync, rollback_gaps
+from migrator.cutover.backup import RESTORE_PREFIX
+from migrator.cutover.journal import Cutover
+from migrator.pipeline import ledger
+from migrator.pipeline.sessions import Sessions
+from migrator.records import ALL
+from migrator.schema.migration_tables import LOOKUP_PREFIX
+from migrator.sources.stellaops import names
+from migrator.sources.stellaops.own import COPY_OF
+from migrator.sources.stellaops.schedules import TOOL_ENABLED, TOOL_TRIGGER
+from migrator.store import epoch
+from migrator.store.queue import SCRATCH
+
+SCRATCH_PREFIX = "migrator_"
+"""Databases that a verification makes begin so; they go when it ends, unless it is killed."""
+REMOVE_LEDGER = "migrator schema downgrade migration@base --discard-rows"
+REMOVE_ALL = "migrator schema downgrade --discard-rows"
+FINISH = "migrator cutover finish"
+
+
+def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
+    """Return what is left to people when nobody goes back any more, as lines for a list to be ticked off."""
+    target = sessions.target
+    return (
+        "the application: remove the old scheduler's file, its start and stop hooks, and their imports",
+        "the application: remove the old scheduler's dependency, and MongoDB's driver where nothing else uses it",
+        "processes: end migrator tail, and take it from its supervisor",
+        f"{Path(cutover.config_path).name}: remove the section [mongo]",
+        "MongoDB: take the tool's user, and its right to pass the fence, away; then the scheduler's collections",
+        *(f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)),
+        *_reverse_sync_fields(sessions),
+        *_ledger(target),
+        f"PostgreSQL: the row {epoch.KEY} of scheduler.locks stays: it keeps processes with an old configuration out",
+        *_after_both(sessions, cutover),
+    )
+
+
+def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
+    """Return what is still there after a rollback; of the schema, what has not been taken away (level 2)."""
+    target = sessions.target
+    indexes = _indexes(target)
+    lines = [f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)]
+    lines += _reverse_sync_fields(sessions)
+    if _has_schema(target, "scheduler"):
+        why = f"the next cutover begins with it; {REMOVE_ALL} removes it"
+        lines.append(f"PostgreSQL: the copy, in the schemas scheduler and migration: {why}")
+    if indexes:
+        lines.append(f"PostgreSQL: {len(indexes)} indexes {LOOKUP_PREFIX}*: migrator tail follows by them again")
+    return (*lines, *_after_both(sessions, cutover))
+
+
+def _after_both(sessions: Sessions, cutover: Cutover) -> Iterator[str]:
+    target, own = sessions.target, sessions.settings.postgres
+    roles = (own.migration_role, own.service_role, own.dispatcher_role)
+    if _has_schema(target, "scheduler"):
+        yield f"PostgreSQL: roles {', '.join(roles)}: the schema's own, they go with it"
+    else:
+        yield (
+            f"PostgreSQL: roles {', '.join(roles)}: no schema of this database needs them; DROP ROLE {', '.join(roles)}"
+            " removes them where no other database of the server does"
+        )
+    for name in _scratch_databases(sessions):
+        yield f"{name}: a killed verification left it; drop it when no migrator verify runs"
+    count = _scratch_rows(target)
+    if count:
+        why = "a killed check left them; migrator verify removes them"
+        yield f"PostgreSQL: {count:,} rows of tenants {SCRATCH}*: {why}"
+    for path in kept_files(sessions, cutover):
+        yield f"file {path}: keep it as long as your rules for backups ask, then delete it"
+
+
+def kept_files(sessions: Sessions, cutover: Cutover) -> list[Path]:
+    """Return the files and folders that cutovers and rollbacks of this configuration have made, if they exist."""
+    config = Path(cutover.config_path)
+    folder = config.parent / sessions.settings.cutover.backup_directory
+    texts = [*config.parent.glob(f"{config.name}.before-*"), *config.parent.glob(f"{config.name}.undone")]
+    folders = [*folder.glob("cutover-*"), *folder.glob(".cutover-*.part")] if folder.is_dir() else []
+    return sorted([*texts, *folders])
+
+
+def _ledger(target: Connection) -> Iterator[str]:
+    if not _has_schema(target, "migration"):
+        return
+    plan = ledger.latest_plan(target)
+    count = 0 if plan is None else ledger.quarantined(target, plan.profile)
+    aside = f", and the bytes of {count:,} quarantined documents, which are in no row" if count else ""
+    yield (
+        f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the move{aside}; {REMOVE_LEDGER}"
+        " removes it when nobody asks for it any more"
+    )
+
+
+def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
+    """Yield the collections of the source that were not there at the first copy, and why they are."""
+    there = set(sessions.source.list_collection_names())
+    if reverse_sync.FENCE_COLLECTION in there:
+        yield reverse_sync.FENCE_COLLECTION, f"the reverse sync's own; {FINISH} removes it"
+    for name in sorted(name for name in there if name.startswith(RESTORE_PREFIX)):
+        yield name, "an interrupted restore's; the same migrator rollback run --level 3 removes it"
+    copied = _copied_collections(sessions.target)
+    if copied is None:
+        return
+    for one in sessions.profile.collections:
+        name = sessions.name_of(one.name)
+        if name in there and one.name not in copied:
+            yield name, "made since the copy, by the application, the reverse sync or the lock of the cutover"
+
+
+def _reverse_sync_fields(sessions: Sessions) -> Iterator[str]:
+    """Yield what the reverse sync has written into collections of the application, and what removes it."""
+    if not rollback_gaps.applies(sessions.profile):
+        return
+    triggers, schedules = sessions.name_of(names.TRIGGERS), sessions.name_of(names.SCHEDULES)
+    marked = {COPY_OF: names.SCHEDULES}
+    count = sessions.source[triggers].count_documents(marked)
+    if count:
+        yield (
+            f"MongoDB: {count:,} documents of {triggers} with {COPY_OF}: copies of schedules' rules, which a copy"
+            f" skips; db.{triggers}.deleteMany({json.dumps(marked)}) removes them"
+        )
+    for field in (TOOL_TRIGGER, TOOL_ENABLED):
+        having = {field: {"$exists": True}}
+        count = sessions.source[schedules].count_documents(having)
+        if count:
+            yield (
+                f"MongoDB: {count:,} documents of {schedules} with {field}: the old application does not read it, and"
+                f" the next cutover needs it; where none follows, db.{schedules}.updateMany({json.dumps(having)},"
+                f" {json.dumps({'$unset': {field: ''}})}) removes it"
+            )
+
+
+def _copied_collections(target: Connection) -> set[str] | None:
+    """Return the collections that the first copy found; none: the ledger is gone."""
+    if not _has_schema(target, "migration"):
+        return None
+    row = target.execute(
+        "SELECT context -> 'collections' FROM migration.plans ORDER BY created_at, id LIMIT 1"
+    ).fetchone()
+    return None if row is None else set(row[0])
+
+
+def _indexes(target: Connection) -> list[str]:
+    rows = target.execute(
+        "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
+        (LOOKUP_PREFIX,),
+    )
+    return [row[0] for row in rows]
+
+
+def _has_schema(target: Connection, name: str) -> bool:
+    return target.execute("SELECT to_regnamespace(%s) IS NOT NULL", (name,)).fetchone() == (True,)
+
+
+def _scratch_databases(sessions: Sessions) -> Iterator[str]:
+    rows = sessions.target.execute(
+        "SELECT datname FROM pg_database WHERE starts_with(datname, %s) ORDER BY 1", (SCRATCH_PREFIX,)
+    )
+    yield from (f"PostgreSQL: database {row[0]}" for row in rows.fetchall())
+    try:
+        names = sorted(name for name in sessions.source.client.list_database_names() if name.startswith(SCRATCH_PREFIX))
+    except PyMongoError:  # the user may not list them: then no verification of it made one either
+        names = []
+    yield from (f"MongoDB: database {name}" for name in names)
+
+
+def _scratch_rows(target: Connection) -> int:
+    if not _has_schema(target, "scheduler"):
+        return 0
+    counts = [
+        sql.SQL("(SELECT count(*) FROM {} WHERE starts_with(tenant_id, {}))").format(
+            sql.Identifier("scheduler", record.table), sql.Literal(SCRATCH)
+        )
+        for record in ALL
+    ]
+    row = target.execute(sql.SQL("SELECT {}").format(sql.SQL(" + ").join(counts))).fetchone()
+    return 0 if row is None else int(row[0])

@@ -1,0 +1,118 @@
+"""The end of a cutover: the rollback window closes, after its hours or by a person's decision."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import msgspec
+import psycopg
+
+from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, translate_errors
+from migrator.cutover import cleanup, outbox, reverse_sync
+from migrator.cutover.cutover import POINT_OF_NO_RETURN, lift_source_fence
+from migrator.cutover.journal import Cutover, Journal, database_time, exclusive, latest, opened_at, record_decision
+from migrator.cutover.rollback import unfinished_level
+from migrator.errors import RefusedError, UnreachableError, UsageError
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail.lookups import drop_indexes
+
+LOCK_PATIENCE = "5s"
+EARLY_DECISION = "window closed early"
+"""The kind of the decision (``migration.decisions``)."""
+
+
+class EarlyFinish(msgspec.Struct, frozen=True, kw_only=True):
+    """The decision to close it before its time."""
+
+    who: str
+    reason: str
+
+
+class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What closing the window did, and what is left to people."""
+
+    cutover: Cutover
+    cleanup: tuple[str, ...]
+
+
+def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetime | None = None) -> FinishResult:
+    """Close the window of the way back: no reverse sync, no fence, no outbox, no indexes of the tail.
+
+    Called again, it changes nothing but what an earlier call could not do.
+
+    MongoDB's epoch stays, so that our own processes with an old configuration stay shut out of it. Raises
+    ``RefusedError`` where there is no switch, or the window's hours are not over by ``now`` (none: the target's clock)
+    and nobody decided to close it ``early``.
+    """
+    if early is not None and not (early.who.strip() and early.reason.strip()):
+        raise UsageError("to close the window early is a person's decision: say who and why")
+    sessions = Sessions(settings)
+    try:
+        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
+            found = latest(sessions.target)
+            if found is None or found.state not in ("switched", "finished"):
+                raise RefusedError(_refusal(sessions.target, found))
+            journal = Journal(sessions.target, found)
+            if found.state == "switched":
+                level = unfinished_level(journal)
+                if level is not None:
+                    raise RefusedError(
+                        f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
+                    )
+                _require_window_over(sessions.target, found, settings, early, now)
+            # a table that another transaction uses is not waited for without end: whoever comes later waits behind us
+            sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
+            with journal.step("finish"), _unlocked():
+                journal.end("finished")  # first: what follows cannot be gone back on
+                outbox.close_outbox(sessions.target)
+                reverse_sync.drop_fence_collection(sessions)
+                lift_source_fence(sessions, found)
+                drop_indexes(sessions.target)
+            return FinishResult(cutover=journal.cutover, cleanup=cleanup.after_completion(sessions, journal.cutover))
+    finally:
+        sessions.close()
+
+
+@contextmanager
+def _unlocked() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        raise UnreachableError(
+            "a transaction of another session uses the scheduler's tables (pg_stat_activity tells which): end it, then"
+            " call migrator cutover finish again"
+        ) from error
+
+
+def _refusal(target: Connection, found: Cutover | None) -> str:
+    """Return why there is no cutover to be finished, and what leads on."""
+    if found is None or found.state != "running":
+        return "there is no cutover to be finished: migrator cutover status tells"
+    if Journal(target, found).done(POINT_OF_NO_RETURN):
+        return (
+            "the cutover was interrupted after its point of no return: call migrator cutover run, which finishes it,"
+            " or migrator rollback run, which goes back"
+        )
+    return "the cutover was interrupted before its point of no return: call migrator cutover abort"
+
+
+def window_end(target: Connection, cutover: Cutover, settings: Settings) -> datetime | None:
+    """Return until when the way back is to stay open; none: PostgreSQL is not open by this cutover."""
+    since = opened_at(target, cutover.id)
+    return None if since is None else since + timedelta(hours=settings.cutover.window_hours)
+
+
+def _require_window_over(
+    target: Connection, cutover: Cutover, settings: Settings, early: EarlyFinish | None, now: datetime | None
+) -> None:
+    until = window_end(target, cutover, settings)
+    if until is None or (now or database_time(target)) >= until:
+        return
+    if early is None:
+        raise RefusedError(
+            f"the way back stays open until {until:%Y-%m-%d %H:%M:%S} UTC ({settings.cutover.window_hours} h): call"
+            " again then, or decide to close it early (--now --who --reason)"
+        )
+    record_decision(target, EARLY_DECISION, early.who.strip(), early.reason.strip(), cutover=str(cutover.id))

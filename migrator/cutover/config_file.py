@@ -1,0 +1,173 @@
+"""Changing ``[persistence] scheduler`` in the configuration file: its comments stay, and the old file is kept.
+
+The file is replaced whole (written beside it, flushed, renamed over it): a process that reads it meets the old text or
+the new one, and a kill in the middle leaves the old one.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Final, Literal
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import String
+
+from migrator.config import PREFIX
+from migrator.errors import ConfigurationError, MigratorError, RefusedError
+from migrator.store.protocols import Backend
+
+SECTION, KEY = "persistence", "scheduler"
+VARIABLE = f"{PREFIX}{SECTION.upper()}__{KEY.upper()}"
+MOUNTS: Final = Path("/proc/self/mountinfo")
+MOUNT_POINT: Final = 4
+"""Its place in a line of `MOUNTS` (proc(5)); blanks in it are written in octal."""
+
+
+class ConfigFileError(MigratorError):
+    """The configuration file could not be replaced, though it could when it was looked at."""
+
+
+def kept_path(path: Path, event: Literal["cutover", "rollback"], number: int) -> Path:
+    """Return where the text before a switch, or a way back, is kept."""
+    return path.with_name(f"{path.name}.before-{event}-{number}")
+
+
+def require_changeable(path: Path, environment: Mapping[str, str], backup: Path | None = None) -> None:
+    """Refuse a file that could not be switched, before anything happens; all but the renaming is tried.
+
+    Raises ``RefusedError`` where an environment variable would override it, where the file or its folder cannot be
+    written, where its owner could not be kept, where the key stands in a form that cannot be changed in place, and
+    where something else stands at ``backup``; ``ConfigurationError`` without a file.
+    """
+    if VARIABLE in environment:
+        raise RefusedError(
+            f"{VARIABLE} is set and would override {path}: unset it for every process of the scheduler, then call again"
+        )
+    file = _resolved(path)
+    if not os.access(file, os.W_OK):
+        raise RefusedError(f"{path} cannot be written: make it writable for this user, then call again")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise RefusedError(
+            f"the folder of {path} cannot be written, so the file cannot be replaced whole: make it writable"
+        )
+    if str(file) in _mount_points():
+        raise RefusedError(f"{path} is mounted by itself, so it cannot be replaced whole: mount its folder instead")
+    text = file.read_text(encoding="utf-8")
+    for backend in ("mongo", "postgres"):
+        with_backend(text, backend, str(path))
+    if backup is not None and backup.exists() and (not backup.is_file() or backup.read_text(encoding="utf-8") != text):
+        raise RefusedError(f"{backup} is in the way: it is not the text of {path.name}; move it elsewhere")
+    try:
+        _write_sibling(file, text, like=file).unlink()
+    except PermissionError:
+        raise RefusedError(
+            f"{path} belongs to another user, and would not after it is replaced: call as its owner"
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"nothing can be written beside {path}: {error.strerror}; mend it first") from None
+
+
+def named_backend(path: Path) -> str:
+    """Return the backend that the file names; the default where it names none."""
+    tree = tomllib.loads(_resolved(path).read_text(encoding="utf-8"))
+    return str(tree.get(SECTION, {}).get(KEY, "mongo"))
+
+
+def set_backend(path: Path, backend: Backend, backup: Path) -> None:
+    """Make ``path`` name ``backend``; the text before is kept in ``backup`` unless that exists already.
+
+    Called again, it changes nothing. A link stays a link: the file behind it is replaced. Owner and mode stay. Raises
+    ``ConfigFileError`` where that fails; the old file is there then.
+    """
+    file = _resolved(path)
+    text = file.read_text(encoding="utf-8")
+    if named_backend(file) == backend:
+        return
+    changed = with_backend(text, backend, str(path))
+    try:
+        if not backup.is_file():
+            _replace(backup, text, like=file)
+        _replace(file, changed, like=file)
+    except OSError as error:
+        raise ConfigFileError(
+            f"{path} cannot be replaced to name {backend}: {error.strerror}; mend it, then call again"
+        ) from error
+
+
+def with_backend(text: str, backend: str, name: str) -> str:
+    """Return the text with the key changed and everything else as it is; raises ``RefusedError`` where it cannot."""
+    try:
+        document = tomlkit.parse(text)
+        section = document.get(SECTION)
+        if section is None:
+            section = tomlkit.table()
+            document.add(tomlkit.nl())
+            document.add(SECTION, section)
+        expected = tomllib.loads(text)
+        if isinstance(section, MutableMapping):
+            quoted = section.get(KEY)
+            literal = isinstance(quoted, String) and quoted.as_string().startswith("'")
+            section[KEY] = tomlkit.string(backend, literal=literal)  # its quotes stay, and the comment behind it
+            expected.setdefault(SECTION, {})[KEY] = backend
+        changed = tomlkit.dumps(document)
+        kept = tomllib.loads(changed) == expected and isinstance(section, MutableMapping)
+    except (TOMLKitError, tomllib.TOMLDecodeError):
+        kept = False
+    if not kept:
+        raise RefusedError(f"{name}: {SECTION}.{KEY} cannot be changed in place; write it under [{SECTION}] first")
+    return changed
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except OSError:
+        raise ConfigurationError(f"no configuration file {path}: the switch needs one to write into") from None
+
+
+def _mount_points() -> set[str]:
+    lines = MOUNTS.read_text(encoding="utf-8").splitlines()
+    return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), line.split(" ")[MOUNT_POINT]) for line in lines}
+
+
+def _replace(file: Path, text: str, *, like: Path) -> None:
+    new = _write_sibling(file, text, like=like)
+    try:
+        new.replace(file)
+        _flush_folder(file.parent)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _write_sibling(file: Path, text: str, *, like: Path) -> Path:
+    """Write a new file into the folder of ``file``, with the mode and the owner of ``like``; return where."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    new = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        shutil.copymode(like, new)
+        owner = like.stat()
+        if (owner.st_uid, owner.st_gid) != (new.stat().st_uid, new.stat().st_gid):
+            os.chown(new, owner.st_uid, owner.st_gid)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    return new
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the new name last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

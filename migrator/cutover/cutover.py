@@ -1,0 +1,396 @@
+"""The cutover: fence, drain, last comparison, point of no return, opening of PostgreSQL, smoke, backup, reverse sync.
+
+If something fails or takes too long before the point of no return, the tool undoes everything by itself: the fence is
+lifted, and nothing has changed. After that point, another call finishes what is left; so does it after a kill anywhere.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from bson.timestamp import Timestamp
+
+from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import translate_errors
+from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
+from migrator.cutover.gates import GateOptions
+from migrator.cutover.journal import Cutover, Journal, exclusive, latest
+from migrator.cutover.server_gates import Gate
+from migrator.cutover.smoke import smoke
+from migrator.errors import MigratorError, RefusedError
+from migrator.parity import recorded, since
+from migrator.parity.flow import compare
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.sessions import Sessions, close_kept, waited_out
+from migrator.pipeline.tail import lock, positions, touched
+from migrator.pipeline.tail.follow import Tail
+from migrator.store.postgres import parallel_run
+from migrator.telemetry import say
+
+STEPS_BEFORE: Final = ("preflight", "catch-up", "fence", "drain", "parity", "outbox")
+POINT_OF_NO_RETURN: Final = "point-of-no-return"
+STEPS_AFTER: Final = ("switch", "smoke", "backup", "reverse")
+STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
+_EPOCH: Final = "epoch"
+REVERSE_STOPPED: Final = "reverse_stopped"
+"""The member of the journal's detail that says why the reverse sync stopped."""
+POLL_S: Final = 0.05
+
+
+class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a switch did."""
+
+    cutover: Cutover
+    pause_s: float
+    """From before the fence until PostgreSQL was open, by the target's clock."""
+    overdue: int
+    compared: int
+    """Documents compared behind the fence."""
+    resumed: bool
+    """An earlier call had passed the point of no return."""
+
+
+def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
+    """Make the switch, or finish one that was interrupted behind the point of no return.
+
+    Raises ``RefusedError`` where a gate is not met, another switch runs, or the pause would be too long: then
+    everything is as it was before. What fails behind the point of no return is raised, and the next call goes on.
+    """
+    sessions = Sessions(settings)
+    try:
+        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
+            found = latest(sessions.target)
+            resumed = False
+            if found is not None and found.state == "running":
+                journal = Journal(sessions.target, found)
+                resumed = journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found)
+                if not resumed:
+                    say("cutover: an earlier call was interrupted before the point of no return: it is undone first")
+                    _undo(sessions, journal)
+            if resumed and found is not None:
+                if found.config_path != str(conditions.config.absolute()):
+                    raise RefusedError(f"the switch was begun for {found.config_path}: call again with that file")
+            else:
+                journal = _pass_point(sessions, conditions)
+            _run_steps_after(sessions, journal)
+            return _result(journal, resumed=resumed)
+    finally:
+        sessions.close()
+        close_kept()
+
+
+def abort(settings: Settings) -> Cutover:
+    """Undo a switch that was interrupted before the point of no return; raises ``RefusedError`` where there is none."""
+    sessions = Sessions(settings)
+    try:
+        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
+            found = latest(sessions.target)
+            if found is None or found.state != "running":
+                raise RefusedError("no cutover is under way: there is nothing to abort")
+            journal = Journal(sessions.target, found)
+            if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
+                raise RefusedError(
+                    "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
+                    " migrator rollback run, which goes back"
+                )
+            _undo(sessions, journal)
+            return journal.cutover
+    finally:
+        sessions.close()
+
+
+def point_holds(sessions: Sessions, cutover: Cutover) -> bool:
+    """Tell whether nobody can have written since the point of no return: PostgreSQL is open, or the fence stands.
+
+    It does not where the target was gone when that point was written, so that the switch was undone blindly.
+    """
+    found = epoch.target_epoch(sessions)
+    if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
+        return True
+    return bool(cutover.fence) and fence.is_source_fenced(
+        sessions.source, cutover.fence["kind"], cutover.fence["taken"]
+    )
+
+
+def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
+    """Lift MongoDB's fence, as it was written down before it was made; none was made: nothing is done."""
+    if cutover.fence:
+        fence.lift_source(sessions.source, cutover.fence["kind"], cutover.fence["taken"])
+
+
+def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
+    """Do everything up to the point of no return, or nothing at all."""
+    found = gates.evaluate(sessions, conditions)
+    missing = gates.unmet(found)
+    if missing:
+        raise RefusedError("the switch is not made: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
+    config = conditions.config.absolute()
+    settings = sessions.settings.cutover
+    number = epoch.next_number(sessions)
+    journal = Journal.begin(
+        sessions.target,
+        environment=settings.called,
+        config_path=str(config),
+        backup_path=str(config_file.kept_path(config, "cutover", number)),
+    )
+    try:
+        _run_steps_before(sessions, journal, found, number)
+        with journal.step(POINT_OF_NO_RETURN) as detail:
+            detail["documents"] = journal.cutover.detail.get("compared")
+    except BaseException:
+        if not _is_point_passed(journal):
+            _undo(sessions, journal)
+            say("cutover: undone: the fence is lifted, and everything is as it was before")
+        raise
+    return journal
+
+
+def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], number: int) -> None:
+    target, settings = sessions.target, sessions.settings
+    limit = settings.cutover.max_pause_s
+    pause = _WritePause(limit)
+    with journal.step("preflight") as detail:
+        detail["gates"] = {one.name: one.words for one in found}
+        journal.note(
+            epoch=number,
+            overdue=overdue.count_late(target),
+            figures_before=metrics.journal_snapshot(settings, switched=False),
+            **{processes.JOURNAL_KEY: processes.alive_before(settings)},
+        )
+    patient = msgspec.structs.replace(settings.copy, patience_s=limit)
+    with Tail(msgspec.structs.replace(settings, copy=patient)) as tail:
+        with journal.step("catch-up") as detail:
+            detail["events"] = _catch_up(sessions, tail, committed_time(sessions.source), None)
+        with journal.step("fence") as detail:
+            kind = fence.survey_source(sessions.source).kind
+            assert kind is not None  # noqa: S101 - a gate has seen to it
+            taken = fence.revocable_roles(sessions.source) if kind == "roles" else []
+            journal.fenced(kind, taken)
+            epoch.set_target(sessions, number, "mongo")  # nobody begins there too early
+            pause.begin()
+            # stops our own processes, also those that log in as the tool's user, whom the fence lets through; what they
+            # began before, the fence waits for
+            epoch.close_source(sessions, number)
+            fence.engage_source(sessions.source, kind, taken, timedelta(seconds=limit))
+            detail["kind"] = kind
+        position = committed_time(sessions.source)
+        journal.note(position={"t": position.time, "i": position.inc})
+        with journal.step("drain") as detail:
+            pause.check()
+            detail["events"] = _catch_up(sessions, tail, position, pause)
+    with journal.step("parity") as detail:
+        pause.check()
+        documents = _compare(sessions, position, pause)
+        detail["documents"] = documents
+        journal.note(compared=documents)
+    with journal.step("outbox"):
+        pause.check()
+        if fence.is_target_fenced(target, settings.postgres):
+            fence.lift_target(target, settings.postgres)  # an earlier rollback left it
+        outbox.open_outbox(target)
+    pause.check()
+
+
+def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
+    """Do what is left behind the point of no return."""
+    steps: dict[str, Callable[[Sessions, Journal, dict[str, Any]], None]] = {
+        "switch": _open_target,
+        "smoke": _smoke,
+        "backup": _backup,
+        "reverse": _reverse,
+    }
+    for name, act in steps.items():
+        if not journal.done(name):
+            with journal.step(name) as detail:
+                act(sessions, journal, detail)
+    journal.end("switched")
+
+
+def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+    """Shut MongoDB, settle what is overdue, change the file, open PostgreSQL: in this order, each idempotent."""
+    number = journal.cutover.detail[_EPOCH]
+    epoch.close_source(sessions, number)
+    stands = epoch.target_epoch(sessions)
+    if stands is None or stands.backend != "postgres":
+        detail["overdue"] = overdue.fire_late(sessions.settings, sessions.target, sessions.settings.cutover.overdue)
+    config_file.set_backend(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
+    parallel_run.end(sessions.target)  # from now on every handler runs here, and nowhere else
+    epoch.set_target(sessions, number, "postgres")
+    row = sessions.target.execute(
+        "SELECT extract(epoch FROM clock_timestamp() - began_at)::float8 FROM migration.cutover_steps"
+        " WHERE cutover_id = %s AND step = 'fence'",
+        (journal.cutover.id,),
+    ).fetchone()
+    if "pause_s" not in journal.cutover.detail:
+        journal.note(pause_s=None if row is None else round(row[0], 3))
+    sessions.target.execute(
+        "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) SELECT 'switch to postgres',"
+        " session_user, environment, tool_version, detail FROM migration.cutovers WHERE id = %s",
+        (journal.cutover.id,),
+    )
+
+
+def _smoke(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+    detail |= smoke(Path(journal.cutover.config_path))
+    journal.note(figures_switch=metrics.journal_snapshot(sessions.settings, switched=True))
+
+
+def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+    if not sessions.settings.cutover.backup:
+        detail["left_out"] = True
+        return
+    folder = backup_folder(sessions.settings, journal.cutover)
+    manifest = backup.export_source(sessions, folder)
+    detail |= {
+        "folder": str(folder),
+        "digest": manifest.digest,
+        "documents": sum(one.documents for one in manifest.parts),
+    }
+    journal.note(backup=str(folder), backup_digest=manifest.digest)
+
+
+def backup_folder(settings: Settings, cutover: Cutover) -> Path:
+    """Return where the backup of a switch is, or will be: beside the configuration, unless the setting is absolute."""
+    return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
+
+
+def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+    """Carry what was written since, if that can be done now; `migrator tail` goes on doing so.
+
+    A failure does not end the cutover, which is made: PostgreSQL is open. It is written down, and a person is told.
+    """
+    detail["documents"] = None
+    try:
+        detail["documents"] = reverse_sync.run(sessions.settings, noted_by_now=True).documents
+    except RefusedError:
+        pass  # `migrator tail` has turned round already, and does it
+    except MigratorError as error:
+        say(f"cutover: the reverse sync stopped: {error}")
+        journal.note(**{REVERSE_STOPPED: str(error)})
+
+
+def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePause | None") -> int:
+    """Bring the target up to a position, by our own tail or by the one that runs; return the events seen."""
+    if lock.held(sessions.target) and not tail.following:
+        _wait_for_other_tail(sessions, goal, pause)
+        return 0
+    stop = threading.Event()
+    timer = threading.Timer(pause.left() if pause is not None else 3_600.0, stop.set)
+    timer.start()
+    try:
+        done = tail.run(goal, stop)
+    finally:
+        timer.cancel()
+    if not done.applied:
+        raise RefusedError(f"rows are not up to date: {done.reason}")
+    if not done.reached or done.owed:
+        raise RefusedError("the write pause would exceed its limit: the tail did not come up to the fence in time")
+    return done.events
+
+
+def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
+    """Wait until the tail of another process has come up to a position, owing nothing."""
+    until = time.monotonic() + (pause.left() if pause is not None else sessions.settings.copy.patience_s)
+    while time.monotonic() < until and lock.held(sessions.target):
+        found = positions.standing(sessions.target, sessions.profile.name)
+        reached = found is not None and found.position.time >= goal and not found.derived_owed
+        if reached and not touched.count(sessions.target):
+            return
+        time.sleep(POLL_S)
+    raise RefusedError("the write pause would exceed its limit: the tail that follows did not come up to the fence")
+
+
+def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> int:
+    """Compare what changed since the last complete and clean comparison, or everything; return the documents."""
+    last = recorded.last(sessions.target)
+    if last is None or not last.clean:
+        raise RefusedError("the last complete comparison is not clean")
+    changed = since.changed_since(sessions, last.position, position)
+    if changed is not None:
+        found = recorded.compare_changed(sessions, changed)
+        if found.wrong:
+            places = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in found.wrong.items())
+            raise RefusedError(f"the last comparison found differences behind the fence: {places}")
+        return found.documents
+    if last.seconds > pause.left():
+        raise RefusedError(
+            f"the write pause would exceed its limit: everything must be compared, which took {last.seconds:,.0f} s"
+            " before; call cutover compare shortly before the switch"
+        )
+    outcome = compare(sessions.settings, Scope())
+    if not recorded.is_complete(outcome) or not recorded.is_clean(outcome):
+        raise RefusedError("the last comparison found differences behind the fence: call migrator parity")
+    return sum(one.documents for one in outcome.collections)
+
+
+def _undo(sessions: Sessions, journal: Journal) -> None:
+    """Make everything as it was before: the fence first, so that writers go on though the target be gone.
+
+    A source that has gone away is waited for: else its writers would find the fence when it comes back.
+    """
+    waited_out(sessions.settings, lambda: _reopen_source(sessions, journal.cutover))
+    with suppress(psycopg.Error, MigratorError):
+        if sessions.target.closed:
+            sessions.open_target()
+            journal = Journal(sessions.target, journal.cutover)
+        outbox.close_outbox(sessions.target)
+        epoch.undo_target(sessions, journal.cutover.detail.get(_EPOCH, 0))
+        journal.undo()
+        journal.end("aborted")
+
+
+def _reopen_source(sessions: Sessions, cutover: Cutover) -> None:
+    found = epoch.source_epoch(sessions)
+    if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
+        epoch.open_source(sessions, found.number)
+    lift_source_fence(sessions, cutover)
+    if Path(cutover.config_path).exists():  # else there is nothing that could name PostgreSQL
+        config_file.set_backend(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
+
+
+def _is_point_passed(journal: Journal) -> bool:
+    """Tell whether the point of no return was written; where the target cannot say it, it was not."""
+    try:
+        return journal.done(POINT_OF_NO_RETURN)
+    except psycopg.Error:
+        return False
+
+
+def _result(journal: Journal, *, resumed: bool) -> CutoverResult:
+    detail = journal.cutover.detail
+    return CutoverResult(
+        cutover=journal.cutover,
+        pause_s=float(detail.get("pause_s") or 0.0),
+        overdue=int(detail.get("overdue") or 0),
+        compared=int(detail.get("compared") or 0),
+        resumed=resumed,
+    )
+
+
+class _WritePause:
+    """How long writers have been held up."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Writers are held up from now on."""
+        self._began = time.monotonic()
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return self._limit - (0.0 if self._began is None else time.monotonic() - self._began)
+
+    def check(self) -> None:
+        """Raise ``RefusedError`` where it has lasted too long."""
+        if self.left() < 0:
+            raise RefusedError(f"the write pause would exceed its limit of {self._limit:g} s")

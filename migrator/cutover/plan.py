@@ -1,0 +1,147 @@
+"""The plan of a cutover, as things stand: steps, gates, the expected write pause, what becomes of late triggers."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import open_target, translate_errors
+from migrator.cutover import completion, cutover, gates, journal, metrics, outbox, overdue, processes, rollback_gaps
+from migrator.cutover.gates import GateOptions
+from migrator.cutover.metrics import CutoverMetrics
+from migrator.cutover.processes import Arrivals
+from migrator.cutover.server_gates import Gate
+from migrator.cutover.status import Attention, attention
+from migrator.errors import MigratorError
+from migrator.parity import recorded, since
+from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import positions
+from migrator.store.postgres import parallel_run
+
+STEP_TEXTS: Final = {
+    "preflight": "every gate is looked at again; one that is not met ends the switch",
+    "catch-up": "the tail comes up to now, while writers go on",
+    "fence": "MongoDB refuses every write of everybody but the tool, also of transactions that stay open",
+    "drain": "the tail comes up to a position taken behind the fence",
+    "parity": "what changed since the last complete comparison is compared; a difference ends the switch",
+    "outbox": "triggers in PostgreSQL note what is written from now on, for the way back",
+    cutover.POINT_OF_NO_RETURN: "written down; until here everything is undone by itself, from here on it is finished",
+    "switch": "epoch on both sides, overdue triggers, configuration file; PostgreSQL is open, writers go on",
+    "smoke": "a new process opens the store as the file says, writes, reads, fires, claims, finishes",
+    "backup": "MongoDB is exported as it was, with digests (rollback level 3)",
+    "reverse": "what was written since is carried to MongoDB; migrator tail goes on doing so",
+}
+_FENCE_S: Final = 0.3
+_STEPS_S: Final = 0.7
+"""What the fence, and the steps that do not depend on the amount of data, take (measured on the small demo)."""
+
+
+class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cutover plan`` prints."""
+
+    environment: str
+    config: str
+    steps: dict[str, str]
+    gates: tuple[Gate, ...]
+    pause_s: float | None
+    """Expected; none: it cannot be told yet."""
+    pause_limit_s: int
+    changed: int | None
+    """Documents that changed since the last complete comparison; none: everything would be compared."""
+    overdue: int
+    overdue_words: str
+    ready: bool
+    rollback_words: str = ""
+    """What a rollback could not give the old application; empty where that is known to be nothing."""
+
+
+class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cutover status`` prints."""
+
+    cutover: journal.Cutover | None
+    steps: tuple[journal.Step, ...] = ()
+    waiting: int = 0
+    """Notes that the reverse stream has not carried yet."""
+    oldest_s: float = 0.0
+    open_until: datetime | None = None
+    """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
+    beside_since: datetime | None = None
+    """Since when both schedulers run; none: they do not."""
+    figures: CutoverMetrics = CutoverMetrics()
+    arrivals: Arrivals | None = None
+    """None: PostgreSQL is not open."""
+    attention: Attention | None = None
+    """None: nothing waits for a person."""
+
+
+def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> CutoverPlan:
+    """Look at everything, and change nothing (a probe table is made and dropped again)."""
+    sessions = Sessions(settings)
+    try:
+        with translate_errors("the target"), speaking_of_source("the source"):
+            found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))
+            pause, changed = _expected_pause(sessions)
+            late = overdue.count_late(sessions.target)
+            return CutoverPlan(
+                environment=settings.cutover.called,
+                config=str(config),
+                steps=STEP_TEXTS
+                if settings.cutover.backup
+                else STEP_TEXTS | {"backup": "left out (cutover.backup): no level 3"},
+                gates=found,
+                pause_s=pause,
+                pause_limit_s=settings.cutover.max_pause_s,
+                changed=changed,
+                overdue=late,
+                overdue_words=overdue.describe(late, settings.cutover.overdue),
+                ready=not gates.unmet(list(found)),
+                rollback_words=rollback_gaps.PLAN_TEXT if rollback_gaps.applies(sessions.profile) else "",
+            )
+    finally:
+        sessions.close()
+
+
+def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | None = None) -> CutoverStatus:
+    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most.
+
+    ``config`` is the configuration file that the commands of ``attention`` name.
+    """
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        since = parallel_run.since(target)
+        found = journal.latest(target)
+        if found is None:
+            return CutoverStatus(cutover=None, beside_since=since)
+        arrived = processes.wait_for_arrivals(settings, wait_s)
+        count, age = outbox.backlog(target)
+        return CutoverStatus(
+            cutover=found,
+            steps=tuple(journal.steps(target, found.id)),
+            waiting=count,
+            oldest_s=round(age, 1),
+            open_until=completion.window_end(target, found, settings) if found.state == "switched" else None,
+            beside_since=since,
+            figures=metrics.collect(settings),
+            arrivals=arrived,
+            attention=attention(settings, config),
+        )
+
+
+def _expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
+    """Return the expected write pause in seconds, and how many documents it has to compare."""
+    last = recorded.last(sessions.target)
+    stands = positions.standing(sessions.target, sessions.profile.name)
+    if last is None or stands is None:
+        return None, None
+    rate = max(last.documents / last.seconds, 1.0) if last.seconds else 1.0
+    try:
+        changed = since.changed_since(sessions, last.position, committed_time(sessions.source))
+    except MigratorError:
+        changed = None
+    if changed is None:
+        return _FENCE_S + _STEPS_S + last.seconds, None
+    count = sum(map(len, changed.values()))
+    return round(_FENCE_S + _STEPS_S + count / rate, 2), count

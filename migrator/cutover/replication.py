@@ -1,0 +1,107 @@
+"""Keeping both sides equal: the tail before a cutover, the reverse sync after it; ``migrator tail`` runs this."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from migrator.config import Settings
+from migrator.connections.postgres import open_target, translate_errors
+from migrator.cutover import reverse_sync
+from migrator.cutover.cutover import REVERSE_STOPPED
+from migrator.cutover.epoch import is_in_target
+from migrator.cutover.journal import Journal, latest
+from migrator.cutover.reverse_encoding import ReverseSyncError
+from migrator.cutover.reverse_sync import ReverseSyncResult
+from migrator.errors import BackendMovedError, LostLockError, RefusedError
+from migrator.interruption import count_signal
+from migrator.parity.repair import apply_repair
+from migrator.pipeline.plan import Scope
+from migrator.pipeline.tail.alarms import AlarmError
+from migrator.pipeline.tail.follow import Followed, Tail, Until
+from migrator.telemetry import say
+
+POLL_S = 1.0
+
+
+def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed | ReverseSyncResult | None:
+    """Follow in the direction that the persistence epoch says: from MongoDB before a cutover, to MongoDB after it.
+
+    Returns none when the cutover was finished: then nothing is left to be followed, in either direction.
+    Raises what ``Tail.run`` and ``reverse.run`` raise; a second alarm of the same call too.
+    """
+    with _stop_event() as stop:
+        while True:
+            try:
+                return _tail(settings, until, metrics_file, stop)
+            except BackendMovedError:
+                say("tail: the data is in PostgreSQL since the switch: what is written there is carried to MongoDB")
+            try:
+                _record_stop(settings, "")
+                return reverse_sync.run(settings, noted_by_now=until is not None, stop=stop)
+            except LostLockError:  # what it held in the source goes when the cutover is finished
+                if not _is_finished(settings):
+                    raise
+                return None
+            except RefusedError:
+                if is_in_target(settings):
+                    if _is_finished(settings):
+                        return None
+                    if until is not None or not reverse_sync.is_open(settings):
+                        raise
+                    stop.wait(POLL_S)  # another process, a rollback say, carries what there is
+                    continue
+                say("tail: the switch was taken back: follows the source again")
+            except ReverseSyncError as error:
+                _record_stop(settings, str(error))
+                raise
+
+
+def _is_finished(settings: Settings) -> bool:
+    """Tell whether the last cutover was finished, so that nothing is left to be followed."""
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        found = latest(target)
+    return found is not None and found.state == "finished"
+
+
+def _record_stop(settings: Settings, why: str) -> None:
+    """Write down for ``cutover status`` why the reverse sync stopped; empty: it goes on."""
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        found = latest(target)
+        if found is not None and found.detail.get(REVERSE_STOPPED, "") != why:
+            Journal(target, found).note(**{REVERSE_STOPPED: why})
+
+
+def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> Followed:
+    """Follow; an alarm is answered once by a comparison of everything with repair, from a position taken before it."""
+    with Tail(settings, metrics_file=metrics_file) as tail:
+        try:
+            return tail.run(until, stop)
+        except AlarmError as alarm:
+            say(f"ALARM: {alarm}; everything is compared and repaired now, nothing is skipped")
+            repaired = apply_repair(settings, Scope())
+            documents = sum(len(ids) for ids in repaired.documents.values())
+            say(f"tail: repaired {documents:,} documents, and goes on from the position taken before")
+            return tail.run(until, stop)
+
+
+@contextmanager
+def _stop_event() -> Iterator[threading.Event]:
+    """Yield what Ctrl-C and SIGTERM set, so that the running transaction is finished; a second one interrupts it."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        count_signal()
+        if stop.is_set():
+            raise KeyboardInterrupt
+        say("tail: ending at the next commit")
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

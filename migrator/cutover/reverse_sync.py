@@ -1,0 +1,348 @@
+"""The reverse stream: what is written to PostgreSQL after the switch, carried to MongoDB, until the window closes.
+
+One at a time: a session lock on the target, which a dead process cannot keep, and a fence in MongoDB, which a process
+that was asleep meets with every transaction it writes. A transaction that a killed stream left open is ended by the
+next one, which would wait for it else, for as long as MongoDB keeps it. Notes are removed when MongoDB has acknowledged
+their documents to a majority: killed at any point, the next call carries the same rows again, as they are by then.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+import psycopg
+from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
+from psycopg import sql
+from pymongo import DeleteOne, ReplaceOne
+from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from migrator import fault_points, telemetry
+from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase
+from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.cutover import outbox
+from migrator.cutover.reverse_encoding import (
+    DocumentWrite,
+    ReverseSyncError,
+    encode_changes,
+    stated_trigger,
+    stored_rows,
+)
+from migrator.errors import LostLockError, RefusedError
+from migrator.pipeline.ledger import latest_plan
+from migrator.pipeline.plan import OWN, plan_context
+from migrator.pipeline.sessions import Sessions, retrying
+from migrator.pipeline.tail.apply import Applier
+from migrator.records import Record, SourcedRecord, Trigger
+from migrator.sources.profile import Context
+from migrator.sources.stellaops.names import SCHEDULES
+from migrator.store.epoch import KEY
+from migrator.store.mongo.places import PLACES
+from migrator.values import document as documents
+from migrator.values.identity import source_id, stable_hash64
+
+BATCH_NOTES: Final = 1_000
+"""Rows carried at a time."""
+TRANSACTION_BYTES: Final = 24 * 1024 * 1024
+"""About what one transaction of MongoDB writes; an entry of its oplog holds 16 MB, and it may need several."""
+POLL_S: Final = 0.2
+LOCK_NAME: Final = "migrator reverse stream"
+FENCE_COLLECTION: Final = OWN
+"""The tool's own collection in the source; it exists while the window is open."""
+FENCE_ID: Final = "fence"
+"""The ``_id`` of its document."""
+SESSION_FIELD: Final = "session"
+"""The field in which the stream that writes names the session of its transactions."""
+
+
+class ReverseSyncResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call has carried."""
+
+    documents: int = 0
+    removed: int = 0
+    notes: int = 0
+    lost: dict[tuple[str, str], int] = {}
+    """(table, column) → documents that have no place for what was written there."""
+
+    def __add__(self, other: "ReverseSyncResult") -> "ReverseSyncResult":
+        """Return both together."""
+        return ReverseSyncResult(
+            documents=self.documents + other.documents,
+            removed=self.removed + other.removed,
+            notes=self.notes + other.notes,
+            lost=dict(Counter(self.lost) + Counter(other.lost)),
+        )
+
+
+def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event | None = None) -> ReverseSyncResult:
+    """Carry what is noted until ``stop`` is set, or, with ``noted_by_now``, what was noted when the call came.
+
+    That comes to an end however much is written meanwhile; behind a fence it is everything.
+
+    A server that goes away is waited for, as the copy does. Raises ``RefusedError`` where the outbox is not open or
+    another reverse stream runs, ``LostLockError`` when another one has taken over, ``ReverseSyncError`` for a row
+    that no document stands for.
+    """
+    stop = stop or threading.Event()
+    total = ReverseSyncResult()
+    stream = _ReverseSync(noted_by_now=noted_by_now)
+    try:
+        while not stop.is_set():
+            done = retrying(settings, stream.carry)
+            total += done
+            if done.notes:
+                telemetry.logger().info("reverse.carried", documents=done.documents, removed=done.removed)
+            elif noted_by_now:
+                break
+            else:
+                stop.wait(POLL_S)
+    finally:
+        stream.end()
+    return total
+
+
+class _ReverseSync:
+    """The fence of this process, and the connection under which it was taken."""
+
+    def __init__(self, *, noted_by_now: bool = False) -> None:
+        self._noted_by_now = noted_by_now
+        self._until: int | None = None
+        self._fence = 0
+        self._connection: Connection | None = None
+        self._source: MongoDatabase | None = None
+        self._session: ClientSession | None = None
+        self._context: Context | None = None
+
+    def carry(self, sessions: Sessions) -> ReverseSyncResult:
+        """Carry the oldest notes; nothing noted, nothing done."""
+        if sessions.target is not self._connection:
+            self._begin(sessions)
+        noted, ids = outbox.oldest(sessions.target, BATCH_NOTES, self._until)
+        if not ids:
+            if not outbox.is_open(sessions.target):
+                raise RefusedError("the outbox was closed: the switch was finished, or taken back")
+            return ReverseSyncResult()
+        assert self._context is not None  # noqa: S101 - set when it began
+        sessions.forget()
+        writes = encode_changes(sessions, self._context, noted)
+        for part in _transactions(writes):
+            fault_points.reach(fault_points.BEFORE_REVERSE_WRITE)
+            self._write(sessions, part)
+        fault_points.reach(fault_points.AFTER_REVERSE_WRITE)
+        _record_lost_columns(sessions.target, writes)
+        outbox.delete(sessions.target, ids)
+        fault_points.reach(fault_points.AFTER_REVERSE_DROP)
+        removed = sum(write.document is None for write in writes)
+        lost = Counter(place for write in writes for place in write.lost)
+        return ReverseSyncResult(documents=len(writes) - removed, removed=removed, notes=len(ids), lost=dict(lost))
+
+    def end(self) -> None:
+        """Let another stream begin; a connection that is gone has let it already."""
+        if self._session is not None and self._source is not None:
+            with suppress(PyMongoError):
+                own = {"_id": FENCE_ID, "fence": self._fence}
+                self._source[FENCE_COLLECTION].update_one(own, {"$unset": {SESSION_FIELD: ""}})
+                self._session.end_session()
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.execute("SELECT pg_advisory_unlock(%s)", (stable_hash64(LOCK_NAME),))
+
+    def _begin(self, sessions: Sessions) -> None:
+        if not outbox.is_open(sessions.target):
+            raise RefusedError("the outbox is not open: there was no cutover, or it was finished or taken back")
+        row = sessions.target.execute("SELECT pg_try_advisory_lock(%s)", (stable_hash64(LOCK_NAME),)).fetchone()
+        if row != (True,):
+            raise RefusedError("another process carries the rows back already")
+        if self._noted_by_now and self._until is None:
+            self._until = outbox.newest_id(sessions.target)
+        plan = latest_plan(sessions.target)
+        if plan is None:
+            raise RefusedError("nothing was ever copied, so nothing can be carried back")
+        self._context = plan_context(plan)
+        _end_previous_transaction(sessions)
+        self._source, self._session = sessions.source, sessions.source.client.start_session()
+        marker: Any = sessions.source[FENCE_COLLECTION].find_one_and_update(
+            {"_id": FENCE_ID},
+            {"$inc": {"fence": 1}, "$set": {SESSION_FIELD: self._session.session_id["id"]}},
+            upsert=True,
+            return_document=True,
+        )
+        self._fence = marker["fence"]
+        self._connection = sessions.target
+
+    def _write(self, sessions: Sessions, writes: Iterable[DocumentWrite]) -> None:
+        """Write documents in one transaction of MongoDB, which fails where another stream has begun since."""
+        operations: dict[str, list[ReplaceOne[dict[str, Any]] | DeleteOne]] = {}
+        for write in writes:
+            where = {"_id": write.key}
+            operations.setdefault(write.collection, []).append(
+                DeleteOne(where) if write.document is None else ReplaceOne(where, write.document, upsert=True)
+            )
+        session = self._session
+        assert session is not None  # noqa: S101 - set when it began
+        with session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority")):
+            held = sessions.source[FENCE_COLLECTION].update_one(
+                {"_id": FENCE_ID, "fence": self._fence}, {"$currentDate": {"at": True}}, session=session
+            )
+            if not held.matched_count:
+                raise LostLockError("another reverse stream has taken over")
+            for collection, requests in operations.items():
+                sessions.source[sessions.name_of(collection)].bulk_write(requests, ordered=True, session=session)
+
+
+def is_open(settings: Settings) -> bool:
+    """Tell whether there is a window in which rows are carried back."""
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        return outbox.is_open(target)
+
+
+def lost_columns(target: Connection) -> dict[str, int]:
+    """Return ``table.column`` → documents without a place for what was written there, since the switch, at least."""
+    row = target.execute("SELECT detail -> 'lost' FROM migration.cutovers ORDER BY began_at DESC LIMIT 1").fetchone()
+    return {} if row is None or row[0] is None else dict(row[0])
+
+
+def check_written(sessions: Sessions, since: datetime) -> int:
+    """Compare the documents of rows that were born, or changed, since an instant with what they must be.
+
+    Returns how many. Nothing may write meanwhile. Raises ``ReverseSyncError`` naming some that differ.
+    """
+    plan = latest_plan(sessions.target)
+    if plan is None:
+        raise RefusedError("nothing was ever copied, so nothing can be checked")
+    context, checked = plan_context(plan), 0
+    for record in outbox.TRACKED_RECORDS:
+        noted = _written_since(sessions.target, record, since)
+        for first in range(0, len(noted), BATCH_NOTES):
+            sessions.forget()
+            writes = encode_changes(sessions, context, noted[first : first + BATCH_NOTES])
+            wrong = [write for write in writes if not _is_written(sessions, write)]
+            if wrong:
+                places = ", ".join(f"{one.collection} {source_id(one.key)}" for one in wrong[:5])
+                raise ReverseSyncError(f"{len(wrong)} documents are not as their rows say: {places}")
+            checked += len(writes)
+    return checked
+
+
+def _written_since(target: Connection, record: type[Record], since: datetime) -> list[outbox.ChangedRow]:
+    columns = set(record.__struct_fields__)
+    if "source" not in columns:
+        return []  # a table that is only added to; its rows are documents of their own
+    changed = sql.SQL(" OR updated_at >= %s") if "updated_at" in columns else sql.SQL("")
+    rows = target.execute(
+        sql.SQL("SELECT id::text, source, source_id FROM {} WHERE source IS NULL{} ORDER BY id").format(
+            sql.Identifier("scheduler", record.table), changed
+        ),
+        (since,) if "updated_at" in columns else (),
+    )
+    return [outbox.ChangedRow(record.table, *row) for row in rows]
+
+
+def _is_written(sessions: Sessions, write: DocumentWrite) -> bool:
+    raw = sessions.source.get_collection(
+        sessions.name_of(write.collection), codec_options=DEFAULT_RAW_BSON_OPTIONS
+    ).find_one({"_id": write.key})
+    if raw is None or write.document is None:
+        return raw is None and write.document is None
+    return bytes(raw.raw) == documents.encode(write.document)  # type: ignore[attr-defined] # a raw document
+
+
+def _record_lost_columns(target: Connection, writes: Iterable[DocumentWrite]) -> None:
+    counts = Counter(f"{table}.{column}" for write in writes for table, column in write.lost)
+    for place, count in counts.items():
+        target.execute(
+            "UPDATE migration.cutovers SET detail = jsonb_set(jsonb_set(detail, '{lost}', coalesce(detail -> 'lost',"
+            " '{}')), ARRAY['lost', %(place)s], to_jsonb(coalesce((detail #>> ARRAY['lost', %(place)s])::bigint, 0)"
+            " + %(count)s)) WHERE id = (SELECT id FROM migration.cutovers ORDER BY began_at DESC LIMIT 1)",
+            {"place": place, "count": count},
+        )
+
+
+def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
+    """Let rows that were born here be of the documents that they have in the source by now; the rollback is done.
+
+    What each side computes for itself (the next fire of a schedule's own rule) is then as the documents say again.
+    ``restored``: the source is as it was before the cutover, so that those documents are not there. Nothing is removed
+    here: the rows are rows without a document, which the comparison lists, and its repair removes.
+    """
+    collections = sessions.profile.by_name()
+    for record in outbox.TRACKED_RECORDS:
+        place = PLACES[record][0] if record in PLACES else None
+        if place is None or not issubclass(record, SourcedRecord):
+            continue
+        if collections.get(place.name) is not place.collection:
+            continue  # no document of this profile could stand for them
+        if record is Trigger:
+            _assign_stated_triggers(sessions)
+        sessions.target.execute(
+            sql.SQL(
+                "UPDATE {} SET source = %s, source_id = %s || replace(id::text, '-', '') WHERE source IS NULL"
+            ).format(sql.Identifier("scheduler", record.table)),
+            (sessions.profile.source_of(place.name), place.prefixes[0]),
+        )
+    plan = None if restored else latest_plan(sessions.target)
+    if plan is not None and SCHEDULES in sessions.profile.by_name():
+        own = sessions.profile.source_of(SCHEDULES)
+        rows = sessions.target.execute("SELECT source_id FROM scheduler.triggers WHERE source = %s", (own,)).fetchall()
+        Applier(sessions, plan).apply({SCHEDULES: [row[0] for row in rows]})
+
+
+def _assign_stated_triggers(sessions: Sessions) -> None:
+    """Let triggers born here that schedule documents state be of those documents."""
+    found = sessions.target.execute(
+        "SELECT id FROM scheduler.triggers WHERE schedule_id IN (SELECT schedule_id FROM scheduler.triggers"
+        " WHERE source IS NULL)"
+    ).fetchall()
+    grouped: dict[tuple[str, UUID], list[Trigger]] = {}
+    for row in stored_rows(sessions.target, Trigger, [str(one[0]) for one in found]).values():
+        if isinstance(row, Trigger):
+            grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
+    stated = [one.id for rows in grouped.values() if (one := stated_trigger(rows)) is not None and one.source is None]
+    sessions.target.execute(
+        "UPDATE scheduler.triggers AS own SET source = of.source, source_id = of.source_id"
+        " FROM scheduler.schedules AS of WHERE of.id = own.schedule_id AND of.tenant_id = own.tenant_id"
+        " AND own.id = ANY(%s) AND own.source IS NULL",
+        (stated,),
+    )
+
+
+def delete_processes(sessions: Sessions) -> None:
+    """Remove the processes that registered here, and the locks made here: under the same ids they begin anew there."""
+    sessions.target.execute("DELETE FROM scheduler.workers WHERE source IS NULL")
+    sessions.target.execute("DELETE FROM scheduler.locks WHERE source IS NULL AND key <> %s", (KEY,))
+
+
+def drop_fence_collection(sessions: Sessions) -> None:
+    """Remove what the stream keeps in the source: the window is closed."""
+    _end_previous_transaction(sessions)
+    sessions.source.drop_collection(FENCE_COLLECTION)
+
+
+def _end_previous_transaction(sessions: Sessions) -> None:
+    """End the transaction of a stream that was killed; it is this user's own session, which needs no right."""
+    marker: Any = sessions.source[FENCE_COLLECTION].find_one({"_id": FENCE_ID}, {SESSION_FIELD: 1})
+    if marker is not None and SESSION_FIELD in marker:
+        sessions.source.client.admin.command("killSessions", [{"id": marker[SESSION_FIELD]}])
+
+
+def _transactions(writes: Iterable[DocumentWrite]) -> Iterator[list[DocumentWrite]]:
+    """Cut the writes into what one transaction takes; a document of any size goes somewhere."""
+    part: list[DocumentWrite] = []
+    size = 0
+    for write in writes:
+        weight = 0 if write.document is None else len(documents.encode(write.document))
+        if part and size + weight > TRANSACTION_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(write)
+        size += weight
+    if part:
+        yield part

@@ -1,0 +1,111 @@
+"""What a rollback cannot give the old application: schedules of PostgreSQL that its own fields cannot state.
+
+Such a schedule loses nothing: its rows become documents that our own store reads. But the old application does not fire
+it, or refuses its document, so that people have to know which they are, before a rollback and after it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from migrator.connections.postgres import Connection
+from migrator.cutover.reverse_encoding import stated_trigger, stored_rows
+from migrator.records import Schedule, Trigger
+from migrator.sources.profile import Profile
+from migrator.sources.stellaops import names
+from migrator.sources.stellaops.schedules import FIRING, is_carried
+from migrator.store.queue import SCRATCH
+
+MAX_LISTED: Final = 5
+BATCH: Final = 1_000
+PLAN_TEXT: Final = (
+    "after a rollback the old application fires what it can state: one cron line of each schedule, without bounds;"
+    " intervals, one-time and event triggers made on PostgreSQL would not fire there, and schedules made on PostgreSQL"
+    " have the mode and the selection that it needs only where these are given"
+)
+"""What ``cutover plan`` says beforehand, of a source whose documents state the rules of schedules."""
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason, and the schedules that it concerns."""
+
+    words: str
+    schedules: int
+    ids: tuple[str, ...]
+    """The first few, as ``_id``s of their documents."""
+
+
+def applies(profile: Profile) -> bool:
+    """Tell whether documents of the source state the rules of schedules, so that a rule may have no place there."""
+    return profile.name == names.NAME
+
+
+def find_gaps(target: Connection, profile: Profile) -> list[Gap]:
+    """Return what stands in PostgreSQL now, since it was opened or before, that the old application would not fire."""
+    if not applies(profile):
+        return []
+    found: dict[str, list[str]] = {}
+    for schedule, triggers in _active_schedules(target):
+        for words in _reasons(schedule, triggers):
+            found.setdefault(words, []).append(str(schedule.source_id or f"{names.SCHEDULE_PREFIX}{schedule.id.hex}"))
+    return [
+        Gap(words=words, schedules=len(ids), ids=tuple(sorted(ids)[:MAX_LISTED]))
+        for words, ids in sorted(found.items())
+    ]
+
+
+def gap_lines(found: Iterable[Gap]) -> Iterator[str]:
+    """Yield the gaps for people."""
+    for one in found:
+        more = ", …" if one.schedules > len(one.ids) else ""
+        noun = "schedule" if one.schedules == 1 else "schedules"
+        yield f"the old application: {one.schedules:,} {noun} {one.words} ({', '.join(one.ids)}{more})"
+
+
+def _active_schedules(target: Connection) -> Iterator[tuple[Schedule, list[Trigger]]]:
+    """Yield the schedules that may fire, with their enabled triggers; those of scratch tenants are nobody's."""
+    rows = target.execute(
+        "SELECT id::text FROM scheduler.schedules WHERE enabled AND deleted_at IS NULL AND status = ANY(%s)"
+        " AND NOT starts_with(tenant_id, %s) ORDER BY id",
+        (sorted(FIRING), SCRATCH),
+    ).fetchall()
+    ids = [row[0] for row in rows]
+    for first in range(0, len(ids), BATCH):
+        some = ids[first : first + BATCH]
+        of: dict[tuple[str, UUID], list[Trigger]] = {}
+        keys = target.execute(
+            "SELECT id::text FROM scheduler.triggers WHERE enabled AND schedule_id = ANY(%s::uuid[])", (some,)
+        ).fetchall()
+        for row in stored_rows(target, Trigger, [key[0] for key in keys]).values():
+            if isinstance(row, Trigger):
+                of.setdefault((row.tenant_id, row.schedule_id), []).append(row)
+        for schedule in stored_rows(target, Schedule, some).values():
+            if isinstance(schedule, Schedule):
+                yield schedule, of.get((schedule.tenant_id, schedule.id), [])
+
+
+def _reasons(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
+    """Yield why the old application would not fire a schedule as PostgreSQL does."""
+    own = names.source(names.TRIGGERS)
+    stated = stated_trigger(triggers)
+    # one that came from a document of its own was never fired by the old application, and as a plain cron line looks as
+    # if it were
+    rest = [one for one in triggers if one is not stated and (one.source != own or is_carried(one))]
+    yield from sorted({_reason(one) for one in rest})
+    if stated is None or (schedule.source is not None and schedule.handler_name is None):
+        return  # the old application's own, as it was
+    for name in ("mode", "selection"):
+        if getattr(schedule, name) is None:
+            yield f"would have no {name}, which the old application needs"
+
+
+def _reason(trigger: Trigger) -> str:
+    if trigger.source == names.source(names.TRIGGERS):
+        return "would not fire for a cron line whose trigger has a document of its own, which it does not read"
+    if trigger.kind != "cron":
+        return f"would not fire for a trigger of kind {trigger.kind}: its fields state cron lines only"
+    if trigger.max_fires is not None or trigger.start_at is not None or trigger.end_at is not None:
+        return "would not fire for a cron line with bounds: its fields state none"
+    return "would not fire for a cron line that its dialect reads otherwise, or that is not the schedule's first"

@@ -1,0 +1,167 @@
+"""What a gate is, and the gates that look at the two servers alone: ``migrator doctor`` evaluates them too.
+
+Leases, due times and ages are judged by the clock of the server that is asked: two clocks that differ would fire a
+trigger early, or a second time, when the data moves from one server to the other.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC
+from typing import Final, TypeAlias
+
+import msgspec
+
+from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase
+from migrator.connections.mongo import replica_set as name_of_set
+from migrator.connections.postgres import Connection
+from migrator.cutover import fence
+from migrator.cutover.journal import database_time
+from migrator.pipeline.history import History
+from migrator.sources.profile import Profile
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """One condition of the switch."""
+
+    name: str
+    passed: bool | None
+    """None: it cannot be told, which does not hold up the switch."""
+    words: str
+
+
+class ClockSkew(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds that each server is ahead of this machine; negative: behind it; None: it was not asked."""
+
+    source: float | None = None
+    target: float | None = None
+
+    @property
+    def apart(self) -> float:
+        """How far the clocks are apart, in seconds."""
+        found = (0.0, self.source or 0.0, self.target or 0.0)
+        return max(found) - min(found)
+
+    @property
+    def words(self) -> str:
+        """Say of each server how it stands."""
+        asked = {"the source": self.source, "the target": self.target}
+        sides = {side: by for side, by in asked.items() if by is not None}
+        off = [
+            f"{side} is {abs(by):,.1f} s {'ahead of' if by > 0 else 'behind'} this machine"
+            for side, by in sides.items()
+            if round(abs(by), 1)
+        ]
+        return ", ".join(off) or f"{', '.join(sides)} and this machine show the same time"
+
+
+def clock_offset(server: float, began: float, ended: float) -> float:
+    """Return how far a clock is ahead that was asked between two moments of this machine's. Pure."""
+    return max(0.0, server - ended) + min(0.0, server - began)
+
+
+def clock_skew(
+    source: MongoDatabase | None, target: Connection | None, clock: Callable[[], float] = time.time
+) -> ClockSkew:
+    """Ask both servers; ``clock`` is this machine's, in seconds."""
+    return ClockSkew(
+        source=None if source is None else _measured_offset(lambda: _source_time(source), clock),
+        target=None if target is None else _measured_offset(lambda: _target_time(target), clock),
+    )
+
+
+def _measured_offset(ask: Callable[[], float], clock: Callable[[], float]) -> float:
+    began = clock()
+    found = ask()
+    return clock_offset(found, began, clock())
+
+
+def _source_time(source: MongoDatabase) -> float:
+    at: float = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC).timestamp()
+    return at
+
+
+def _target_time(target: Connection) -> float:
+    return database_time(target).timestamp()
+
+
+FREE_SPACE_MB: Final = 8
+"""The target must take so much more: the notes of the outbox, what is fired for what is overdue, the journal."""
+
+Answer: TypeAlias = tuple[bool | None, str]
+"""As of ``gate.Gate``: whether it holds, and the words."""
+
+
+def reverse_sync(profile: Profile) -> Answer:
+    """Whether a cutover of this source could be rolled back; it is refused where it could not."""
+    if profile.reverse_sync:
+        return True, f"profile {profile.name}: changes in PostgreSQL can be written back to MongoDB"
+    words = "has no tested reverse sync, so a cutover could not be rolled back and is refused"
+    return False, f"profile {profile.name} {words}; backfill, tail and parity work for this source"
+
+
+def replica_set(source: MongoDatabase) -> Answer:
+    """Only the members of one can be followed."""
+    name = name_of_set(source)
+    if name is None:
+        return False, "the source is no replica set, so nobody can follow it: make it one (a single member is enough)"
+    return True, f"replica set {name}"
+
+
+def writers(source: MongoDatabase, settings: Settings) -> Answer:
+    """Who could still write behind the fence, but for those who are known not to."""
+    found = fence.survey_source(source)
+    if found.kind is None:
+        return False, found.why_not
+    through = [name for name in found.unstopped if name not in settings.cutover.tolerated_writers]
+    if through:
+        return False, f"{found.kind} does not stop {', '.join(through)}"
+    words = f"{found.kind}; stops {', '.join(found.stopped) or 'nobody'}"
+    if not found.ends:
+        words += f"; waits for transactions that stay open, without {' and '.join(sorted(fence.KILL_ACTIONS))}"
+    return True, words
+
+
+def oplog(history: History | None) -> Answer:
+    """How far back the source's history reaches."""
+    if history is None:
+        return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"
+    length = f"{history.seconds:,} s" if history.seconds < 2 * 3600 else f"{history.seconds / 3600:,.1f} h"
+    dropped = "" if history.full else ", and has dropped nothing yet"
+    return True, f"the source keeps {length} of its history (oplog){dropped}"
+
+
+def clocks(
+    source: MongoDatabase | None, target: Connection | None, settings: Settings, clock: Callable[[], float]
+) -> Answer:
+    """How far the clocks are apart; ``clock`` is this machine's, in seconds."""
+    found = clock_skew(source, target, clock)
+    limit = settings.cutover.max_clock_skew_ms
+    return found.apart * 1000 <= limit, f"{found.words} (at most {limit / 1000:g} s apart)"
+
+
+def target_writes(target: Connection) -> Answer:
+    """Whether the target takes what a switch writes, and lets the way back be gone; raises ``DiskFull`` without room.
+
+    What is written for the trial is taken back.
+    """
+    row = target.execute(
+        "SELECT rolsuper OR pg_has_role(session_user, 'pg_read_all_stats', 'MEMBER'), pg_is_in_recovery(),"
+        " current_setting('default_transaction_read_only') = 'on', pg_size_pretty(pg_database_size(current_database()))"
+        " FROM pg_roles WHERE rolname = session_user"
+    ).fetchone()
+    assert row is not None  # noqa: S101 - the session's user exists
+    if row[1]:
+        return False, "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
+    if row[2]:
+        return False, "the target takes no writes: default_transaction_read_only is on"
+    if not row[0]:
+        return False, "the way back needs to see other sessions: grant pg_read_all_stats to the tool's user"
+    with target.transaction(force_rollback=True):
+        target.execute("CREATE TABLE migration.cutover_probe (filler bytea STORAGE EXTERNAL)")
+        target.execute(
+            "INSERT INTO migration.cutover_probe SELECT decode(repeat('00', 1048576), 'hex')"
+            " FROM generate_series(1, %s)",
+            (FREE_SPACE_MB,),
+        )
+    return True, f"takes writes; the database holds {row[3]}"

@@ -1,0 +1,262 @@
+"""The switch as a whole, and the way back, on a server that asks for passwords."""
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from click.testing import CliRunner
+from pymongo.errors import OperationFailure
+
+from migrator.cli import cli
+from migrator.config import Settings, load_settings
+from migrator.connections.postgres import open_target
+from migrator.cutover import completion, cutover, journal, metrics, outbox, parallel, processes, reverse_sync, rollback
+from migrator.cutover.plan import cutover_plan, cutover_status
+from migrator.embedded.mongo import MongoServer
+from migrator.errors import BackendMovedError, RefusedError
+from migrator.pipeline import sessions
+from migrator.pipeline.tail.follow import Tail
+from migrator.records import Run, WorkerRecord
+from migrator.report import renderer
+from migrator.scheduler.rates import percent
+from migrator.store import open_scheduler_store, open_store
+from migrator.store.postgres import parallel_run
+from migrator.store.protocols import Store
+from migrator.verify.checks.cutover import CHECKS
+from migrator.verify.runner import Request, verify
+from tests.conftest import fresh_name
+from tests.cutting_over import COMPARABLE, Scene, scene
+from tests.store_postgres import schedule
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
+def recorded(scene: Scene, cutover: UUID) -> list[tuple[str, str, bool]]:
+    """Return the steps of a cutover that are on record: name, state, and whether the time of the end is there."""
+    with open_target(scene.settings, autocommit=True) as target:
+        return [(one.step, one.state, one.ended_at is not None) for one in journal.steps(target, cutover)]
+
+
+@pytest.mark.proves("0-T2.12.1", "0-T2.12.3", "0-T2.12.4", "4-X1", "4-B1", "1-B1", "1-D1")
+def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
+    ready.config.write_text(f"{ready.config.read_text()}\n[cutover]\nenvironment = 'production'\n")
+    ready.settings = load_settings(str(ready.config))
+    found = cutover_plan(ready.settings, ready.config, quarantined=ready.quarantined)
+    assert [one.name for one in found.gates if one.passed is False] == []
+    assert found.ready
+    old = open_scheduler_store(ready.settings)
+    with old.session("a") as session:
+        before = session.schedules.upsert(schedule(name="before"))
+
+    done = ready.switch()
+
+    assert done.cutover.state == "switched"
+    assert recorded(ready, done.cutover.id) == [(step, "done", True) for step in cutover.STEPS]
+    assert 0 < done.pause_s < 20
+    assert load_settings(str(ready.config)).persistence.scheduler == "postgres"
+    assert "# which" in ready.config.read_text()
+    assert tomllib.loads(Path(done.cutover.backup_path).read_text())["persistence"]["scheduler"] == "mongo"
+    with pytest.raises(BackendMovedError, match=r"is in postgres since the last switch"), old.session("a"):
+        pass
+    old.close()
+    with pytest.raises(BackendMovedError):
+        open_store(ready.settings)
+    with ready.foreign() as foreign, pytest.raises(OperationFailure):
+        foreign.runs.delete_many({})
+    new = open_scheduler_store(load_settings(str(ready.config)))
+    with new.session("a") as session:
+        assert session.schedules.get(before.id) is not None
+        after = session.schedules.upsert(schedule(name="after"))
+    with pytest.raises(RefusedError, match="switch was made already"):
+        ready.switch()
+
+    back = rollback.run(ready.settings, ready.config, 1)
+
+    assert back.documents >= 1
+    assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
+    with pytest.raises(BackendMovedError, match=r"is in mongo since the last switch"), new.session("a"):
+        pass
+    new.close()
+    again = open_scheduler_store(load_settings(str(ready.config)))
+    with again.session("a") as session:
+        assert session.schedules.get(before.id) is not None
+        assert session.schedules.get(after.id) is not None
+    again.close()
+    with ready.foreign() as foreign:
+        foreign.runs.insert_one({"_id": "free again"})
+    with open_target(ready.settings, autocommit=True) as target:
+        assert not outbox.is_open(target)
+    assert reverse_sync.FENCE_COLLECTION not in ready.database.list_collection_names()
+    with pytest.raises(RefusedError, match="the data is in MongoDB already"):
+        rollback.run(ready.settings, ready.config, 1)
+    stands = cutover_status(ready.settings).cutover
+    assert stands is not None
+    assert (stands.environment, stands.state) == ("production", "rolled-back")
+
+
+def test_a_process_that_begins_anew_is_not_taken_for_another(ready: Scene) -> None:
+    process = WorkerRecord(id=uuid4(), tenant_id="*", kind="scheduler", status="active")
+    ready.switch()
+    _begin(ready, process)
+    rollback.run(ready.settings, ready.config, 1)
+    _begin(ready, process)
+    with Tail(ready.settings) as tail:
+        assert tail.run("caught-up").quarantined == ready.quarantined
+
+
+def _begin(scene: Scene, process: WorkerRecord) -> None:
+    """Register a process where the data is, and let it hold a lock."""
+    with closing(open_scheduler_store(load_settings(str(scene.config)))) as store:
+        store.workers.register(process)
+        assert store.locks.acquire("a", "work", ttl=timedelta(hours=1)) is not None
+
+
+BOTH_RAN = (
+    "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, schedule_id, state, scheduled_at, created_at,"
+    " finished_at) SELECT gen_random_uuid(), tenant_id, side, side || schedules.id, schedules.id, 'completed', now(),"
+    " made, made FROM scheduler.schedules, (VALUES (NULL, now()), ('stellaops/runs', '2020-01-01')) AS both_sides"
+    " (side, made)"
+)
+"""A slot of every schedule that both sides have fired; the old side's run is none of the last hour."""
+SECOND = timedelta(seconds=1)
+
+
+def called(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout
+
+
+def scheduler(store: Store, host: str) -> WorkerRecord:
+    """Register a scheduler process."""
+    worker = WorkerRecord(
+        id=uuid4(), tenant_id="*", kind="scheduler", hostname=host, pid=7, version="1", status="active"
+    )
+    return store.workers.register(worker)
+
+
+def worked(store: Store, count: int, state: str) -> None:
+    """Make runs, each of which took a second."""
+    now = store.now()
+    with store.session("a") as session:
+        for _ in range(count):
+            session.runs.create(
+                Run(
+                    id=uuid4(),
+                    tenant_id="a",
+                    state=state,
+                    created_at=now - SECOND,
+                    started_at=now - SECOND,
+                    finished_at=now,
+                )
+            )
+
+
+@pytest.mark.proves("4-P2", "4-P4", "4-X3", "4-Y1", "0-T2.12.2")
+def test_the_day_of_another_environment_is_watched_to_its_end(
+    server: MongoServer, scheduler_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "profile_of", lambda _: COMPARABLE)
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as staging:
+        staging.config.write_text(
+            f"{staging.config.read_text()}\n[cutover]\nenvironment = 'staging'\nstability_hours = 0\n"
+        )
+        staging.settings, where = load_settings(str(staging.config)), ("--config", str(staging.config))
+        with closing(open_scheduler_store(staging.settings)) as old:
+            stays, restarted, lost = (scheduler(old, host) for host in ("one", "two", "three"))
+            worked(old, 3, "completed")
+            worked(old, 1, "error")
+        staging.database["run_summaries"].delete_many({})  # its one summary counts runs that are not there
+        staging.ready()
+        assert "there was no switch" in called("cutover", "status", *where)[1]
+        assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+        with open_target(staging.settings, autocommit=True) as target:
+            parallel.begin(target, COMPARABLE, "op", "both run")
+            born = target.execute(BOTH_RAN).rowcount // 2
+        assert "both schedulers run since" in called("cutover", "status", *where)[1]
+
+        status, said = called("cutover", "run", "--quarantined", str(staging.quarantined), *where)
+
+        assert status == 0
+        assert "of the old side 3 have not come back" in said
+        moved = load_settings(str(staging.config))
+        with open_target(moved, autocommit=True) as target:
+            assert parallel_run.since(target) is None  # the switch ends it: every handler runs
+        with closing(open_scheduler_store(moved)) as new:
+            new.workers.register(stays)
+            scheduler(new, "two")
+            arrived = cutover_status(moved).arrivals
+            assert arrived is not None
+            assert (len(arrived.here), [one.host for one in arrived.missing or ()]) == (2, ["three"])
+            assert called("cutover", "status", "--wait", "0", *where)[0] == 4
+            worked(new, 2, "completed")
+            waited = processes.wait_for_arrivals(moved, 60, wait=lambda _: void(scheduler(new, "three")))
+        assert waited is not None
+        assert waited.complete
+        assert {stays.id} < {one.id for one in waited.here}
+        assert {restarted.id, lost.id}.isdisjoint(one.id for one in waited.here)
+        _figures_stand_side_by_side(moved, born, where)
+        status, said = called("cutover", "finish", "--now", "--who", "op", "--reason", "a rehearsal", *where)
+        assert status == 0
+        assert said.count("  [ ] ") > 6
+        with open_target(moved, autocommit=True) as target:
+            ended = journal.latest(target)
+            kinds = target.execute("SELECT kind, reason FROM migration.decisions ORDER BY id").fetchall()
+        assert ended is not None
+        assert (ended.environment, ended.state) == ("staging", "finished")
+        assert kinds[-1] == (completion.EARLY_DECISION, "a rehearsal")
+
+
+def void(_: object) -> None:
+    """Return nothing."""
+
+
+def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, str]) -> None:
+    found = metrics.collect(moved)
+    taken = [one for one in (found.before, found.switch, found.now) if one is not None]
+    assert [one.asked for one in taken] == ["MongoDB", "PostgreSQL", "PostgreSQL"]
+    three = [one.figures for one in taken]
+    assert [one.runs for one in three] == [4, 4 + born, 6 + born]
+    assert {one.duration_ms for one in three} == {1000.0}
+    assert [one.failure_percent for one in three] == [25.0, percent(1, 4 + born), percent(1, 6 + born)]
+    assert len({one.ready for one in three}) == 1
+    assert all(one.connections for one in three)
+    with open_target(moved, autocommit=True) as target:
+        last = journal.latest(target)
+        assert last is not None
+        steps = {one.step: one for one in journal.steps(target, last.id)}
+    opened = steps["switch"].ended_at
+    assert opened is not None
+    assert three[0].taken_at < steps["fence"].began_at < opened < three[1].taken_at  # the pause lies in between
+
+    status, said = called("cutover", "status", "--wait", "0", *where)
+    assert status == 0
+    assert "of staging" in said
+    assert "everybody of the old side has come back" in said
+    assert f"runs in the last hour 4 {4 + born} {6 + born} about the same" in " ".join(said.split())
+    status, text = called("metrics", "--max", f"overall_runs_1h={6 + born}", *where)
+    assert (status, text.count("migrator_switch_overall_runs_1h{")) == (0, 2)
+    assert 'migrator_switch_overall_runs_1h{when="before"} 4\n' in text
+    assert f"migrator_overall_runs_1h {6 + born}\n" in text
+    assert called("metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
+
+    request = Request(run_name="r", config=Path(where[1]))
+    result = verify(moved, request, checks=[one for one in CHECKS if one.id == "cutover.figures"])
+    row = f"| runs in the last hour | 4 | {4 + born} | {6 + born} | about the same |"
+    assert row in renderer.markdown(result).decode()
+    assert '<th scope="row">runs in the last hour</th><td>4</td>' in renderer.html(result).decode()

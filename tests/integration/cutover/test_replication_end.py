@@ -1,0 +1,49 @@
+"""What the tail does after a cutover: it carries back, and ends well when the cutover is finished."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from migrator.connections.postgres import open_target
+from migrator.cutover import completion, outbox
+from migrator.embedded.mongo import MongoServer
+from migrator.pipeline.sessions import close_kept
+from tests.conftest import fresh_name
+from tests.copying import kill, run, start
+from tests.cutting_over import Scene, scene
+
+ENDED = "the cutover was finished: nothing is followed or carried any more; this process is not needed\n"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MongoServer]:
+    with MongoServer.start(auth=True, fast=True) as started:
+        yield started
+
+
+@pytest.fixture
+def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    with scene(server, fresh_name(), scheduler_dsn, tmp_path) as made:
+        made.ready()
+        yield made
+
+
+def test_it_ends_with_0_when_the_cutover_is_finished(ready: Scene) -> None:
+    ready.switch()
+    close_kept()
+    tail = start("tail", "--config", str(ready.config))
+    try:
+        with psycopg.connect(ready.dsn) as connection:
+            connection.execute("UPDATE scheduler.schedules SET name = 'since'")
+        with open_target(ready.settings, autocommit=True) as target:
+            assert outbox.wait_until_empty(target, 60)  # it carries
+        assert ready.database.schedules.find_one({})["name"] == "since"  # type: ignore[index] # there is one
+        completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason="test"))
+        out, said = tail.communicate(timeout=60)
+    finally:
+        kill(tail)
+    assert (tail.returncode, out) == (0, ENDED), said
+    assert run("tail", "--config", str(ready.config))[:2] == (0, ENDED)  # started again by a supervisor
+    assert run("tail", "--until-caught-up", "--config", str(ready.config))[:2] == (0, ENDED)
