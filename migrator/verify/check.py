@@ -56,7 +56,7 @@ class Context:
         """Where the scheduler is driven."""
         self.operations, self.seed = 0, 0
         """How many random calls are made on both backends, and what they follow from."""
-        self.craft: Components | None = None
+        self.components: Components | None = None
         """What is driven instead of the tool's own store, facade and process: how a fault is planted."""
         self.on_record = False
         """Whether the comparison is put on record, so that the switch may rest on it."""

@@ -41,7 +41,7 @@ _END_OWN_SESSIONS: Final = (
 
 
 class ScratchDatabases:
-    """A run's scratch place. The next clone is made, and the last one dropped, while checks run on the present one."""
+    """The scratch databases of a run: while checks run on one clone, the next is made and the last one dropped."""
 
     def __init__(self, settings: Settings, name: str, control: Connection, source: MongoDatabase) -> None:
         self._control = control
@@ -99,7 +99,7 @@ class ScratchDatabases:
 
 @contextmanager
 def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
-    """Make the scratch place, and remove it in every case; first remove what killed runs have left.
+    """Make the scratch databases, and drop them in every case; first drop what killed runs have left.
 
     Raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
     """
@@ -117,10 +117,10 @@ def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
             source["_migrator"].insert_one({"_id": name})
             closing.callback(_drop_source, source, name)
             source["_migrator"].drop()
-        place = ScratchDatabases(settings, name, control, source)
-        closing.callback(place.close)
+        databases = ScratchDatabases(settings, name, control, source)
+        closing.callback(databases.close)
         closing.callback(close_kept)
-        yield place
+        yield databases
 
 
 @contextmanager

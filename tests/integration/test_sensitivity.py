@@ -31,7 +31,7 @@ from migrator.verify.checks import sensitivity
 from migrator.verify.runner import NOT_ASKED_FOR, Request, verify
 from migrator.verify.scratch_databases import PREFIX, ScratchDatabases, remove_leftovers, scratch_databases
 from migrator.verify.sensitivity.matrix import MUTATIONS
-from migrator.verify.sensitivity.mutation import Mutation, Target
+from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from migrator.verify.sensitivity.sample import copy_sample, write_made_documents
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
 
@@ -40,13 +40,13 @@ DATABASE = "sensed"
 COUNTS = Counts(40, 400, 20, 60, 30, 30, 30, 40, 12, 4, 30, 0)
 MADE_ONLY = {"an interval doubled"}
 """Classes that the demo's documents hold nothing for: it has no collection of triggers."""
-CLASSES = {one.name: one for one in MUTATIONS if one.how != "behaviour"}
+CLASSES = {one.name: one for one in MUTATIONS if one.kind != "behaviour"}
 
 
 def proven(name: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a class: of the report where it is caught, and of what the checks that catch it compare."""
-    shown = {"0-T2.11.6"} if CLASSES[name].yes else set[str]()
-    shown |= {"0-X1" for check in CLASSES[name].yes if check.startswith("parity.")}
+    shown = {"0-T2.11.6"} if CLASSES[name].caught_by else set[str]()
+    shown |= {"0-X1" for check in CLASSES[name].caught_by if check.startswith("parity.")}
     shown |= {"0-T2.11.3"} if name == "a weekday shifted by one" else set()
     return [pytest.mark.proves(*sorted(shown))] if shown else []
 
@@ -109,9 +109,11 @@ def test_a_corruption_turns_red_what_the_page_says(name: str, trials: dict[str, 
 
 
 def assert_as_declared(declared: Mutation, trial: Trial) -> None:
-    assert trial.ending == ("caught" if declared.yes else "missed"), trial
-    assert {*declared.yes} <= {*trial.red}
-    assert {check for check in trial.red if check not in declared.yes and not declared.may(check)} == set()
+    assert trial.ending == ("caught" if declared.caught_by else "missed"), trial
+    assert {*declared.caught_by} <= {*trial.red}
+    assert {
+        check for check in trial.red if check not in declared.caught_by and not declared.sometimes_when(check)
+    } == set()
 
 
 def test_what_the_sample_lacks_is_shown_on_documents_made_for_it(specimens: ScratchDatabases) -> None:
@@ -127,7 +129,7 @@ def test_faults_of_behaviour_are_caught_in_the_same_way(sampled: ScratchDatabase
     classes = [one for one in MUTATIONS if one.name in names]
     for declared, trial in zip(classes, run_trials(sampled, classes, SPECS), strict=True):
         assert_as_declared(declared, trial)
-        assert trial.how == "behaviour"
+        assert trial.kind == "behaviour"
 
 
 def test_a_red_check_names_what_is_wrong(sampled: ScratchDatabases) -> None:
@@ -135,7 +137,7 @@ def test_a_red_check_names_what_is_wrong(sampled: ScratchDatabases) -> None:
     wanted = CLASSES["a weekday shifted by one"]
     with sampled.clone() as clone:
         with psycopg.connect(str(clone.postgres.dsn), autocommit=True) as target:
-            wanted.plant(Target(clone, target, sampled.source))
+            wanted.apply(ScratchCopy(clone, target, sampled.source))
             row = target.execute(
                 "SELECT source_id FROM scheduler.triggers WHERE cron_expression LIKE '%* * 2%'"
             ).fetchone()
@@ -148,7 +150,7 @@ def test_a_red_check_names_what_is_wrong(sampled: ScratchDatabases) -> None:
 
 def test_the_command_reports_the_score_and_the_misses(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     few = [CLASSES["a microsecond"], CLASSES["an interval doubled"], CLASSES["the order of keys changed"]]
-    few.append(Mutation(name="nothing at all", how="data", plant=lambda _place: None, yes=("parity.rows",)))
+    few.append(Mutation(name="nothing at all", kind="data", apply=lambda _place: None, caught_by=("parity.rows",)))
     monkeypatch.setattr(sensitivity, "MUTATIONS", tuple(few))
     monkeypatch.setattr(sensitivity, "measure", partial(sensitivity.measure, classes=few))
     result = verify(settings, Request(run_name="r", only=("sensitivity",), scratch_on_source=True))

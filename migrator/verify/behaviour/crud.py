@@ -14,69 +14,69 @@ from migrator.verify.behaviour.scenarios import Observations
 _WORDS = {"low": 25, "medium": 50, "high": 75, "critical": 100}
 
 
-def schedule_lifecycle(ground: Harness, notes: Observations) -> None:
+def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
     """Make, read, change, switch off and remove a schedule of every kind."""
-    facade = ground.facade
-    cron = ground.cron("15 9 * * 1-5", name="report", priority="high", tags=("a", "b"), payload={"to": [1, 2.5, None]})
-    every = ground.every(HOUR, name="sweep", max_retries=0, description="all of it")
-    once = ground.once(ground.now + HOUR, name="once", priority=7)
-    event = facade.on_event("build.done", "notify", EventRequest(name="heard"), now=ground.now)
+    facade = harness.facade
+    cron = harness.cron("15 9 * * 1-5", name="report", priority="high", tags=("a", "b"), payload={"to": [1, 2.5, None]})
+    every = harness.every(HOUR, name="sweep", max_retries=0, description="all of it")
+    once = harness.once(harness.now + HOUR, name="once", priority=7)
+    event = facade.on_event("build.done", "notify", EventRequest(name="heard"), now=harness.now)
     for job, kind in ((cron, "cron"), (every, "interval"), (once, "one_time"), (event, "event")):
-        notes.expect(f"{kind}: what was made is read", job, facade.get(job.id, now=ground.now))
-        notes.expect(f"{kind}: one trigger of its kind", [kind], [one.kind for one in job.triggers])
+        observed.expect(f"{kind}: what was made is read", job, facade.get(job.id, now=harness.now))
+        observed.expect(f"{kind}: one trigger of its kind", [kind], [one.kind for one in job.triggers])
     schedule = cron.schedule
     stated: dict[str, Any] = {
         "name": "report", "priority": _WORDS["high"], "tags": ["a", "b"], "handler_name": "work", "enabled": True,
-        "status": "scheduled", "created_by": "verify", "max_retries": 3, "created_at": ground.now,
+        "status": "scheduled", "created_by": "verify", "max_retries": 3, "created_at": harness.now,
     }  # fmt: skip
-    notes.expect("what was asked for is stored", stated, {name: getattr(schedule, name) for name in stated})
-    notes.expect("the payload is stored", {"to": [1, 2.5, None]}, jsonb.decode(schedule.payload or b"null"))
-    ground.later(MINUTE)
+    observed.expect("what was asked for is stored", stated, {name: getattr(schedule, name) for name in stated})
+    observed.expect("the payload is stored", {"to": [1, 2.5, None]}, jsonb.decode(schedule.payload or b"null"))
+    harness.advance(MINUTE)
     patch = Patch(name="report 2", priority=10, tags=("c",), payload={"n": 1}, description=None)
-    changed = facade.update(cron.id, patch, by="other", now=ground.now)
-    after = ground.job(cron).schedule
-    notes.expect("a change is answered as it is stored", changed.schedule, after)
-    wanted = ("report 2", 10, ("c",), "other", ground.now)
-    notes.expect(
+    changed = facade.update(cron.id, patch, by="other", now=harness.now)
+    after = harness.job(cron).schedule
+    observed.expect("a change is answered as it is stored", changed.schedule, after)
+    wanted = ("report 2", 10, ("c",), "other", harness.now)
+    observed.expect(
         "a change is stored", wanted, (after.name, after.priority, after.tags, after.updated_by, after.updated_at)
     )
-    notes.expect("a change leaves what it does not name", ("work", 3), (after.handler_name, after.max_retries))
-    facade.toggle(every.id, enabled=False, now=ground.now)
-    notes.fails("disabled", ground.job(every).schedule.enabled)
-    facade.unschedule(once.id, by="other", now=ground.now)
-    notes.expect("what is removed is not read", None, facade.get(once.id, now=ground.now))
-    notes.expect("three are left", 3, facade.list(now=ground.now).total)
-    refused_requests(ground, notes, cron)
+    observed.expect("a change leaves what it does not name", ("work", 3), (after.handler_name, after.max_retries))
+    facade.toggle(every.id, enabled=False, now=harness.now)
+    observed.expect_false("disabled", harness.job(every).schedule.enabled)
+    facade.unschedule(once.id, by="other", now=harness.now)
+    observed.expect("what is removed is not read", None, facade.get(once.id, now=harness.now))
+    observed.expect("three are left", 3, facade.list(now=harness.now).total)
+    refused_requests(harness, observed, cron)
 
 
-def refused_requests(ground: Harness, notes: Observations, job: Job) -> None:
+def refused_requests(harness: Harness, observed: Observations, job: Job) -> None:
     """Ask for what must be refused; nothing changes by it."""
-    facade, before = ground.facade, ground.job(job)
-    unknown = ground.new_id()
-    notes.expect_refused("a name that is taken", ConflictError, lambda: ground.cron(name=job.schedule.name + " 2"))
+    facade, before = harness.facade, harness.job(job)
+    unknown = harness.new_id()
+    observed.expect_refused("a name that is taken", ConflictError, lambda: harness.cron(name=job.schedule.name + " 2"))
     for what, call in {
-        "history": lambda: facade.history(unknown, now=ground.now),
-        "pause": lambda: facade.pause(unknown, now=ground.now),
-        "trigger_now": lambda: facade.trigger_now(unknown, now=ground.now),
-        "update": lambda: facade.update(unknown, Patch(name="x"), now=ground.now),
+        "history": lambda: facade.history(unknown, now=harness.now),
+        "pause": lambda: facade.pause(unknown, now=harness.now),
+        "trigger_now": lambda: facade.trigger_now(unknown, now=harness.now),
+        "update": lambda: facade.update(unknown, Patch(name="x"), now=harness.now),
     }.items():
-        notes.expect_refused(f"{what} of nothing", NotFoundError, call)
-    notes.expect_refused("a cron line that is none", UsageError, lambda: ground.cron("61 * * * *"))
-    notes.expect_refused("a zone that is none", UsageError, lambda: ground.cron(timezone="Mars/Base"))
-    notes.expect_refused("no interval", UsageError, lambda: ground.every(timedelta(0)))
-    notes.expect_refused("a time that is past", UsageError, lambda: ground.once(ground.now - MINUTE))
-    notes.expect_refused("a blank name", UsageError, lambda: ground.cron(name=" "))
-    notes.expect_refused(
-        "neither line nor interval", UsageError, lambda: facade.reschedule(job.id, Timing(), now=ground.now)
+        observed.expect_refused(f"{what} of nothing", NotFoundError, call)
+    observed.expect_refused("a cron line that is none", UsageError, lambda: harness.cron("61 * * * *"))
+    observed.expect_refused("a zone that is none", UsageError, lambda: harness.cron(timezone="Mars/Base"))
+    observed.expect_refused("no interval", UsageError, lambda: harness.every(timedelta(0)))
+    observed.expect_refused("a time that is past", UsageError, lambda: harness.once(harness.now - MINUTE))
+    observed.expect_refused("a blank name", UsageError, lambda: harness.cron(name=" "))
+    observed.expect_refused(
+        "neither line nor interval", UsageError, lambda: facade.reschedule(job.id, Timing(), now=harness.now)
     )
-    notes.expect("what was refused changed nothing", before, ground.job(job))
+    observed.expect("what was refused changed nothing", before, harness.job(job))
 
 
-def listings(ground: Harness, notes: Observations) -> None:
+def listings(harness: Harness, observed: Observations) -> None:
     """Ask for pages, filters and orders; judge them by a walk over all there is."""
     jobs: list[Job] = []
     for number in range(18):
-        ground.later(MINUTE)
+        harness.advance(MINUTE)
         common: dict[str, Any] = {
             "name": f"{'even' if number % 2 == 0 else 'Odd'} {number:02}",
             "priority": (number * 37) % 101 if number % 5 else None,
@@ -84,13 +84,13 @@ def listings(ground: Harness, notes: Observations) -> None:
             "created_by": "one" if number % 3 else "two",
         }
         jobs.append(
-            ground.cron(f"{number} * * * *", **common) if number % 3 else ground.every(HOUR * (number + 1), **common)
+            harness.cron(f"{number} * * * *", **common) if number % 3 else harness.every(HOUR * (number + 1), **common)
         )
     for job in jobs[::4]:
-        ground.facade.pause(job.id, now=ground.now)
+        harness.facade.pause(job.id, now=harness.now)
     for job in jobs[::5]:
-        ground.facade.toggle(job.id, enabled=False, now=ground.now)
-    rows = [ground.job(job) for job in jobs]
+        harness.facade.toggle(job.id, enabled=False, now=harness.now)
+    rows = [harness.job(job) for job in jobs]
     cut = jobs[9].schedule.created_at
     cases: dict[str, tuple[ScheduleQuery, Any]] = {
         "all": (ScheduleQuery(), lambda _job: True),
@@ -104,10 +104,10 @@ def listings(ground: Harness, notes: Observations) -> None:
         "made after": (ScheduleQuery(created_after=cut), lambda job: job in rows[10:]),
     }
     for what, (query, keeps) in cases.items():
-        page = ground.facade.list(query, now=ground.now)
+        page = harness.facade.list(query, now=harness.now)
         wanted = [job.id for job in reversed(rows) if keeps(job)]
-        notes.expect(f"{what}: the schedules", wanted, [job.id for job in page.jobs])
-        notes.expect(f"{what}: how many", len(wanted), page.total)
+        observed.expect(f"{what}: the schedules", wanted, [job.id for job in page.jobs])
+        observed.expect(f"{what}: how many", len(wanted), page.total)
     orders: dict[str, Any] = {
         "name": lambda job: job.schedule.name,
         "priority": lambda job: 50 if job.schedule.priority is None else job.schedule.priority,
@@ -126,20 +126,20 @@ def listings(ground: Harness, notes: Observations) -> None:
             pages: list[Any] = []
             for offset in range(0, 20, 7):
                 query = ScheduleQuery(sort_by=key, descending=descending, limit=7, offset=offset)  # type: ignore[arg-type] # one of its words
-                pages += [job.id for job in ground.facade.list(query, now=ground.now).jobs]
-            notes.expect(f"in pages by {key}, {'down' if descending else 'up'}", [job.id for job in ordered], pages)
+                pages += [job.id for job in harness.facade.list(query, now=harness.now).jobs]
+            observed.expect(f"in pages by {key}, {'down' if descending else 'up'}", [job.id for job in ordered], pages)
 
 
-def history(ground: Harness, notes: Observations) -> None:
+def history(harness: Harness, observed: Observations) -> None:
     """Make runs by hand, and read them back: pages, states, times, logs."""
-    job = ground.every(30 * HOUR * 24, max_retries=0, max_concurrency=None)
+    job = harness.every(30 * HOUR * 24, max_retries=0, max_concurrency=None)
     made = []
     for number in range(11):
-        ground.later(MINUTE)
-        run = ground.facade.trigger_now(job.id, payload={"n": number}, by="someone", now=ground.now)
-        ground.hand.outcome = lambda _claim, number=number: FAILED if number % 3 == 2 else DONE  # type: ignore[misc]  # noqa: PLR2004 - every third
-        ground.turn()
-        made.append((run.id, "error" if number % 3 == 2 else "completed", ground.now))  # noqa: PLR2004 - every third
+        harness.advance(MINUTE)
+        run = harness.facade.trigger_now(job.id, payload={"n": number}, by="someone", now=harness.now)
+        harness.executor.outcome = lambda _claim, number=number: FAILED if number % 3 == 2 else DONE  # type: ignore[misc]  # noqa: PLR2004 - every third
+        harness.run_once()
+        made.append((run.id, "error" if number % 3 == 2 else "completed", harness.now))  # noqa: PLR2004 - every third
     newest = made[::-1]
     for what, query, wanted in (
         ("newest first", HistoryQuery(limit=4), newest[:4]),
@@ -149,39 +149,43 @@ def history(ground: Harness, notes: Observations) -> None:
         ("since", HistoryQuery(limit=50, since=made[5][2]), newest[:6]),
         ("until", HistoryQuery(limit=50, until=made[5][2]), newest[6:]),
     ):
-        page = ground.facade.history(job.id, query, now=ground.now)
-        notes.expect(
+        page = harness.facade.history(job.id, query, now=harness.now)
+        observed.expect(
             f"{what}: the runs", [one[:2] for one in wanted], [(one.run.id, one.run.state) for one in page.executions]
         )
-    notes.holds(
+    observed.expect_true(
         "a page says that others follow",
-        ground.facade.history(job.id, HistoryQuery(limit=4), now=ground.now).more,
+        harness.facade.history(job.id, HistoryQuery(limit=4), now=harness.now).more,
     )
-    notes.fails(
+    observed.expect_false(
         "the last page says that none does",
-        ground.facade.history(job.id, HistoryQuery(limit=11), now=ground.now).more,
+        harness.facade.history(job.id, HistoryQuery(limit=11), now=harness.now).more,
     )
-    execution = ground.facade.get_execution(made[0][0], now=ground.now)
-    notes.holds("a run is read with its log", execution is not None and len(execution.logs) > 1)
-    notes.expect("numbers count up", list(range(1, 12)), [run.run_number for run in ground.runs(job)])
-    statistics(ground, notes, job, [state for _, state, _ in made])
+    execution = harness.facade.get_execution(made[0][0], now=harness.now)
+    observed.expect_true("a run is read with its log", execution is not None and len(execution.logs) > 1)
+    observed.expect("numbers count up", list(range(1, 12)), [run.run_number for run in harness.runs(job)])
+    statistics(harness, observed, job, [state for _, state, _ in made])
 
 
-def statistics(ground: Harness, notes: Observations, job: Job, ended: list[str]) -> None:
+def statistics(harness: Harness, observed: Observations, job: Job, ended: list[str]) -> None:
     """Count once more what statistics and metrics say; one definition of success for both."""
     ok, failed = ended.count("completed"), ended.count("error")
     rate = round(100 * ok / (ok + failed), 2)
-    stats, metrics = ground.facade.stats(job.id, now=ground.now), ground.facade.metrics(now=ground.now)
-    notes.expect("statistics count the runs", (ok + failed, ok, failed), (stats.total, stats.successful, stats.failed))
-    notes.expect("the success rate of the statistics", rate, stats.success_rate)
-    notes.expect("the success rate of the metrics is the same", rate, metrics.performance.success_rate)
+    stats, metrics = harness.facade.stats(job.id, now=harness.now), harness.facade.metrics(now=harness.now)
+    observed.expect(
+        "statistics count the runs", (ok + failed, ok, failed), (stats.total, stats.successful, stats.failed)
+    )
+    observed.expect("the success rate of the statistics", rate, stats.success_rate)
+    observed.expect("the success rate of the metrics is the same", rate, metrics.performance.success_rate)
     totals = metrics.executions
-    notes.expect("metrics count the runs", (ok + failed, ok, failed), (totals.total, totals.successful, totals.failed))
-    cancelled = ground.facade.trigger_now(job.id, now=ground.now)
-    with ground.session() as session:
+    observed.expect(
+        "metrics count the runs", (ok + failed, ok, failed), (totals.total, totals.successful, totals.failed)
+    )
+    cancelled = harness.facade.trigger_now(job.id, now=harness.now)
+    with harness.session() as session:
         session.runs.cancel(cancelled.id, "for the figures")
-    stats, metrics = ground.facade.stats(job.id, now=ground.now), ground.facade.metrics(now=ground.now)
-    notes.expect(
+    stats, metrics = harness.facade.stats(job.id, now=harness.now), harness.facade.metrics(now=harness.now)
+    observed.expect(
         "what was cancelled says nothing of success",
         (rate, rate),
         (stats.success_rate, metrics.performance.success_rate),

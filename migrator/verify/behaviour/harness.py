@@ -76,39 +76,42 @@ class _UncontestedLeadership:
 class Harness:
     """A tenant of the scratch, with all that serves it."""
 
-    def __init__(self, scratch: ScratchTenants, script: str) -> None:
-        """``script`` names the ids: the same on every backend."""
-        self.scratch, self.craft = scratch, scratch.craft
+    def __init__(self, scratch: ScratchTenants, scenario: str) -> None:
+        """``scenario`` names the ids: the same on every backend."""
+        self.scratch, self.components = scratch, scratch.components
         self.store: Store = scratch.store
         self.backend = scratch.backend
         self.tenant, self.other = scratch.tenants
         self.now = START
-        self._script, self._made = script, 0
+        self._scenario, self._made = scenario, 0
         self.facade = self.facade_of(self.tenant)
-        self.hand = ScriptedExecutor()
-        self.desk = self.desk_of(self.hand)
+        self.executor = ScriptedExecutor()
+        self.worker = self.worker_for(self.executor)
 
     def new_id(self) -> UUID:
         """Return the next id."""
         self._made += 1
-        return uuid5(NAMESPACE_URL, f"{self.tenant}/{self._script}/{self._made}")
+        return uuid5(NAMESPACE_URL, f"{self.tenant}/{self._scenario}/{self._made}")
 
     def facade_of(self, tenant: str) -> SchedulerService:
         """Return the facade of one of the two tenants."""
-        return self.craft.service(self.store, tenant, new_id=self.new_id)
+        return self.components.service(self.store, tenant, new_id=self.new_id)
 
-    def desk_of(self, dispatcher: Dispatcher, *, worker: UUID | None = None, **more: Any) -> Desk:  # noqa: ANN401 - as Desk takes
+    def worker_for(self, dispatcher: Dispatcher, *, worker_id: UUID | None = None, **more: Any) -> Desk:  # noqa: ANN401 - as Desk takes
         """Return a process's desk, that serves the tenant."""
         share = Share(
-            worker_id=self.new_id() if worker is None else worker, tenants=(self.tenant,), capacity=100, lease=LEASE
+            worker_id=self.new_id() if worker_id is None else worker_id,
+            tenants=(self.tenant,),
+            capacity=100,
+            lease=LEASE,
         )
         more.setdefault("clock", lambda: self.now)
-        return self.craft.desk(self.store, dispatcher, share, **more)
+        return self.components.worker(self.store, dispatcher, share, **more)
 
-    def broom(self, leadership: Leadership | None = None) -> Sweeper:
+    def sweeper(self, leadership: Leadership | None = None) -> Sweeper:
         """Return a leader's broom for the tenant."""
         leads: Any = _UncontestedLeadership() if leadership is None else leadership
-        return self.craft.sweeper(
+        return self.components.sweeper(
             self.store, leads, dead_after=MINUTE, scope=None, tenants=(self.tenant,), clock=lambda: self.now
         )
 
@@ -116,22 +119,22 @@ class Harness:
         """Open a transaction at the present moment."""
         return self.store.session(self.tenant if tenant is None else tenant, now=self.now)
 
-    def later(self, by: timedelta) -> datetime:
+    def advance(self, by: timedelta) -> datetime:
         """Move the clock."""
         self.now += by
         return self.now
 
-    def turn(self) -> int:
+    def run_once(self) -> int:
         """Fire, claim and collect once; return how many runs ended."""
-        self.desk.fire()
-        self.desk.claim()
-        return self.desk.collect()
+        self.worker.fire()
+        self.worker.claim()
+        return self.worker.collect()
 
     def run_until(self, end: datetime, step: timedelta = MINUTE) -> None:
         """Take turns every ``step``, up to and at ``end``."""
         while self.now + step <= end:
-            self.later(step)
-            self.turn()
+            self.advance(step)
+            self.run_once()
 
     # -- schedules to work with
 

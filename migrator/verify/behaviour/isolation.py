@@ -19,18 +19,20 @@ from migrator.verify.behaviour.scenarios import Observations
 from migrator.verify.behaviour.scratch_tenants import inner_store
 
 
-def facade(ground: Harness, notes: Observations) -> None:
+def facade(harness: Harness, observed: Observations) -> None:
     """Ask as the other tenant, with ids of the first one, through the facade."""
-    job, run = _first_tenant_rows(ground)
-    other = ground.facade_of(ground.other)
-    before = (ground.job(job), ground.runs(job))
-    now = ground.now
-    notes.expect("get sees nothing", None, other.get(job.id, now=now))
-    notes.expect("get_execution sees nothing", None, other.get_execution(run.id, now=now))
-    notes.expect("list sees nothing", (0, 0), (other.list(now=now).total, len(other.list(now=now).jobs)))
-    notes.expect("an event wakes nobody there", 0, len(other.trigger_event("push", now=now).runs))
+    job, run = _first_tenant_rows(harness)
+    other = harness.facade_of(harness.other)
+    before = (harness.job(job), harness.runs(job))
+    now = harness.now
+    observed.expect("get sees nothing", None, other.get(job.id, now=now))
+    observed.expect("get_execution sees nothing", None, other.get_execution(run.id, now=now))
+    observed.expect("list sees nothing", (0, 0), (other.list(now=now).total, len(other.list(now=now).jobs)))
+    observed.expect("an event wakes nobody there", 0, len(other.trigger_event("push", now=now).runs))
     figures = other.metrics(now=now)
-    notes.expect("metrics count nothing", (0, 0, 0), (figures.jobs.total, figures.executions.total, figures.queue.size))
+    observed.expect(
+        "metrics count nothing", (0, 0, 0), (figures.jobs.total, figures.executions.total, figures.queue.size)
+    )
     calls: dict[str, Callable[[], Any]] = {
         "history": lambda: other.history(job.id, now=now),
         "stats": lambda: other.stats(job.id, now=now),
@@ -46,35 +48,35 @@ def facade(ground: Harness, notes: Observations) -> None:
         "retry_schedule": lambda: other.retry_schedule(job.id, now=now),
     }
     for what, call in calls.items():
-        notes.expect_refused(f"{what} finds nothing", NotFoundError, call)
-    notes.expect("the first tenant's rows are as they were", before, (ground.job(job), ground.runs(job)))
+        observed.expect_refused(f"{what} finds nothing", NotFoundError, call)
+    observed.expect("the first tenant's rows are as they were", before, (harness.job(job), harness.runs(job)))
 
 
-def repositories(ground: Harness, notes: Observations) -> None:
+def repositories(harness: Harness, observed: Observations) -> None:
     """Ask as the other tenant, with ids of the first one, every repository."""
-    job, run = _first_tenant_rows(ground)
-    trigger = ground.job(job).triggers[0]
+    job, run = _first_tenant_rows(harness)
+    trigger = harness.job(job).triggers[0]
     own: dict[str, Any] = {
         "graph": GraphJob(
-            id=ground.new_id(),
-            tenant_id=ground.tenant,
+            id=harness.new_id(),
+            tenant_id=harness.tenant,
             type=0,
             status=5,
             payload=b"{}",
-            created_at=ground.now,
-            updated_at=ground.now,
+            created_at=harness.now,
+            updated_at=harness.now,
         ),
-        "policy": PolicyJob(id=ground.new_id(), tenant_id=ground.tenant, policy_id="P", status="pending", run_id="r"),
-        "snapshot": ImpactSnapshot(id=ground.new_id(), tenant_id=ground.tenant, run_id=run.id),
+        "policy": PolicyJob(id=harness.new_id(), tenant_id=harness.tenant, policy_id="P", status="pending", run_id="r"),
+        "snapshot": ImpactSnapshot(id=harness.new_id(), tenant_id=harness.tenant, run_id=run.id),
         "line": ExecutionLog(
-            id=ground.new_id(), tenant_id=ground.tenant, run_id=run.id, logged_at=ground.now, level="info"
+            id=harness.new_id(), tenant_id=harness.tenant, run_id=run.id, logged_at=harness.now, level="info"
         ),
         "audit": AuditEntry(
-            id=ground.new_id(), tenant_id=ground.tenant, category="scheduler", action="x", occurred_at=ground.now
+            id=harness.new_id(), tenant_id=harness.tenant, category="scheduler", action="x", occurred_at=harness.now
         ),
-        "handler": Handler(id=ground.new_id(), tenant_id=ground.tenant, name="own", handler_type="function"),
+        "handler": Handler(id=harness.new_id(), tenant_id=harness.tenant, name="own", handler_type="function"),
     }
-    with ground.session() as session:
+    with harness.session() as session:
         session.graph_jobs.insert(own["graph"])
         session.policy_jobs.insert(own["policy"])
         session.impact_snapshots.insert(own["snapshot"])
@@ -82,7 +84,7 @@ def repositories(ground: Harness, notes: Observations) -> None:
         session.audit.append(own["audit"])
         session.handlers.upsert(own["handler"])
         session.run_summaries.recompute(job.id)
-    with ground.session(ground.other) as session:
+    with harness.session(harness.other) as session:
         seen: dict[str, Any] = {
             "schedules.get": session.schedules.get(job.id),
             "schedules.list": [*session.schedules.list(ScheduleQuery())],
@@ -107,41 +109,45 @@ def repositories(ground: Harness, notes: Observations) -> None:
             "handlers.get": session.handlers.get("own"),
         }
         for what, answer in seen.items():
-            notes.holds(f"{what} sees nothing", answer is None or answer == [])
-        notes.expect("change finds nothing", None, session.schedules.change(job.id, description="taken"))
-        notes.expect(
+            observed.expect_true(f"{what} sees nothing", answer is None or answer == [])
+        observed.expect("change finds nothing", None, session.schedules.change(job.id, description="taken"))
+        observed.expect(
             "change_status finds nothing", None, session.schedules.change_status(job.id, "scheduled", "paused")
         )
-        notes.fails("soft_delete finds nothing", session.schedules.soft_delete(job.id, "other"))
-        notes.expect("cancel finds nothing", None, session.runs.cancel(run.id, "taken"))
-        notes.fails("move finds nothing", session.triggers.move(trigger.id, trigger.next_fire_at, ground.now))
-    for what, call in _forbidden_writes(ground, job, run).items():
+        observed.expect_false("soft_delete finds nothing", session.schedules.soft_delete(job.id, "other"))
+        observed.expect("cancel finds nothing", None, session.runs.cancel(run.id, "taken"))
+        observed.expect_false(
+            "move finds nothing", session.triggers.move(trigger.id, trigger.next_fire_at, harness.now)
+        )
+    for what, call in _forbidden_writes(harness, job, run).items():
         if what.startswith("refer"):
-            notes.expect_refused(what, MigratorError, call)
+            observed.expect_refused(what, MigratorError, call)
         else:
             with suppress(ConflictError):  # PostgreSQL's keys carry the tenant, so there it is a row of its own
                 call()
-    with ground.session() as session:
-        notes.expect(
+    with harness.session() as session:
+        observed.expect(
             "the first tenant's rows are as they were",
             (job.schedule, trigger, run),
             (session.schedules.get(job.id), session.triggers.get(trigger.id), session.runs.get(run.id)),
         )
 
 
-def _forbidden_writes(ground: Harness, job: Job, run: Run) -> dict[str, Callable[[], Any]]:
+def _forbidden_writes(harness: Harness, job: Job, run: Run) -> dict[str, Callable[[], Any]]:
     """Return attempts to write a row under an id of the first tenant, after one that refers to its schedule."""
 
     def write(act: Callable[[Any], Any]) -> Callable[[], Any]:
         def call() -> Any:  # noqa: ANN401 - as the act answers
-            with ground.session(ground.other) as session:
+            with harness.session(harness.other) as session:
                 return act(session)
 
         return call
 
-    mine = msgspec.structs.replace(job.schedule, tenant_id=ground.other, name="taken")
-    stolen = msgspec.structs.replace(run, tenant_id=ground.other, schedule_id=None)
-    refers = Run(id=ground.new_id(), tenant_id=ground.other, state="queued", created_at=ground.now, schedule_id=job.id)
+    mine = msgspec.structs.replace(job.schedule, tenant_id=harness.other, name="taken")
+    stolen = msgspec.structs.replace(run, tenant_id=harness.other, schedule_id=None)
+    refers = Run(
+        id=harness.new_id(), tenant_id=harness.other, state="queued", created_at=harness.now, schedule_id=job.id
+    )
     return {
         "refer to a schedule of the other": write(lambda session: session.runs.create(refers)),
         "the id of a schedule is taken": write(lambda session: session.schedules.upsert(mine)),
@@ -149,38 +155,40 @@ def _forbidden_writes(ground: Harness, job: Job, run: Run) -> dict[str, Callable
     }
 
 
-def rows(ground: Harness, notes: Observations) -> None:
+def rows(harness: Harness, observed: Observations) -> None:
     """Ask PostgreSQL itself, in the service's role, for rows of the first tenant: as the other one, and as none."""
-    job, run = _first_tenant_rows(ground)
-    ground.turn()
-    store = inner_store(ground.store)
+    job, run = _first_tenant_rows(harness)
+    harness.run_once()
+    store = inner_store(harness.store)
     if not isinstance(store, PostgresStore):
         return
     tables = [record.table for record in records.ALL]
-    for bound, who in ((ground.other, "the other tenant"), (None, "no tenant")):
-        with store.pool.transaction(tenant=ground.other) as (connection, _):
+    for bound, who in ((harness.other, "the other tenant"), (None, "no tenant")):
+        with store.pool.transaction(tenant=harness.other) as (connection, _):
             if bound is None:
                 connection.execute("SELECT set_config('app.tenant_id', '', true)")
             for table in tables:
                 name = sql.Identifier("scheduler", table)
                 count = connection.execute(
-                    sql.SQL("SELECT count(*) FROM {} WHERE tenant_id = %s").format(name), (ground.tenant,)
+                    sql.SQL("SELECT count(*) FROM {} WHERE tenant_id = %s").format(name), (harness.tenant,)
                 ).fetchone()
-                notes.expect(f"{table}: {who} sees no row", 0, count[0] if count else None)
-    with store.pool.transaction(tenant=ground.tenant) as (connection, _):
+                observed.expect(f"{table}: {who} sees no row", 0, count[0] if count else None)
+    with store.pool.transaction(tenant=harness.tenant) as (connection, _):
         count = connection.execute("SELECT count(*) FROM scheduler.schedules").fetchone()
-        notes.expect("bound to the first one, its own rows and no others are there", 1 + 1, count[0] if count else None)
+        observed.expect(
+            "bound to the first one, its own rows and no others are there", 1 + 1, count[0] if count else None
+        )
     for what, statement, given in (
         (
             "insert",
             "INSERT INTO scheduler.handlers (id, tenant_id, name) VALUES (%s, %s, 'x')",
-            (ground.new_id(), ground.tenant),
+            (harness.new_id(), harness.tenant),
         ),
         ("update", "UPDATE scheduler.schedules SET name = 'taken' WHERE id = %s", (job.id,)),
         ("delete", "DELETE FROM scheduler.runs WHERE id = %s", (run.id,)),
     ):
-        notes.expect(
-            f"{what}: a row of the first tenant is not written", 0, _written(store, ground.other, statement, given)
+        observed.expect(
+            f"{what}: a row of the first tenant is not written", 0, _written(store, harness.other, statement, given)
         )
 
 
@@ -192,9 +200,9 @@ def _written(store: PostgresStore, tenant: str, statement: str, given: tuple[Any
         return 0
 
 
-def _first_tenant_rows(ground: Harness) -> tuple[Job, Run]:
+def _first_tenant_rows(harness: Harness) -> tuple[Job, Run]:
     """Give the first tenant a schedule, a handler of an event, and a run that waits."""
-    job = ground.every(HOUR)
-    ground.facade.on_event("push", "work", now=ground.now)
-    run = ground.facade.trigger_now(job.id, now=ground.now)
-    return ground.job(job), run
+    job = harness.every(HOUR)
+    harness.facade.on_event("push", "work", now=harness.now)
+    run = harness.facade.trigger_now(job.id, now=harness.now)
+    return harness.job(job), run

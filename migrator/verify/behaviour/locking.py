@@ -39,13 +39,13 @@ class ContenderError(MigratorError):
     """A process did not do what it was told to: what the scheduler must not do, not what could not be told."""
 
 
-class ContenderSettings(msgspec.Struct, frozen=True):
+class ContenderTask(msgspec.Struct, frozen=True):
     """What a contender needs."""
 
     settings: Settings
     backend: str
     base: str
-    craft: Components
+    components: Components
     counter: UUID
     """The schedule whose description is counted up."""
     rounds: int
@@ -55,30 +55,30 @@ class LockTenure(msgspec.Struct, frozen=True):
     """One time that a contender had the lock; seconds by the machine's monotonic clock."""
 
     fence: int
-    asked: float
-    had: float
-    gave: float
+    requested: float
+    acquired: float
+    released: float
 
 
 class Contender:
     """A process, and what it is told."""
 
-    def __init__(self, orders: ContenderSettings) -> None:
+    def __init__(self, task: ContenderTask) -> None:
         """Start it."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_contender_main, args=(orders, theirs), daemon=True)
+        self._process = context.Process(target=_contender_main, args=(task, theirs), daemon=True)
         self._process.start()
         theirs.close()
 
-    def tell(self, word: str) -> None:
+    def send(self, word: str) -> None:
         """Give an order; raises ``ContenderError`` where the process is gone."""
         try:
             self._pipe.send(word)
         except OSError:
             raise ContenderError(_ENDED_EARLY) from None
 
-    def hear(self) -> Any:  # noqa: ANN401 - whatever the order is answered by
+    def receive(self) -> Any:  # noqa: ANN401 - whatever the order is answered by
         """Return the next answer; raises ``ContenderError`` where none comes, and what told nothing in the process."""
         try:
             if not self._pipe.poll(_ANSWER_S):
@@ -100,42 +100,42 @@ class Contender:
 
 
 @contextmanager
-def contenders(count: int, orders: ContenderSettings) -> Iterator[list[Contender]]:
+def contenders(count: int, task: ContenderTask) -> Iterator[list[Contender]]:
     """Start processes, and end them in every case."""
     born: list[Contender] = []
     try:
         for _ in range(count):
-            born.append(Contender(orders))  # noqa: PERF401 - those that were started are ended
+            born.append(Contender(task))  # noqa: PERF401 - those that were started are ended
         for one in born:
-            one.hear()
+            one.receive()
         yield born
     finally:
         for one in born:
             one.kill()
 
 
-def _contender_main(orders: ContenderSettings, pipe: Connection) -> None:
+def _contender_main(task: ContenderTask, pipe: Connection) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt):
         try:
-            inner = open_store(orders.settings, orders.backend)
+            inner = open_store(task.settings, task.backend)
             try:
-                fence = TenantScope(orders.base, [orders.base + part for part in PARTS])
-                _serve(orders, orders.craft.store(cast("Store", ScopedStore(inner, fence))), pipe)
+                scope = TenantScope(task.base, [task.base + part for part in PARTS])
+                _serve(task, task.components.store(cast("Store", ScopedStore(inner, scope))), pipe)
             finally:
                 inner.close()
         except MigratorError as error:
             pipe.send(error)
 
 
-def _serve(orders: ContenderSettings, store: Store, pipe: Connection) -> None:
-    tenant = orders.base + PARTS[0]
-    leadership = orders.craft.leadership(store, ttl=TTL, holder="contender", resource=LEADER, tenant=tenant)
+def _serve(task: ContenderTask, store: Store, pipe: Connection) -> None:
+    tenant = task.base + PARTS[0]
+    leadership = task.components.leadership(store, ttl=TTL, holder="contender", resource=LEADER, tenant=tenant)
     held = []
     pipe.send(())
     while True:
         word = pipe.recv()
         if word == COUNTER:
-            pipe.send([_count_up(orders, store, tenant) for _ in range(orders.rounds)])
+            pipe.send([_count_up(task, store, tenant) for _ in range(task.rounds)])
         elif word == HOLD:
             held.append(store.locks.acquire(tenant, HOLD, ttl=TTL))
             pipe.send(0 if held[-1] is None else held[-1].fence)
@@ -145,21 +145,21 @@ def _serve(orders: ContenderSettings, store: Store, pipe: Connection) -> None:
             pipe.send((leadership.resign(),))
 
 
-def _count_up(orders: ContenderSettings, store: Store, tenant: str) -> LockTenure:
+def _count_up(task: ContenderTask, store: Store, tenant: str) -> LockTenure:
     """Count one further under the lock: read in one transaction, write in another one."""
-    asked = time.monotonic()
+    requested = time.monotonic()
     handle = store.locks.acquire(tenant, COUNTER, ttl=TTL, timeout=LOCK_TIMEOUT, holder="contender")
-    had = time.monotonic()
+    acquired = time.monotonic()
     if handle is None:
         raise ContenderError("the lock was not had within a minute")
     with store.session(tenant) as session:
-        found = session.schedules.get(orders.counter)
+        found = session.schedules.get(task.counter)
     seen = int((found.description if found is not None else None) or 0)
     with store.session(tenant) as session:
-        session.schedules.change(orders.counter, description=str(seen + 1))
-    gave = time.monotonic()
+        session.schedules.change(task.counter, description=str(seen + 1))
+    released = time.monotonic()
     handle.release()
-    return LockTenure(handle.fence, asked, had, gave)
+    return LockTenure(handle.fence, requested, acquired, released)
 
 
 PROCESSES: Final = 3
@@ -167,165 +167,169 @@ ROUNDS: Final = 8
 CHECK: Final = "locking.processes"
 
 
-def contention(ground: Harness, notes: Observations) -> None:
+def contention(harness: Harness, observed: Observations) -> None:
     """Let processes count under one lock; kill one that holds another lock; let them contend for leadership."""
-    row = ground.row("counter", description="0")
-    with ground.session() as session:
+    row = harness.row("counter", description="0")
+    with harness.session() as session:
         session.schedules.upsert(row)
-    scratch = ground.scratch
-    orders = ContenderSettings(scratch.settings, scratch.backend, scratch.base, scratch.craft, row.id, ROUNDS)
-    with contenders(PROCESSES, orders) as processes:
+    scratch = harness.scratch
+    task = ContenderTask(scratch.settings, scratch.backend, scratch.base, scratch.components, row.id, ROUNDS)
+    with contenders(PROCESSES, task) as processes:
         for one in processes:
-            one.tell(COUNTER)
-        turns: list[list[LockTenure]] = [one.hear() for one in processes]
-        with ground.session() as session:
+            one.send(COUNTER)
+        tenures: list[list[LockTenure]] = [one.receive() for one in processes]
+        with harness.session() as session:
             counted = session.schedules.get(row.id)
-        notes.expect("no count is lost", str(PROCESSES * ROUNDS), None if counted is None else counted.description)
-        _check_tenures(ground, notes, turns)
-        _check_leaders(notes, processes)
+        observed.expect("no count is lost", str(PROCESSES * ROUNDS), None if counted is None else counted.description)
+        _check_tenures(harness, observed, tenures)
+        _check_leaders(observed, processes)
         holder, *_ = processes
-        holder.tell(HOLD)
-        fence = holder.hear()
-        notes.expect("a lock that another process holds is not had", None, _acquire(ground, HOLD))
+        holder.send(HOLD)
+        fence = holder.receive()
+        observed.expect("a lock that another process holds is not had", None, _acquire(harness, HOLD))
         holder.kill()
-        now = None if ground.backend == "postgres" else ground.store.now() + TTL + SECOND
+        now = None if harness.backend == "postgres" else harness.store.now() + TTL + SECOND
         wait = 30 * SECOND if now is None else timedelta(0)
-        taken = ground.store.locks.acquire(ground.tenant, HOLD, ttl=TTL, timeout=wait, now=now)
+        taken = harness.store.locks.acquire(harness.tenant, HOLD, ttl=TTL, timeout=wait, now=now)
         higher = taken is not None and taken.fence > fence
-        notes.holds("the lock of a process that was killed is had, under a higher fence", higher)
+        observed.expect_true("the lock of a process that was killed is had, under a higher fence", higher)
         if taken is not None:
             taken.release(now=now)
 
 
-def _check_tenures(ground: Harness, notes: Observations, turns: list[list[LockTenure]]) -> None:
-    everybody = sorted((turn for own in turns for turn in own), key=lambda turn: turn.fence)
-    fences = [turn.fence for turn in everybody]
-    notes.expect("every fence is given once", len(fences), len(set(fences)))
-    overlaps = sum(later.had < before.gave for before, later in pairwise(everybody))
-    notes.expect("nobody has it while another one works", 0, overlaps)
-    begun = min(turn.asked for turn in everybody)
+def _check_tenures(harness: Harness, observed: Observations, tenures: list[list[LockTenure]]) -> None:
+    everybody = sorted((tenure for own in tenures for tenure in own), key=lambda tenure: tenure.fence)
+    fences = [tenure.fence for tenure in everybody]
+    observed.expect("every fence is given once", len(fences), len(set(fences)))
+    overlaps = sum(later.acquired < before.released for before, later in pairwise(everybody))
+    observed.expect("nobody has it while another one works", 0, overlaps)
+    begun = min(tenure.requested for tenure in everybody)
     rows = tuple(
-        (f"process {number}", _ms(turn.had - begun), _ms(turn.gave - begun), f"fence {turn.fence}")
-        for number, own in enumerate(turns, 1)
-        for turn in own
+        (f"process {number}", _ms(tenure.acquired - begun), _ms(tenure.released - begun), f"fence {tenure.fence}")
+        for number, own in enumerate(tenures, 1)
+        for tenure in own
     )
-    title = f"Who held the lock on {ground.backend}, ms"
+    title = f"Who held the lock on {harness.backend}, ms"
     columns = ("process", "from", "to", "fence")
-    notes.varying.append(Exhibit(kind="spans", title=title, columns=columns, rows=rows, rows_total=len(rows)))
-    waits = [turn.had - turn.asked for turn in everybody]
+    observed.varying.append(Exhibit(kind="spans", title=title, columns=columns, rows=rows, rows_total=len(rows)))
+    waits = [tenure.acquired - tenure.requested for tenure in everybody]
     for name, value in (("longest wait", max(waits)), ("mean wait", sum(waits) / len(waits))):
-        notes.measurements.append(
+        observed.measurements.append(
             Measurement(
                 check=CHECK,
-                name=f"{name} for a contended lock on {ground.backend}",
+                name=f"{name} for a contended lock on {harness.backend}",
                 unit="ms",
                 value=round(value * 1000, 1),
             )
         )
 
 
-def _check_leaders(notes: Observations, processes: list[Any]) -> None:
+def _check_leaders(observed: Observations, processes: list[Any]) -> None:
     for one in processes:
-        one.tell("stand")
-    terms = [one.hear()[0] for one in processes]
+        one.send("stand")
+    terms = [one.receive()[0] for one in processes]
     leading = [number for number, term in enumerate(terms) if term is not None]
-    if not notes.expect("one process leads", 1, len(leading)):
+    if not observed.expect("one process leads", 1, len(leading)):
         return
-    processes[leading[0]].tell("resign")
-    processes[leading[0]].hear()
+    processes[leading[0]].send("resign")
+    processes[leading[0]].receive()
     heir = processes[leading[0] - 1]
-    heir.tell("stand")
-    term = heir.hear()[0]
-    notes.holds("after it resigned another one leads, in a later term", term is not None and term > terms[leading[0]])
+    heir.send("stand")
+    term = heir.receive()[0]
+    observed.expect_true(
+        "after it resigned another one leads, in a later term", term is not None and term > terms[leading[0]]
+    )
 
 
-def fences(ground: Harness, notes: Observations) -> None:
+def fences(harness: Harness, observed: Observations) -> None:
     """Hold, lose and take a lock by a given clock; who lost it can do nothing with it any more."""
-    first = _acquire(ground, "work")
+    first = _acquire(harness, "work")
     assert first is not None  # noqa: S101 - nobody else is here
-    notes.expect("held: another one does not get it", None, _acquire(ground, "work"))
-    ground.later(20 * SECOND)
-    notes.holds("held: renewed", first.renew(now=ground.now))
-    ground.later(20 * SECOND)
-    notes.expect("a live holder's lock is not cleared", None, _acquire(ground, "work"))
-    _guarded(ground, notes, "a live holder commits", first, refused=False)
-    ground.later(2 * MINUTE)
-    second = _acquire(ground, "work")
-    notes.holds("over: another one gets it, under a higher fence", second is not None and second.fence > first.fence)
+    observed.expect("held: another one does not get it", None, _acquire(harness, "work"))
+    harness.advance(20 * SECOND)
+    observed.expect_true("held: renewed", first.renew(now=harness.now))
+    harness.advance(20 * SECOND)
+    observed.expect("a live holder's lock is not cleared", None, _acquire(harness, "work"))
+    _guarded(harness, observed, "a live holder commits", first, refused=False)
+    harness.advance(2 * MINUTE)
+    second = _acquire(harness, "work")
+    observed.expect_true(
+        "over: another one gets it, under a higher fence", second is not None and second.fence > first.fence
+    )
     if second is None:
         return
-    _guarded(ground, notes, "a zombie's fence is refused", first, refused=True)
-    notes.fails("a zombie renews nothing", first.renew(now=ground.now))
-    notes.fails("a zombie releases nothing", first.release(now=ground.now))
-    holder = ground.store.locks.holder(ground.tenant, "work", ground.now)
-    notes.expect("the new holder still has it", second.fence, None if holder is None else holder[1])
-    notes.expect("nobody else gets it", None, _acquire(ground, "work"))
-    _guarded(ground, notes, "the new holder commits", second, refused=False)
-    notes.holds("released by its holder", second.release(now=ground.now))
-    notes.fails("released once", second.release(now=ground.now))
-    third = _acquire(ground, "work")
-    notes.holds("free again", third is not None and third.fence > second.fence)
+    _guarded(harness, observed, "a zombie's fence is refused", first, refused=True)
+    observed.expect_false("a zombie renews nothing", first.renew(now=harness.now))
+    observed.expect_false("a zombie releases nothing", first.release(now=harness.now))
+    holder = harness.store.locks.holder(harness.tenant, "work", harness.now)
+    observed.expect("the new holder still has it", second.fence, None if holder is None else holder[1])
+    observed.expect("nobody else gets it", None, _acquire(harness, "work"))
+    _guarded(harness, observed, "the new holder commits", second, refused=False)
+    observed.expect_true("released by its holder", second.release(now=harness.now))
+    observed.expect_false("released once", second.release(now=harness.now))
+    third = _acquire(harness, "work")
+    observed.expect_true("free again", third is not None and third.fence > second.fence)
 
 
-def leadership(ground: Harness, notes: Observations) -> None:
+def leadership(harness: Harness, observed: Observations) -> None:
     """Let two stand for leadership; the one that lost its term writes nothing any more, and sweeps nothing."""
-    one, two = _candidate(ground, "one"), _candidate(ground, "two")
+    one, two = _candidate(harness, "one"), _candidate(harness, "two")
     terms = (one.stand(), two.stand())
-    notes.expect("one leads", [True, False], [term is not None for term in terms])
-    notes.expect("it goes on leading", terms[0], one.stand())
-    job = ground.every(MINUTE, max_retries=0, timeout_ms=1000)
-    ground.hand.outcome = lambda _claim: None
-    ground.later(MINUTE)
-    ground.turn()
+    observed.expect("one leads", [True, False], [term is not None for term in terms])
+    observed.expect("it goes on leading", terms[0], one.stand())
+    job = harness.every(MINUTE, max_retries=0, timeout_ms=1000)
+    harness.executor.outcome = lambda _claim: None
+    harness.advance(MINUTE)
+    harness.run_once()
     late = 2 * MINUTE
-    taken = ground.store.locks.acquire(ground.tenant, "leader", ttl=TTL, now=ground.now + late)
-    notes.holds("a term that is over is another's", taken is not None)
+    taken = harness.store.locks.acquire(harness.tenant, "leader", ttl=TTL, now=harness.now + late)
+    observed.expect_true("a term that is over is another's", taken is not None)
     if taken is None:
         return
-    ground.later(late)
+    harness.advance(late)
 
     def write(candidate: Leadership) -> None:
-        with ground.session() as session:
+        with harness.session() as session:
             session.schedules.change(job.id, description="written by a leader that was reaped")
             candidate.guard(session)
 
-    notes.expect_refused("a reaped leader commits nothing", LostLockError, lambda: write(one))
-    notes.expect("what it wrote is not there", None, ground.job(job).schedule.description)
-    notes.expect("it learns that it leads no longer", None, one.stand())
-    notes.expect("who leads not sweeps nothing", (0, 0), ground.broom(one).reclaim())
-    notes.expect("nor does the other one get it", None, two.stand())
-    taken.release(now=ground.now)
-    notes.holds("free: the other one leads", two.stand() is not None)
-    notes.expect("the leader sweeps", (1, 0), ground.broom(two).reclaim())
-    ground.hand.end(ground.hand.taken[0], FAILED)
-    notes.expect("what comes later counts no more", 0, ground.desk.collect())
+    observed.expect_refused("a reaped leader commits nothing", LostLockError, lambda: write(one))
+    observed.expect("what it wrote is not there", None, harness.job(job).schedule.description)
+    observed.expect("it learns that it leads no longer", None, one.stand())
+    observed.expect("who leads not sweeps nothing", (0, 0), harness.sweeper(one).reclaim())
+    observed.expect("nor does the other one get it", None, two.stand())
+    taken.release(now=harness.now)
+    observed.expect_true("free: the other one leads", two.stand() is not None)
+    observed.expect("the leader sweeps", (1, 0), harness.sweeper(two).reclaim())
+    harness.executor.end(harness.executor.taken[0], FAILED)
+    observed.expect("what comes later counts no more", 0, harness.worker.collect())
 
 
-def _candidate(ground: Harness, name: str) -> Leadership:
-    return ground.craft.leadership(
-        ground.store, ttl=TTL, holder=name, resource="leader", tenant=ground.tenant, clock=lambda: ground.now,
-        monotonic=lambda: ground.now.timestamp(),  # noqa: PLW0108 - the clock moves
+def _candidate(harness: Harness, name: str) -> Leadership:
+    return harness.components.leadership(
+        harness.store, ttl=TTL, holder=name, resource="leader", tenant=harness.tenant, clock=lambda: harness.now,
+        monotonic=lambda: harness.now.timestamp(),  # noqa: PLW0108 - the clock moves
     )  # fmt: skip
 
 
-def _acquire(ground: Harness, resource: str) -> LockHandle | None:
-    now = None if resource == HOLD else ground.now
-    return ground.store.locks.acquire(ground.tenant, resource, ttl=TTL, now=now)
+def _acquire(harness: Harness, resource: str) -> LockHandle | None:
+    now = None if resource == HOLD else harness.now
+    return harness.store.locks.acquire(harness.tenant, resource, ttl=TTL, now=now)
 
 
-def _guarded(ground: Harness, notes: Observations, what: str, handle: LockHandle, *, refused: bool) -> None:
+def _guarded(harness: Harness, observed: Observations, what: str, handle: LockHandle, *, refused: bool) -> None:
     def commit() -> bool:
-        with ground.session() as session:
-            ground.store.locks.guard(session, ground.tenant, "work", handle.fence)
+        with harness.session() as session:
+            harness.store.locks.guard(session, harness.tenant, "work", handle.fence)
         return True
 
     if refused:
-        notes.expect_refused(what, LostLockError, commit)
+        observed.expect_refused(what, LostLockError, commit)
     else:
         try:
-            notes.holds(what, commit())
+            observed.expect_true(what, commit())
         except LostLockError as error:
-            notes.holds(what, type(error).__name__)
+            observed.expect_true(what, type(error).__name__)
 
 
 def _ms(seconds: float) -> int:

@@ -25,7 +25,7 @@ from migrator.verify.check import Context
 
 BACKENDS: Final = ("postgres", "mongo")
 OPERATIONS_PER_ROUND: Final = 150
-"""Operations on one ground, before it is emptied."""
+"""Operations of one round; then the scratch tenants are emptied."""
 
 Operation: TypeAlias = tuple[int, str, int, int]
 """Its place, which names the ids it makes; what; and two choices."""
@@ -39,21 +39,21 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Player:
-    """One backend's ground, and what was made on it, in order."""
+    """The harness of one backend, and what was made by it, in order."""
 
     def __init__(self, place: ScratchTenants) -> None:
         """Begin with nothing made."""
-        self.ground = Harness(place, "lockstep")
-        self.ground.new_id = self._new_id  # type: ignore[method-assign] # named by the operation, not by a count
-        self.ground.facade = place.craft.service(self.ground.store, self.ground.tenant, new_id=self._new_id)
-        self.ground.hand.outcome = self._outcome
+        self.harness = Harness(place, "lockstep")
+        self.harness.new_id = self._new_id  # type: ignore[method-assign] # named by the operation, not by a count
+        self.harness.facade = place.components.service(self.harness.store, self.harness.tenant, new_id=self._new_id)
+        self.harness.executor.outcome = self._outcome
         self.jobs: list[UUID] = []
         self.runs: list[UUID] = []
         self._operation, self._asked = 0, 0
 
     def _new_id(self) -> UUID:
         self._asked += 1
-        return uuid5(NAMESPACE_URL, f"{self.ground.tenant}/{self._operation}/{self._asked}")
+        return uuid5(NAMESPACE_URL, f"{self.harness.tenant}/{self._operation}/{self._asked}")
 
     def _outcome(self, claim: Any) -> Outcome | None:  # noqa: ANN401 - a claim
         return (DONE, FAILED, None, Outcome(state="error", error="for good", final=True))[claim.run.id.int % 4]
@@ -80,29 +80,29 @@ class Player:
 
     def state(self) -> Any:  # noqa: ANN401 - all that is read
         """Return all there is, as the facade shows it."""
-        ground = self.ground
-        jobs = ground.facade.list(ScheduleQuery(limit=500, sort_by="name", descending=False), now=ground.now)
+        harness = self.harness
+        jobs = harness.facade.list(ScheduleQuery(limit=500, sort_by="name", descending=False), now=harness.now)
         return plain([(job, _runs(self, job.id)) for job in jobs.jobs])
 
 
 def _runs(player: Player, job: UUID) -> Any:  # noqa: ANN401 - executions
-    ground = player.ground
+    harness = player.harness
     query = HistoryQuery(limit=200, descending=False)
-    found = [one.run for one in ground.facade.history(job, query, now=ground.now).executions]
+    found = [one.run for one in harness.facade.history(job, query, now=harness.now).executions]
     player.runs = sorted({*player.runs, *(run.id for run in found)})
     return found
 
 
 def _tick(player: Player, one: int, two: int) -> Any:  # noqa: ANN401 - counts
-    player.ground.later((SECOND, MINUTE, 5 * MINUTE, HOUR, 26 * HOUR)[one % 5] * (1 + two % 3))
-    return player.ground.turn()
+    player.harness.advance((SECOND, MINUTE, 5 * MINUTE, HOUR, 26 * HOUR)[one % 5] * (1 + two % 3))
+    return player.harness.run_once()
 
 
 def _finish(player: Player, one: int, two: int) -> Any:  # noqa: ANN401 - counts
-    taken = player.ground.hand.taken
+    taken = player.harness.executor.taken
     if taken:
-        player.ground.hand.end(taken[one % len(taken)], (DONE, FAILED)[two % 2])
-    return player.ground.desk.collect()
+        player.harness.executor.end(taken[one % len(taken)], (DONE, FAILED)[two % 2])
+    return player.harness.worker.collect()
 
 
 def _work(player: Player, one: int, two: int) -> dict[str, Any]:
@@ -121,45 +121,45 @@ _LINES: Final = ("*/5 * * * *", "30 2 * * *", "0 9 * * 1-5", "61 * * * *", "* * 
 _OPERATIONS: Final[dict[str, Callable[[Player, int, int], Any]]] = {
     "tick": _tick,
     "cron": lambda p, a, b: p.made(
-        p.ground.cron(_LINES[a % 5], timezone=("UTC", "America/New_York")[b % 2], **_work(p, a, b))
+        p.harness.cron(_LINES[a % 5], timezone=("UTC", "America/New_York")[b % 2], **_work(p, a, b))
     ),
     "every": lambda p, a, b: p.made(
-        p.ground.every(
+        p.harness.every(
             timedelta(minutes=a % 90),
             anchor=("fixed_rate", "completion")[b % 2],
             max_fires=(None, 1, 3)[a % 3],
             **_work(p, a, b),
         )
     ),
-    "once": lambda p, a, b: p.made(p.ground.once(p.ground.now + MINUTE * (a % 120 - 10), **_work(p, a, b))),
+    "once": lambda p, a, b: p.made(p.harness.once(p.harness.now + MINUTE * (a % 120 - 10), **_work(p, a, b))),
     "on_event": lambda p, a, b: p.made(
-        p.ground.facade.on_event("push", f"h{a % 3}", EventRequest(priority=b % 101), now=p.ground.now)
+        p.harness.facade.on_event("push", f"h{a % 3}", EventRequest(priority=b % 101), now=p.harness.now)
     ),
-    "event": lambda p, a, b: p.ground.facade.trigger_event("push", {"a": a}, event_id=f"e{b % 20}", now=p.ground.now),
-    "trigger_now": lambda p, a, _b: p.ground.facade.trigger_now(p.job(a), now=p.ground.now),
+    "event": lambda p, a, b: p.harness.facade.trigger_event("push", {"a": a}, event_id=f"e{b % 20}", now=p.harness.now),
+    "trigger_now": lambda p, a, _b: p.harness.facade.trigger_now(p.job(a), now=p.harness.now),
     "finish": _finish,
-    "pause": lambda p, a, _b: p.ground.facade.pause(p.job(a), now=p.ground.now),
-    "resume": lambda p, a, _b: p.ground.facade.resume(p.job(a), now=p.ground.now),
-    "cancel": lambda p, a, _b: p.ground.facade.cancel(p.job(a), now=p.ground.now),
-    "toggle": lambda p, a, b: p.ground.facade.toggle(p.job(a), enabled=bool(b % 2), now=p.ground.now),
-    "update": lambda p, a, b: p.ground.facade.update(
-        p.job(a), Patch(priority=b % 102, tags=("x",) * (b % 2)), now=p.ground.now
+    "pause": lambda p, a, _b: p.harness.facade.pause(p.job(a), now=p.harness.now),
+    "resume": lambda p, a, _b: p.harness.facade.resume(p.job(a), now=p.harness.now),
+    "cancel": lambda p, a, _b: p.harness.facade.cancel(p.job(a), now=p.harness.now),
+    "toggle": lambda p, a, b: p.harness.facade.toggle(p.job(a), enabled=bool(b % 2), now=p.harness.now),
+    "update": lambda p, a, b: p.harness.facade.update(
+        p.job(a), Patch(priority=b % 102, tags=("x",) * (b % 2)), now=p.harness.now
     ),
-    "reschedule": lambda p, a, b: p.ground.facade.reschedule(
-        p.job(a), Timing(interval=timedelta(minutes=b % 60)), now=p.ground.now
+    "reschedule": lambda p, a, b: p.harness.facade.reschedule(
+        p.job(a), Timing(interval=timedelta(minutes=b % 60)), now=p.harness.now
     ),
-    "unschedule": lambda p, a, _b: p.ground.facade.unschedule(p.job(a), now=p.ground.now),
-    "retry": lambda p, a, _b: p.ground.facade.retry(p.runs[a % len(p.runs)], now=p.ground.now) if p.runs else None,
-    "retry_schedule": lambda p, a, _b: p.ground.facade.retry_schedule(p.job(a), now=p.ground.now),
+    "unschedule": lambda p, a, _b: p.harness.facade.unschedule(p.job(a), now=p.harness.now),
+    "retry": lambda p, a, _b: p.harness.facade.retry(p.runs[a % len(p.runs)], now=p.harness.now) if p.runs else None,
+    "retry_schedule": lambda p, a, _b: p.harness.facade.retry_schedule(p.job(a), now=p.harness.now),
     "history": lambda p, a, _b: _runs(p, p.job(a)),
-    "stats": lambda p, a, _b: p.ground.facade.stats(p.job(a), now=p.ground.now),
-    "reclaim": lambda p, _a, _b: p.ground.broom().reclaim(),
-    "adopt": lambda p, _a, _b: p.ground.broom().adopt(),
-    "list": lambda p, a, b: p.ground.facade.list(
+    "stats": lambda p, a, _b: p.harness.facade.stats(p.job(a), now=p.harness.now),
+    "reclaim": lambda p, _a, _b: p.harness.sweeper().reclaim(),
+    "adopt": lambda p, _a, _b: p.harness.sweeper().adopt(),
+    "list": lambda p, a, b: p.harness.facade.list(
         ScheduleQuery(
             sort_by=("created_at", "name", "priority", "next_fire_at")[a % 4], descending=bool(b % 2), limit=1 + b % 9
         ),
-        now=p.ground.now,
+        now=p.harness.now,
     ),
 }
 _FREQUENT: Final = ("tick",) * 8 + ("finish", "history", "trigger_now", "cron", "every") * 2
@@ -218,10 +218,10 @@ class Lockstep:
 
 def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
     """Play ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
-    craft = context.craft or Components()
+    components = context.components or Components()
     name = new_scratch_tenant()
     with ExitStack() as opened:
-        places = [opened.enter_context(scratch_tenants(context.settings, each, craft, name)) for each in BACKENDS]
+        places = [opened.enter_context(scratch_tenants(context.settings, each, components, name)) for each in BACKENDS]
         both = Lockstep(places)
         done = 0
         for number, begin in enumerate(range(0, context.operations, OPERATIONS_PER_ROUND)):

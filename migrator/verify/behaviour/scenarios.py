@@ -66,7 +66,7 @@ class UnmetExpectation(msgspec.Struct, frozen=True):
 
 
 class Observations:
-    """The notes of one script on one backend, in the order of what it did."""
+    """What one scenario observed on one backend, in the order of its calls."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -89,11 +89,11 @@ class Observations:
         self.failures.append(UnmetExpectation(what, tuple(differences(wanted, found))[:3]))
         return False
 
-    def holds(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
+    def expect_true(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
         """Expect the answer true."""
         return self.expect(what, wanted=True, found=found)
 
-    def fails(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
+    def expect_false(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
         """Expect the answer false."""
         return self.expect(what, wanted=False, found=found)
 
@@ -109,11 +109,11 @@ class Observations:
         else:
             self.expect(what, error.__name__, f"answered {shown(plain(answer))}")
 
-    def same(self, what: str, found: Any) -> None:  # noqa: ANN401 - as above
+    def record(self, what: str, found: Any) -> None:  # noqa: ANN401 - as above
         """Note an answer that has no oracle here, but must be the same on every backend."""
         self.seen.append((what, plain(found)))
 
-    def broke(self, error: Exception) -> None:
+    def record_error(self, error: Exception) -> None:
         """Note that a call was refused, or ended in an error, where nobody expected it."""
         self.expected += 1
         self.failures.append(UnmetExpectation("goes through to its end", (f"{type(error).__name__}: {error}",)))
@@ -123,11 +123,11 @@ BOTH: Final = "both backends"
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A script of calls, and what holds when it goes as expected, as a few words."""
+    """A function that drives the scheduler, and its name in a few words."""
 
     name: str
-    play: Callable[[Harness, Observations], None]
-    only: tuple[str, ...] = ("postgres", "mongo")
+    run: Callable[[Harness, Observations], None]
+    backends: tuple[str, ...] = ("postgres", "mongo")
     """The backends that have what it is about."""
 
 
@@ -135,65 +135,67 @@ ByBackend: TypeAlias = dict[str, Observations]
 """By backend."""
 
 
-def scenario_check(*scripts: Scenario, tables: tuple[str, ...]) -> CheckFunction:
-    """Return a check's function that plays scripts, each in emptied scratch tenants.
+def scenario_check(*scenarios: Scenario, tables: tuple[str, ...]) -> CheckFunction:
+    """Return a check's function that runs scenarios, each in emptied scratch tenants.
 
-    ``tables`` are those that the scripts read and write: the squares of the coverage map.
+    ``tables`` are those that the scenarios read and write: the squares of the coverage map.
     """
 
     def run(context: Context) -> CheckResult:
-        return result_of(context, scripts, run_scenarios(context, scripts), tables)
+        return result_of(context, scenarios, run_scenarios(context, scenarios), tables)
 
     return run
 
 
-def run_scenarios(context: Context, scripts: tuple[Scenario, ...]) -> dict[str, ByBackend]:
-    """Play scripts on every backend; return the notes by script, then by backend."""
-    craft = context.craft or Components()
-    played: dict[str, ByBackend] = {script.name: {} for script in scripts}
+def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str, ByBackend]:
+    """Run scenarios on every backend; return the observations by scenario, then by backend."""
+    components = context.components or Components()
+    observations: dict[str, ByBackend] = {scenario.name: {} for scenario in scenarios}
     name = new_scratch_tenant()  # the same on both, so that ids are the same
     for backend in context.backends:
-        with scratch_tenants(context.settings, backend, craft, name) as place:
-            for number, script in enumerate(scripts):
-                if backend not in script.only:
+        with scratch_tenants(context.settings, backend, components, name) as scratch:
+            for number, scenario in enumerate(scenarios):
+                if backend not in scenario.backends:
                     continue
                 if number:
-                    place.clear()
-                notes = Observations()
+                    scratch.clear()
+                observed = Observations()
                 try:
-                    script.play(Harness(place, script.name), notes)
+                    scenario.run(Harness(scratch, scenario.name), observed)
                 except MigratorError as error:
                     if could_not_tell(error):
                         raise
-                    notes.broke(error)
-                played[script.name][backend] = notes
-    return played
+                    observed.record_error(error)
+                observations[scenario.name][backend] = observed
+    return observations
 
 
 def result_of(
-    context: Context, scripts: tuple[Scenario, ...], played: dict[str, ByBackend], tables: tuple[str, ...]
+    context: Context, scenarios: tuple[Scenario, ...], observations: dict[str, ByBackend], tables: tuple[str, ...]
 ) -> CheckResult:
-    """Return what scripts found, as a check says it."""
+    """Return the result of a check from the observations of its scenarios."""
     failures = [
-        (script.name, backend, failure)
-        for script in scripts
-        for backend, notes in played[script.name].items()
-        for failure in notes.failures
+        (scenario.name, backend, failure)
+        for scenario in scenarios
+        for backend, observed in observations[scenario.name].items()
+        for failure in observed.failures
     ]
-    failures += [(script.name, BOTH, one) for script in scripts for one in _disagreements(played[script.name])]
-    noted = [notes for each in played.values() for notes in each.values()]
-    expected = sum(notes.expected for notes in noted)
+    failures += [
+        (scenario.name, BOTH, one) for scenario in scenarios for one in _disagreements(observations[scenario.name])
+    ]
+    noted = [observed for each in observations.values() for observed in each.values()]
+    expected = sum(observed.expected for observed in noted)
     outcome = outcome_of(wrong=bool(failures), unsure=() if expected else ("no expectation was looked at",))
     rows = tuple(
-        (script.name, backend, notes.expected, len(notes.failures))
-        for script in scripts
-        for backend, notes in played[script.name].items()
+        (scenario.name, backend, observed.expected, len(observed.failures))
+        for scenario in scenarios
+        for backend, observed in observations[scenario.name].items()
     )
     columns = ("script", "backend", "expectations", "not met")
     return CheckResult(
         outcome=outcome,
         counts={
-            "scripts": len(scripts),
+            "scripts": len(scenarios),
             "backends": len(context.backends),
             "expectations": expected,
             "differences": len(failures),
@@ -204,44 +206,44 @@ def result_of(
         ),
         tallies=_tallies(failures),
         findings=tuple(
-            Finding(severity="difference", cause="behaviour", key=f"{script}: {one.what}", side=side, words=one.words)
-            for script, side, one in failures
+            Finding(severity="difference", cause="behaviour", key=f"{scenario}: {one.what}", side=side, words=one.words)
+            for scenario, side, one in failures
         )[: context.listed],
         findings_total=len(failures),
         exhibits=(
             Exhibit(kind="table", title="What was tried", columns=columns, rows=rows, rows_total=len(rows)),
-            *(one for notes in noted for one in notes.exhibits),
+            *(one for observed in noted for one in observed.exhibits),
         ),
-        varying=tuple(one for notes in noted for one in notes.varying),
-        machines=tuple(one for notes in noted for one in notes.machines),
-        measurements=tuple(one for notes in noted for one in notes.measurements),
+        varying=tuple(one for observed in noted for one in observed.varying),
+        machines=tuple(one for observed in noted for one in observed.machines),
+        measurements=tuple(one for observed in noted for one in observed.measurements),
     )
 
 
 def _tallies(failures: list[tuple[str, str, UnmetExpectation]]) -> tuple[Tally, ...]:
     sides: dict[tuple[str, str], list[UnmetExpectation]] = {}
-    for script, side, failure in failures:
-        sides.setdefault((script, side), []).append(failure)
+    for scenario, side, failure in failures:
+        sides.setdefault((scenario, side), []).append(failure)
     return tuple(
         Tally(
             severity="difference",
             cause="behaviour",
             collection=side,
-            path=script,
-            title=f"not met on {side}: {script}",
+            path=scenario,
+            title=f"not met on {side}: {scenario}",
             fix="the scheduler does not do what it must: look at the expectation, and at what was changed last",
             count=len(own),
             keys=tuple(dict.fromkeys(one.what for one in own))[:3],
         )
-        for (script, side), own in sorted(sides.items())
+        for (scenario, side), own in sorted(sides.items())
     )
 
 
-def _disagreements(played: ByBackend) -> list[UnmetExpectation]:
+def _disagreements(observations: ByBackend) -> list[UnmetExpectation]:
     """Return where the backends answered differently; what came after the first such answer is not compared."""
-    if len(played) < 2:  # noqa: PLR2004 - one side agrees with itself
+    if len(observations) < 2:  # noqa: PLR2004 - one side agrees with itself
         return []
-    (_, first), (_, second) = sorted(played.items())
+    (_, first), (_, second) = sorted(observations.items())
     for (what, one), (_, other) in zip(first.seen, second.seen, strict=False):
         if one != other:
             return [UnmetExpectation(what, tuple(differences(one, other))[:3])]

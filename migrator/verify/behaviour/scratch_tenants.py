@@ -37,7 +37,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     store: Callable[[Store], Store] = unchanged
     """Wraps the store that is driven; cleaning up goes around it."""
     service: type[SchedulerService] = SchedulerService
-    desk: type[Desk] = Desk
+    worker: type[Desk] = Desk
     sweeper: type[Sweeper] = Sweeper
     leadership: type[Leadership] = Leadership
 
@@ -66,7 +66,7 @@ class TenantScope:
             if tenant not in self.tenants:
                 raise RefusedError("a verification touches no other tenant than its own")
 
-    def named(self, tenants: Sequence[str] | None) -> Sequence[str]:
+    def require_named(self, tenants: Sequence[str] | None) -> Sequence[str]:
         """Return tenants that must have been named."""
         if tenants is None:
             raise RefusedError("a verification names its tenants")
@@ -75,24 +75,24 @@ class TenantScope:
 
 
 class ScopedStore(Delegate):
-    """``ports.SchedulerStore`` within a fence."""
+    """A ``SchedulerStore`` that serves the tenants of a scope only."""
 
-    def __init__(self, inner: Store, fence: TenantScope) -> None:
+    def __init__(self, inner: Store, scope: TenantScope) -> None:
         super().__init__(inner)
-        self._fence = fence
-        self.queue = ScopedQueue(inner.queue, fence)
-        self.workers = ScopedWorkers(inner.workers, fence)
-        self.locks = ScopedLocks(inner.locks, fence)
+        self._scope = scope
+        self.queue = ScopedQueue(inner.queue, scope)
+        self.workers = ScopedWorkers(inner.workers, scope)
+        self.locks = ScopedLocks(inner.locks, scope)
 
     def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
         """Open a transaction of a scratch tenant."""
-        self._fence.require(tenant)
+        self._scope.require(tenant)
         opened: AbstractContextManager[Session] = self.inner.session(tenant, now=now)
         return opened
 
     def purge(self, tenant: str) -> Mapping[str, int]:
         """Remove a scratch tenant."""
-        self._fence.require(tenant)
+        self._scope.require(tenant)
         removed: Mapping[str, int] = self.inner.purge(tenant)
         return removed
 
@@ -100,13 +100,13 @@ class ScopedStore(Delegate):
 class ScopedQueue(Delegate):
     """``work.Queue`` of the tenants within."""
 
-    def __init__(self, inner: Any, fence: TenantScope) -> None:  # noqa: ANN401 - a queue
+    def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - a queue
         super().__init__(inner)
-        self._fence = fence
+        self._scope = scope
 
     def tenants(self) -> Sequence[str]:
         """Return the tenants within."""
-        return self._fence.tenants
+        return self._scope.tenants
 
     def fire_due(
         self,
@@ -117,7 +117,7 @@ class ScopedQueue(Delegate):
         **which: Any,  # noqa: ANN401 - queues and handlers, as the queue takes them
     ) -> Sequence[Run]:
         """Fire what is due within."""
-        runs: Sequence[Run] = self.inner.fire_due(plan, limit, now, self._fence.named(tenants), **which)
+        runs: Sequence[Run] = self.inner.fire_due(plan, limit, now, self._scope.require_named(tenants), **which)
         return runs
 
     def claim(
@@ -131,7 +131,7 @@ class ScopedQueue(Delegate):
         **which: Any,  # noqa: ANN401 - as above
     ) -> Sequence[Claim]:
         """Claim runs within."""
-        named = self._fence.named(tenants)
+        named = self._scope.require_named(tenants)
         claims: Sequence[Claim] = self.inner.claim(worker_id, limit, lease, now, tenants=named, **which)
         return claims
 
@@ -143,18 +143,18 @@ class ScopedQueue(Delegate):
         **which: Any,  # noqa: ANN401 - whose runs, as the queue takes them
     ) -> Sequence[Claim]:
         """Return runs within whose time is over."""
-        claims: Sequence[Claim] = self.inner.expired(limit, now, self._fence.named(tenants), **which)
+        claims: Sequence[Claim] = self.inner.expired(limit, now, self._scope.require_named(tenants), **which)
         return claims
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End runs within."""
-        self._fence.require(*(end.tenant_id for end in ends))
+        self._scope.require(*(end.tenant_id for end in ends))
         ended: Sequence[UUID] = self.inner.finish(ends, now)
         return ended
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End runs within whose time is over."""
-        self._fence.require(*(end.tenant_id for end in ends))
+        self._scope.require(*(end.tenant_id for end in ends))
         ended: Sequence[UUID] = self.inner.expire(ends, now)
         return ended
 
@@ -162,26 +162,26 @@ class ScopedQueue(Delegate):
 class ScopedWorkers(Delegate):
     """``work.Workers`` that sees, and judges, those registered here only."""
 
-    def __init__(self, inner: Any, fence: TenantScope) -> None:  # noqa: ANN401 - the workers of a store
+    def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - the workers of a store
         super().__init__(inner)
-        self._fence = fence
+        self._scope = scope
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
         """Register one of this verification; its host name says whose it is."""
-        self._fence.workers.add(worker.id)
-        named = msgspec.structs.replace(worker, hostname=self._fence.base)
+        self._scope.workers.add(worker.id)
+        named = msgspec.structs.replace(worker, hostname=self._scope.base)
         registered: WorkerRecord = self.inner.register(named, now)
         return registered
 
     def list(self) -> Sequence[WorkerRecord]:
         """Return those registered here."""
-        return [one for one in self.inner.list() if one.id in self._fence.workers]
+        return [one for one in self.inner.list() if one.id in self._scope.workers]
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
         """Judge those registered here."""
-        own = self._fence.workers if among is None else self._fence.workers & {*among}
+        own = self._scope.workers if among is None else self._scope.workers & {*among}
         dead: Sequence[UUID] = self.inner.declare_dead(silent_for, now, sorted(own))
         return dead
 
@@ -189,9 +189,9 @@ class ScopedWorkers(Delegate):
 class ScopedLocks(Delegate):
     """``work.Locks`` of the tenants within."""
 
-    def __init__(self, inner: Any, fence: TenantScope) -> None:  # noqa: ANN401 - the locks of a store
+    def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - the locks of a store
         super().__init__(inner)
-        self._fence = fence
+        self._scope = scope
 
     def acquire(
         self,
@@ -204,7 +204,7 @@ class ScopedLocks(Delegate):
         now: datetime | None = None,
     ) -> LockHandle | None:
         """Acquire a lock within."""
-        self._fence.require(tenant)
+        self._scope.require(tenant)
         handle: LockHandle | None = self.inner.acquire(
             tenant, resource, ttl=ttl, timeout=timeout, holder=holder, now=now
         )
@@ -212,14 +212,14 @@ class ScopedLocks(Delegate):
 
 
 class ScratchTenants(msgspec.Struct, frozen=True):
-    """The tenants, and the store within their fence."""
+    """Two scratch tenants, and the store that serves them only."""
 
     settings: Settings
     backend: str
     base: str
-    fence: TenantScope
+    scope: TenantScope
     store: Store
-    craft: Components
+    components: Components
 
     @property
     def tenants(self) -> tuple[str, str]:
@@ -249,7 +249,7 @@ def open_store(settings: Settings, backend: str) -> Store:
 
 
 @contextmanager
-def scratch_tenants(settings: Settings, backend: str, craft: Components, name: str) -> Iterator[ScratchTenants]:
+def scratch_tenants(settings: Settings, backend: str, components: Components, name: str) -> Iterator[ScratchTenants]:
     """Lend scratch tenants of one backend, removed afterwards in every case; first remove what killed ones left.
 
     ``name`` is the base tenant (``fresh``). Raises ``RefusedError`` before anything is written where it could not be
@@ -267,9 +267,9 @@ def scratch_tenants(settings: Settings, backend: str, craft: Components, name: s
             if backend != "mongo":
                 raise
             raise _may_not_write(settings) from error
-        fence = TenantScope(name, [name + part for part in PARTS])
-        within = cast("Store", ScopedStore(store, fence))
-        yield ScratchTenants(settings, backend, name, fence, craft.store(within), craft)
+        scope = TenantScope(name, [name + part for part in PARTS])
+        within = cast("Store", ScopedStore(store, scope))
+        yield ScratchTenants(settings, backend, name, scope, components.store(within), components)
 
 
 def _may_not_write(settings: Settings) -> RefusedError:

@@ -5,72 +5,74 @@ from migrator.verify.behaviour.harness import DONE, MINUTE, SECOND, START, Harne
 from migrator.verify.behaviour.scenarios import Observations
 
 
-def heartbeats(ground: Harness, notes: Observations) -> None:
+def heartbeats(harness: Harness, observed: Observations) -> None:
     """Register, beat, fall silent, be declared dead, come back too late."""
-    workers = ground.store.workers
-    alive, silent, stopped = ground.new_id(), ground.new_id(), ground.new_id()
+    workers = harness.store.workers
+    alive, silent, stopped = harness.new_id(), harness.new_id(), harness.new_id()
     for identity in (alive, silent, stopped):
         workers.register(
-            WorkerRecord(id=identity, tenant_id="*", kind="worker", status="active", capacity=3), ground.now
+            WorkerRecord(id=identity, tenant_id="*", kind="worker", status="active", capacity=3), harness.now
         )
-    notes.holds("registered", {alive, silent, stopped} == {one.id for one in workers.list()})
-    hands = {identity: ground.desk_of(ground.hand, worker=identity) for identity in (alive, silent)}
-    ground.hand.outcome = lambda _claim: None
-    kept = ground.every(MINUTE, name="kept", max_retries=2)
-    hands[alive].fire()
-    ground.later(MINUTE)
-    hands[alive].fire()
-    hands[alive].claim()
-    lost = ground.every(MINUTE, name="lost", max_retries=2, retry_delay_ms=0)
-    ground.later(30 * SECOND)
-    ground.facade.trigger_now(lost.id, now=ground.now)
-    hands[silent].claim()
-    notes.holds("stopped", workers.stop(stopped, ground.now))
+    observed.expect_true("registered", {alive, silent, stopped} == {one.id for one in workers.list()})
+    processes = {identity: harness.worker_for(harness.executor, worker_id=identity) for identity in (alive, silent)}
+    harness.executor.outcome = lambda _claim: None
+    kept = harness.every(MINUTE, name="kept", max_retries=2)
+    processes[alive].fire()
+    harness.advance(MINUTE)
+    processes[alive].fire()
+    processes[alive].claim()
+    lost = harness.every(MINUTE, name="lost", max_retries=2, retry_delay_ms=0)
+    harness.advance(30 * SECOND)
+    harness.facade.trigger_now(lost.id, now=harness.now)
+    processes[silent].claim()
+    observed.expect_true("stopped", workers.stop(stopped, harness.now))
     for _ in range(3):
-        ground.later(30 * SECOND)
-        notes.holds("a live one's heartbeat is heard", workers.heartbeat(alive, ground.now))
-    notes.expect("the silent one is dead", [silent], [*workers.declare_dead(MINUTE, ground.now)])
-    notes.expect("it is declared dead once", [], [*workers.declare_dead(MINUTE, ground.now)])
-    notes.fails("it is told at its next heartbeat", workers.heartbeat(silent, ground.now))
-    notes.fails("so is the stopped one", workers.heartbeat(stopped, ground.now))
-    broom = ground.broom()
-    notes.expect("its run is reclaimed, and runs again", (1, 1), broom.reclaim())
-    notes.expect("once", (0, 0), broom.reclaim())
-    states = [run.state for run in ground.runs(kept, "queued", "running")]
-    notes.expect("a live worker's run is not touched", ["running"], states)
-    notes.expect(
-        "the lost run failed, its repetition waits", ["error", "queued"], [run.state for run in ground.runs(lost)]
+        harness.advance(30 * SECOND)
+        observed.expect_true("a live one's heartbeat is heard", workers.heartbeat(alive, harness.now))
+    observed.expect("the silent one is dead", [silent], [*workers.declare_dead(MINUTE, harness.now)])
+    observed.expect("it is declared dead once", [], [*workers.declare_dead(MINUTE, harness.now)])
+    observed.expect_false("it is told at its next heartbeat", workers.heartbeat(silent, harness.now))
+    observed.expect_false("so is the stopped one", workers.heartbeat(stopped, harness.now))
+    sweeper = harness.sweeper()
+    observed.expect("its run is reclaimed, and runs again", (1, 1), sweeper.reclaim())
+    observed.expect("once", (0, 0), sweeper.reclaim())
+    states = [run.state for run in harness.runs(kept, "queued", "running")]
+    observed.expect("a live worker's run is not touched", ["running"], states)
+    observed.expect(
+        "the lost run failed, its repetition waits", ["error", "queued"], [run.state for run in harness.runs(lost)]
     )
-    claims = {claim.run.schedule_id: claim for claim in ground.hand.taken}
-    hands[silent].ended(claims[lost.id], DONE)
-    hands[silent].collect()
-    notes.expect(
-        "what the dead one says changes nothing", ["error", "queued"], [run.state for run in ground.runs(lost)]
+    claims = {claim.run.schedule_id: claim for claim in harness.executor.taken}
+    processes[silent].ended(claims[lost.id], DONE)
+    processes[silent].collect()
+    observed.expect(
+        "what the dead one says changes nothing", ["error", "queued"], [run.state for run in harness.runs(lost)]
     )
-    ground.hand.outcome = lambda _claim: DONE
-    hands[alive].claim()
-    hands[alive].collect()
-    notes.expect("another one does the repetition", ["error", "completed"], [run.state for run in ground.runs(lost)])
-    hands[alive].ended(claims[kept.id], DONE)
-    hands[alive].collect()
-    notes.expect("the live one ends its own", "completed", ground.runs(kept)[0].state)
-    notes.expect(
+    harness.executor.outcome = lambda _claim: DONE
+    processes[alive].claim()
+    processes[alive].collect()
+    observed.expect(
+        "another one does the repetition", ["error", "completed"], [run.state for run in harness.runs(lost)]
+    )
+    processes[alive].ended(claims[kept.id], DONE)
+    processes[alive].collect()
+    observed.expect("the live one ends its own", "completed", harness.runs(kept)[0].state)
+    observed.expect(
         "the dead are forgotten", [True, True, False], [workers.remove(one) for one in (silent, stopped, alive)]
     )
 
 
-def leases(ground: Harness, notes: Observations) -> None:
+def leases(harness: Harness, observed: Observations) -> None:
     """Keep a run by renewing its lease; lose it by not renewing."""
-    job = ground.every(MINUTE, max_retries=0, timeout_ms=10 * 3_600_000)
-    ground.hand.outcome = lambda _claim: None
-    ground.later(MINUTE)
-    ground.turn()
+    job = harness.every(MINUTE, max_retries=0, timeout_ms=10 * 3_600_000)
+    harness.executor.outcome = lambda _claim: None
+    harness.advance(MINUTE)
+    harness.run_once()
     for _ in range(3):
-        ground.later(90 * MINUTE)
-        ground.desk.renew()
-        notes.expect("renewed: it is not reclaimed", (0, 0), ground.broom().reclaim())
-    ground.later(121 * MINUTE)
-    notes.expect("not renewed: it is reclaimed", (1, 0), ground.broom().reclaim())
-    ground.hand.end(ground.hand.taken[0], DONE)
-    notes.expect("its late end counts no more", (0, "error"), (ground.desk.collect(), ground.runs(job)[0].state))
-    notes.same("the run", ground.runs(job)[0].scheduled_at == START + MINUTE)
+        harness.advance(90 * MINUTE)
+        harness.worker.renew()
+        observed.expect("renewed: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
+    harness.advance(121 * MINUTE)
+    observed.expect("not renewed: it is reclaimed", (1, 0), harness.sweeper().reclaim())
+    harness.executor.end(harness.executor.taken[0], DONE)
+    observed.expect("its late end counts no more", (0, "error"), (harness.worker.collect(), harness.runs(job)[0].state))
+    observed.record("the run", harness.runs(job)[0].scheduled_at == START + MINUTE)

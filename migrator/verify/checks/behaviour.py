@@ -263,7 +263,7 @@ _ISOLATION_CHECKS = (
         requirements=("0-X2",),
         limits=("Only PostgreSQL has such rules; on MongoDB nothing but the repositories keeps tenants apart.",),
         run=scenario_check(
-            Scenario("in the service's role", isolation.rows, only=("postgres",)),
+            Scenario("in the service's role", isolation.rows, backends=("postgres",)),
             tables=("schedules", "triggers", "runs"),
         ),
     ),

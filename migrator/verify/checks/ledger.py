@@ -120,7 +120,7 @@ STANDBY_TABLES: Final = frozenset({"workers", "locks"})
 
 def quarantine_intact(context: Context) -> CheckResult:
     """Compare every document in quarantine with what the source still has, and its reason with what it says."""
-    odd = Anomalies(context.listed, "quarantine")
+    anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
     with context.target() as target, source_rows(context, target) as source:
         rows = _quarantined(target, source.sessions.profile.name)
@@ -132,7 +132,7 @@ def quarantine_intact(context: Context) -> CheckResult:
                     compared += 1
                     if key not in there:
                         title = "a document in quarantine that the source no longer has"
-                        odd.add(
+                        anomalies.add(
                             "warning",
                             "aside-gone",
                             title,
@@ -143,14 +143,14 @@ def quarantine_intact(context: Context) -> CheckResult:
                     elif there[key] != raw:
                         title = "a document in quarantine whose bytes are not those of the source"
                         fix = "call quarantine retry, if the document was mended; else find out who changed the entry"
-                        odd.add("difference", "aside-changed", title, fix, key=key, **_in_collection(name))
+                        anomalies.add("difference", "aside-changed", title, fix, key=key, **_in_collection(name))
     tallies, findings = ledger_differences(context, QUARANTINE_CAUSES)
-    wrong = odd.count("difference") + sum(one.count for one in tallies)
+    wrong = anomalies.count("difference") + sum(one.count for one in tallies)
     return CheckResult(
         outcome=outcome_of(wrong=bool(wrong), unsure=unverified_reasons(context)),
-        counts={"documents in quarantine": compared, "differences": wrong, "warnings": odd.count("warning")},
-        tallies=(*odd.tallies(), *tallies),
-        findings=tuple(sorted([*odd.findings, *findings])[: context.listed]),
+        counts={"documents in quarantine": compared, "differences": wrong, "warnings": anomalies.count("warning")},
+        tallies=(*anomalies.tallies(), *tallies),
+        findings=tuple(sorted([*anomalies.findings, *findings])[: context.listed]),
         findings_total=wrong,
     )
 
@@ -178,7 +178,7 @@ def _source_documents(sessions: SourceSessions, collection: str, ids: list[str])
 
 def no_foreign_rows(context: Context) -> CheckResult:
     """Look for rows that name no source, while the application still writes to MongoDB."""
-    odd = Anomalies(context.listed, "foreign")
+    anomalies = Anomalies(context.listed, "foreign")
     switched = context.settings.persistence.scheduler == "postgres"
     cells = []
     born = 0
@@ -195,7 +195,7 @@ def no_foreign_rows(context: Context) -> CheckResult:
             born += count
             wrong = bool(count) and not switched and record.table not in STANDBY_TABLES
             for key, _ in rows if wrong else ():
-                odd.add(
+                anomalies.add(
                     "difference",
                     "foreign-writer",
                     "a row that did not come from the source, while the application writes to MongoDB",
@@ -205,12 +205,12 @@ def no_foreign_rows(context: Context) -> CheckResult:
                 )
             cells.append(Cell(table=record.table, outcome=FAILED if wrong else PASSED, count=count, unit="rows"))
     return CheckResult(
-        outcome=outcome_of(wrong=bool(odd.findings)),
-        counts={"rows born in the target": born, "differences": odd.count("difference")},
+        outcome=outcome_of(wrong=bool(anomalies.findings)),
+        counts={"rows born in the target": born, "differences": anomalies.count("difference")},
         cells=tuple(cells),
-        tallies=odd.tallies(),
-        findings=tuple(sorted(odd.findings)),
-        findings_total=odd.count("difference"),
+        tallies=anomalies.tallies(),
+        findings=tuple(sorted(anomalies.findings)),
+        findings_total=anomalies.count("difference"),
     )
 
 

@@ -30,7 +30,9 @@ CALLS: Final = 100
 
 @contextmanager
 def _tenant_with_rows(context: Context, amount: timing.RowCounts) -> Iterator[ScratchTenants]:
-    with scratch_tenants(context.settings, "postgres", context.craft or Components(), new_scratch_tenant()) as place:
+    with scratch_tenants(
+        context.settings, "postgres", context.components or Components(), new_scratch_tenant()
+    ) as place:
         with context.target() as target:
             timing.insert_rows(target, place.tenants[0], amount)
         yield place

@@ -26,9 +26,9 @@ _COMPARED = (
 
 def next_fires(context: Context) -> CheckResult:
     """Compare the next fires of every trigger with those of the rule in its document, across changes of the clock."""
-    odd = Anomalies(context.listed, "fires")
+    anomalies = Anomalies(context.listed, "fires")
     with context.target() as target, source_rows(context, target) as source:
-        done = compare_rules(source, target, odd)
+        done = compare_rules(source, target, anomalies)
         moved = target.execute("SELECT EXISTS (SELECT FROM scheduler.triggers WHERE source IS NOT NULL)").fetchone()
     # a source that has no rules has nothing to tell; triggers that came from nowhere are another matter
     doubts = (
@@ -37,7 +37,7 @@ def next_fires(context: Context) -> CheckResult:
         else ()
     )
     return _result(
-        odd,
+        anomalies,
         {"rules": done.rules, "fires compared": done.fires, "changes of the clock crossed": done.changes},
         tables={"triggers": done.rules},
         unsure=doubts,
@@ -47,8 +47,10 @@ def next_fires(context: Context) -> CheckResult:
 def schedules_fire(context: Context) -> CheckResult:
     """No enabled schedule is without a trigger that will fire, and a stored next fire is one that its rule gives."""
 
-    def work(target: Connection, source: SourceRows | None, odd: Anomalies) -> tuple[dict[str, int], dict[str, int]]:
-        done = check_schedules(target, source, odd)
+    def work(
+        target: Connection, source: SourceRows | None, anomalies: Anomalies
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        done = check_schedules(target, source, anomalies)
         counts = {"enabled schedules": done.schedules, "enabled triggers": done.triggers}
         return counts | {"armed at the switch": done.to_be_armed}, {
             "schedules": done.schedules,
@@ -61,8 +63,10 @@ def schedules_fire(context: Context) -> CheckResult:
 def summaries_recomputed(context: Context) -> CheckResult:
     """Every run summary is what its runs add up to."""
 
-    def work(target: Connection, source: SourceRows | None, odd: Anomalies) -> tuple[dict[str, int], dict[str, int]]:
-        done = recount(target, source, odd)
+    def work(
+        target: Connection, source: SourceRows | None, anomalies: Anomalies
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        done = recount(target, source, anomalies)
         return {"summaries": done}, {"run_summaries": done}
 
     return _with_source(context, "summary", work)
@@ -79,9 +83,11 @@ def counters_backed(context: Context) -> CheckResult:
 
 
 def _invariants(context: Context, rules: tuple[Invariant, ...]) -> CheckResult:
-    def work(target: Connection, source: SourceRows | None, odd: Anomalies) -> tuple[dict[str, int], dict[str, int]]:
-        court = InvariantCheck(target, source, odd)
-        breaches = sum(court.judge(rule) for rule in rules)
+    def work(
+        target: Connection, source: SourceRows | None, anomalies: Anomalies
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        check = InvariantCheck(target, source, anomalies)
+        breaches = sum(check.check(rule) for rule in rules)
         tables = {rule.record.table for rule in rules}
         rows = {table: _rows(target, table) for table in sorted(tables)}
         return {"rules": len(rules), "rows that break one": breaches}, rows
@@ -99,20 +105,22 @@ _Work = Callable[[Connection, SourceRows | None, Anomalies], tuple[dict[str, int
 
 def _with_source(context: Context, side: str, work: _Work) -> CheckResult:
     """Run a check that asks the source only about what is odd; without a source it says what it could not tell."""
-    odd = Anomalies(context.listed, side)
+    anomalies = Anomalies(context.listed, side)
     with ExitStack() as opened:
         target = opened.enter_context(context.target())
         try:
             source = opened.enter_context(source_rows(context, target))
         except MigratorError:
             source = None
-        counts, tables = work(target, source, odd)
-    return _result(odd, counts, tables=tables, unsure=odd.doubts)
+        counts, tables = work(target, source, anomalies)
+    return _result(anomalies, counts, tables=tables, unsure=anomalies.doubts)
 
 
-def _result(odd: Anomalies, counts: dict[str, int], *, tables: dict[str, int], unsure: Iterable[str]) -> CheckResult:
-    differences = odd.count("difference")
-    wrong = odd.tables("difference")
+def _result(
+    anomalies: Anomalies, counts: dict[str, int], *, tables: dict[str, int], unsure: Iterable[str]
+) -> CheckResult:
+    differences = anomalies.count("difference")
+    wrong = anomalies.tables("difference")
     doubts = list(unsure)
     sound = unverified("; ".join(doubts)) if doubts else PASSED
     return CheckResult(
@@ -120,15 +128,15 @@ def _result(odd: Anomalies, counts: dict[str, int], *, tables: dict[str, int], u
         counts={
             **counts,
             "differences": differences,
-            "warnings": odd.count("warning"),
-            "odd already in the source": odd.count("settled"),
+            "warnings": anomalies.count("warning"),
+            "odd already in the source": anomalies.count("settled"),
         },
         cells=tuple(
             Cell(table=table, outcome=FAILED if table in wrong else sound, count=count, unit="rows")
             for table, count in sorted(tables.items())
         ),
-        tallies=odd.tallies(),
-        findings=tuple(sorted(odd.findings)),
+        tallies=anomalies.tallies(),
+        findings=tuple(sorted(anomalies.findings)),
         findings_total=differences,
     )
 

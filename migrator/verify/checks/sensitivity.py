@@ -45,10 +45,10 @@ def measure(context: Context, classes: Sequence[Mutation] = MUTATIONS) -> tuple[
         with ExitStack() as closing:
             sessions = Sessions(settings)
             closing.callback(sessions.close)
-            place = closing.enter_context(scratch_databases(settings))
-            sample = prepare(place, lambda there: copy_sample(sessions, there.source))
+            databases = closing.enter_context(scratch_databases(settings))
+            sample = prepare(databases, lambda there: copy_sample(sessions, there.source))
             sessions.close()
-            trials = run_trials(place, classes, specs)
+            trials = run_trials(databases, classes, specs)
         bare = {one.name for one in trials if one.ending == "no-material"}
         if bare and settings.source.profile == MADE_PROFILE:
             again = _on_made_documents(context, [one for one in classes if one.name in bare], specs)
@@ -57,9 +57,9 @@ def measure(context: Context, classes: Sequence[Mutation] = MUTATIONS) -> tuple[
 
 
 def _on_made_documents(context: Context, classes: Sequence[Mutation], specs: Sequence[CheckSpec]) -> dict[str, Trial]:
-    with scratch_databases(context.settings) as place:
-        prepare(place, write_made_documents)
-        return {one.name: one for one in run_trials(place, classes, specs, made=True)}
+    with scratch_databases(context.settings) as databases:
+        prepare(databases, write_made_documents)
+        return {one.name: one for one in run_trials(databases, classes, specs, made=True)}
 
 
 def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResult:
@@ -80,7 +80,7 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
         },
         tallies=tuple(_tally(one, notes.get(one.name, "")) for one in missed),
         findings=tuple(
-            Finding(severity="difference", cause="missed", key=one.name, side=one.how) for one in unexplained
+            Finding(severity="difference", cause="missed", key=one.name, side=one.kind) for one in unexplained
         )[: context.listed],
         findings_total=len(unexplained),
         exhibits=(
@@ -91,7 +91,7 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
                 rows=tuple(
                     (
                         one.name,
-                        one.how,
+                        one.kind,
                         ENDING_WORDS[one.ending],
                         ", ".join(one.red),
                         "made documents" if one.made else "the sample",

@@ -43,7 +43,7 @@ class RowKey(msgspec.Struct, frozen=True):
     source_id: str | None
 
     @property
-    def place(self) -> RowId:
+    def row_id(self) -> RowId:
         """Return table and id."""
         return self.table, self.id
 
@@ -177,7 +177,7 @@ class Anomalies(msgspec.Struct):
             )
             self.findings.append(finding)
 
-    def doubt(self, reason: str) -> None:
+    def add_doubt(self, reason: str) -> None:
         """Say once why something could not be told."""
         if reason not in self.doubts:
             self.doubts.append(reason)

@@ -38,7 +38,7 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     record: type[Record]
     columns: tuple[str, ...]
     """Columns that the rule looks at: where the source says the same in them, the breach is the source's."""
-    broken: LiteralString
+    violated: LiteralString
     """SQL condition over the row ``t``."""
     source: LiteralString = "scheduler.{} AS t"
     """Where the rows come from, the table's name put in."""
@@ -67,14 +67,14 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a run that began before its slot",
         record=Run,
         columns=("scheduled_at", "started_at"),
-        broken="t.started_at < t.scheduled_at",
+        violated="t.started_at < t.scheduled_at",
     ),
     Invariant(
         code="run-before-schedule",
         title="a run older than its schedule",
         record=Run,
         columns=("created_at",),
-        broken="EXISTS (SELECT FROM scheduler.schedules AS one WHERE one.id = t.schedule_id"
+        violated="EXISTS (SELECT FROM scheduler.schedules AS one WHERE one.id = t.schedule_id"
         " AND one.created_at > t.created_at)",
     ),
     Invariant(
@@ -82,14 +82,14 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a run whose times are not in order",
         record=Run,
         columns=("created_at", "started_at", "finished_at"),
-        broken="t.started_at < t.created_at OR t.finished_at < t.started_at OR t.finished_at < t.created_at",
+        violated="t.started_at < t.created_at OR t.finished_at < t.started_at OR t.finished_at < t.created_at",
     ),
     Invariant(
         code="state-without-its-times",
         title="a run whose state and times contradict each other",
         record=Run,
         columns=("state", "started_at", "finished_at"),
-        broken=(
+        violated=(
             f"(t.state IN ({_WAITING}) AND (t.started_at IS NOT NULL OR t.finished_at IS NOT NULL))"
             " OR (t.state = 'running' AND (t.started_at IS NULL OR t.finished_at IS NOT NULL))"
             f" OR (t.state IN ({_ENDED}) AND t.finished_at IS NULL)"
@@ -101,7 +101,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a duration that is not finished less started",
         record=Run,
         columns=("duration_ms", "started_at", "finished_at"),
-        broken="t.duration_ms IS DISTINCT FROM CASE WHEN t.finished_at >= t.started_at THEN"
+        violated="t.duration_ms IS DISTINCT FROM CASE WHEN t.finished_at >= t.started_at THEN"
         " trunc(extract(epoch FROM t.finished_at - t.started_at) * 1000)::bigint END",
     ),
     Invariant(
@@ -109,7 +109,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a run number that another run of the schedule has too",
         record=Run,
         columns=("schedule_id", "run_number"),
-        broken="t.again > 1",
+        violated="t.again > 1",
         source="(SELECT *, count(*) OVER (PARTITION BY schedule_id, run_number) AS again FROM scheduler.{}"
         " WHERE schedule_id IS NOT NULL AND run_number IS NOT NULL) AS t",
     ),
@@ -118,7 +118,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="two runs of one trigger, slot and attempt",
         record=Run,
         columns=("trigger_id", "scheduled_at", "attempt"),
-        broken="t.again > 1",
+        violated="t.again > 1",
         source="(SELECT *, count(*) OVER (PARTITION BY trigger_id, scheduled_at, attempt) AS again FROM scheduler.{}"
         " WHERE trigger_id IS NOT NULL AND scheduled_at IS NOT NULL) AS t",
     ),
@@ -127,7 +127,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a retry that does not follow the run it repeats",
         record=Run,
         columns=("attempt", "retry_of", "created_at"),
-        broken="EXISTS (SELECT FROM scheduler.runs AS before WHERE before.id = t.retry_of AND (before.id = t.id"
+        violated="EXISTS (SELECT FROM scheduler.runs AS before WHERE before.id = t.retry_of AND (before.id = t.id"
         " OR before.created_at > t.created_at OR t.attempt <> before.attempt + 1))",
     ),
     Invariant(
@@ -135,7 +135,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="statistics below zero, which can only have decreased",
         record=Run,
         columns=("stats",),
-        broken="t.stats::text LIKE '%%: -%%' AND jsonb_typeof(t.stats) = 'object' AND EXISTS (SELECT FROM"
+        violated="t.stats::text LIKE '%%: -%%' AND jsonb_typeof(t.stats) = 'object' AND EXISTS (SELECT FROM"
         " jsonb_each(t.stats) AS one WHERE jsonb_typeof(one.value) = 'number' AND one.value::numeric < 0)",
     ),
     Invariant(
@@ -143,7 +143,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a graph job whose columns do not say what its payload says",
         record=GraphJob,
         columns=("status", "payload"),
-        broken=(
+        violated=(
             "jsonb_typeof(t.payload -> 'status') = 'string' AND t.status <>"
             f" CASE t.payload ->> 'status' {_CODES} WHEN 'cancelled' THEN 4 END"
         ),
@@ -153,7 +153,7 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="an event that tells of a change of state that no graph job can make",
         record=GraphJobEvent,
         columns=("status", "created_at"),
-        broken=(f"t.before <> t.status AND (t.before, t.status) NOT IN ({_LEGAL})"),
+        violated=(f"t.before <> t.status AND (t.before, t.status) NOT IN ({_LEGAL})"),
         source="(SELECT *, lag(status) OVER (PARTITION BY job_id ORDER BY created_at, id) AS before"
         " FROM scheduler.{}) AS t",
     ),
@@ -162,49 +162,49 @@ HISTORY: Final[tuple[Invariant, ...]] = (
         title="a graph job that changed before it was made",
         record=GraphJob,
         columns=("created_at", "updated_at"),
-        broken="t.updated_at < t.created_at",
+        violated="t.updated_at < t.created_at",
     ),
     Invariant(
         code="times-out-of-order",
         title="a policy job whose times are not in order",
         record=PolicyJob,
         columns=("queued_at", "started_at", "finished_at"),
-        broken="t.finished_at < t.started_at OR t.started_at < t.queued_at OR t.finished_at < t.queued_at",
+        violated="t.finished_at < t.started_at OR t.started_at < t.queued_at OR t.finished_at < t.queued_at",
     ),
     Invariant(
         code="times-out-of-order",
         title="a schedule that was changed or deleted before it was made",
         record=Schedule,
         columns=("created_at", "updated_at", "deleted_at"),
-        broken="t.updated_at < t.created_at OR t.deleted_at < t.created_at",
+        violated="t.updated_at < t.created_at OR t.deleted_at < t.created_at",
     ),
     Invariant(
         code="times-out-of-order",
         title="a trigger whose next fire is before its last, or after its end",
         record=Trigger,
         columns=("next_fire_at", "last_fire_at", "end_at"),
-        broken="t.next_fire_at <= t.last_fire_at OR t.next_fire_at > t.end_at",
+        violated="t.next_fire_at <= t.last_fire_at OR t.next_fire_at > t.end_at",
     ),
     Invariant(
         code="log-before-run",
         title="a log line older than its run",
         record=ExecutionLog,
         columns=("logged_at",),
-        broken="EXISTS (SELECT FROM scheduler.runs AS run WHERE run.id = t.run_id AND run.created_at > t.logged_at)",
+        violated="EXISTS (SELECT FROM scheduler.runs AS run WHERE run.id = t.run_id AND run.created_at > t.logged_at)",
     ),
     Invariant(
         code="times-out-of-order",
         title="a worker heard of before it registered",
         record=WorkerRecord,
         columns=("registered_at", "last_heartbeat_at"),
-        broken="t.last_heartbeat_at < t.registered_at",
+        violated="t.last_heartbeat_at < t.registered_at",
     ),
     Invariant(
         code="times-out-of-order",
         title="a lock that expired before it was taken",
         record=Lock,
         columns=("acquired_at", "expires_at"),
-        broken="t.expires_at < t.acquired_at",
+        violated="t.expires_at < t.acquired_at",
     ),
 )
 """Histories: states and times, numbers, attempts, paths."""
@@ -215,7 +215,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         title="a trigger that fired more often than it may",
         record=Trigger,
         columns=("fire_count", "max_fires"),
-        broken="t.fire_count > t.max_fires",
+        violated="t.fire_count > t.max_fires",
         counts=True,
     ),
     Invariant(
@@ -223,8 +223,8 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         title="a trigger that counts more fires than it has runs",
         record=Trigger,
         columns=("fire_count",),
-        broken="t.fire_count > 0 AND t.fire_count > (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
-        " WHERE run.trigger_id = t.id)",
+        violated="t.fire_count > 0 AND t.fire_count > (SELECT count(DISTINCT run.scheduled_at)"
+        " FROM scheduler.runs AS run WHERE run.trigger_id = t.id)",
         counts=True,
         retention=True,
     ),
@@ -233,7 +233,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         title="a trigger that has more slots run than it counts fires",
         record=Trigger,
         columns=("fire_count",),
-        broken="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
+        violated="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
         " WHERE run.trigger_id = t.id)",
         counts=True,
     ),
@@ -242,7 +242,7 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         title="a schedule that counts retries and has no run that is one",
         record=Schedule,
         columns=("retry_count",),
-        broken="t.retry_count > 0 AND NOT EXISTS (SELECT FROM scheduler.runs AS run WHERE run.schedule_id = t.id"
+        violated="t.retry_count > 0 AND NOT EXISTS (SELECT FROM scheduler.runs AS run WHERE run.schedule_id = t.id"
         " AND (run.retry_of IS NOT NULL OR run.attempt > 1))",
         counts=True,
         retention=True,
@@ -263,25 +263,27 @@ FAULT = "find out who wrote the row: neither the copy nor this scheduler makes s
 class InvariantCheck:
     """Judges breaches; ``source`` is asked only where a breach is found."""
 
-    def __init__(self, target: Connection, source: SourceRows | None, odd: Anomalies) -> None:
+    def __init__(self, target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
         """``source`` is none where there is no source: then a row that came from it cannot be judged."""
         self._target = target
         self._source = source
-        self._odd = odd
+        self._anomalies = anomalies
 
-    def judge(self, rule: Invariant) -> int:
+    def check(self, rule: Invariant) -> int:
         """Find the rows that break a rule; return how many there are."""
-        rows = self._broken(rule)
+        rows = self._violations(rule)
         judged = 0
         while batch := list(islice(rows, BATCH)):
             if judged < MAX_VIOLATIONS:
-                self._judge(rule, batch)
+                self._compare(rule, batch)
             else:
-                self._odd.doubt(f"more than {MAX_VIOLATIONS} rows break the rule {rule.code}; the rest was not judged")
+                self._anomalies.add_doubt(
+                    f"more than {MAX_VIOLATIONS} rows break the rule {rule.code}; the rest was not judged"
+                )
             judged += len(batch)
         return judged
 
-    def _broken(self, rule: Invariant) -> Iterator[tuple[Any, ...]]:
+    def _violations(self, rule: Invariant) -> Iterator[tuple[Any, ...]]:
         table = rule.record.table
         sourced = "source" in rule.record.__struct_fields__
         columns = [sql.SQL("t.{}").format(sql.Identifier(name)) for name in rule.columns]
@@ -295,13 +297,13 @@ class InvariantCheck:
             sql.SQL(where),
             sql.SQL(", ").join(columns),
             sql.SQL(rule.source).format(sql.Identifier(table)),
-            sql.SQL(rule.broken.replace("%%", "%")),
+            sql.SQL(rule.violated.replace("%%", "%")),
         )
         with self._target.transaction(), self._target.cursor(f"broken_{table}") as cursor:
             cursor.itersize = BATCH
             yield from cursor.execute(query)
 
-    def _judge(self, rule: Invariant, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _compare(self, rule: Invariant, rows: Sequence[tuple[Any, ...]]) -> None:
         table = rule.record.table
         keys = [RowKey(table, row[0], row[1] or self._feeding(table, row[2]), row[2]) for row in rows]
         said = {} if self._source is None else self._source.rows(keys)
@@ -309,11 +311,11 @@ class InvariantCheck:
             severity: Severity = "warning" if rule.retention else "difference"
             if key.source is not None:
                 if self._source is None:
-                    self._odd.doubt(NO_SOURCE)
+                    self._anomalies.add_doubt(NO_SOURCE)
                     continue
-                same = same_values(said.get(key.place), rule.columns, row[3:])
+                same = same_values(said.get(key.row_id), rule.columns, row[3:])
                 severity = "settled" if same else "difference"
-            self._odd.add(
+            self._anomalies.add(
                 severity,
                 rule.code,
                 rule.title,

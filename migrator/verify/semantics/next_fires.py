@@ -45,7 +45,7 @@ class RulesCompared:
         """Sources whose rules could only be read by the profile's decode."""
 
 
-def compare_rules(source: SourceRows, target: Connection, odd: Anomalies) -> RulesCompared:
+def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) -> RulesCompared:
     """Compare the fires of every document that may have a rule with those of its trigger."""
     done = RulesCompared()
     since = datetime.combine(source.plan.as_of.astimezone(UTC).date(), time(), UTC)
@@ -67,7 +67,7 @@ def compare_rules(source: SourceRows, target: Connection, odd: Anomalies) -> Rul
                 done.changes += result.changes
                 if result.apart is not None:
                     title, fix = WORDS[result.apart]
-                    odd.add(
+                    anomalies.add(
                         "difference", result.apart, title, fix, key=key, table="triggers", collection=collection.name
                     )
     return done
@@ -162,15 +162,15 @@ class SchedulesChecked:
         self.schedules = self.triggers = self.to_be_armed = 0
 
 
-def check_schedules(target: Connection, source: SourceRows | None, odd: Anomalies) -> SchedulesChecked:
+def check_schedules(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> SchedulesChecked:
     """Find what will never fire, and what will fire at another time than its rule says."""
     done = SchedulesChecked()
-    _check_silent(target, source, odd)
+    _check_silent(target, source, anomalies)
     row = target.execute(f"SELECT count(*) FROM scheduler.schedules AS s WHERE {LIVE}").fetchone()  # noqa: S608 - as above
     done.schedules = int(row[0]) if row else 0
     rows = _read(target, _ARMED, "armed")
     while batch := list(islice(rows, BATCH)):
-        _check_armed(batch, source, odd, done)
+        _check_armed(batch, source, anomalies, done)
     return done
 
 
@@ -180,17 +180,17 @@ def _read(target: Connection, query: LiteralString, name: str) -> Iterator[tuple
         yield from cursor.execute(query)
 
 
-def _check_silent(target: Connection, source: SourceRows | None, odd: Anomalies) -> None:
+def _check_silent(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
     rows = _read(target, _SILENT, "silent")
     while batch := list(islice(rows, BATCH)):
         keys = [RowKey("schedules", row[0], row[1], row[2]) for row in batch]
         asked = _source_triggers(source, keys)
         for key in keys:
             if source is None and key.source is not None:
-                odd.doubt(NO_SOURCE)
+                anomalies.add_doubt(NO_SOURCE)
                 continue
             settled = key.source is not None and key.source_id not in asked
-            odd.add(
+            anomalies.add(
                 "settled" if settled else "difference",
                 "silent",
                 SILENT,
@@ -215,7 +215,7 @@ def _source_triggers(source: SourceRows | None, keys: list[RowKey]) -> set[str]:
 
 
 def _check_armed(
-    batch: list[tuple[Any, ...]], source: SourceRows | None, odd: Anomalies, done: SchedulesChecked
+    batch: list[tuple[Any, ...]], source: SourceRows | None, anomalies: Anomalies, done: SchedulesChecked
 ) -> None:
     suspects: list[tuple[str, str, tuple[Any, ...]]] = []
     for row in batch:
@@ -233,11 +233,11 @@ def _check_armed(
     said = {} if source is None else source.rows(RowKey("triggers", *row[:3]) for _, _, row in suspects)
     for code, title, row in suspects:
         if source is None and row[1] is not None:
-            odd.doubt(NO_SOURCE)
+            anomalies.add_doubt(NO_SOURCE)
             continue
         was = said.get(("triggers", row[0]))
         settled = row[1] is not None and was is not None and getattr(was, "next_fire_at", None) == row[7]
-        odd.add(
+        anomalies.add(
             "settled" if settled else "difference",
             code,
             title,

@@ -86,7 +86,7 @@ def _run_key(entry: object) -> object:
     return (entry.get("runId"), entry.get("createdAt")) if isinstance(entry, dict) else None
 
 
-def recount(target: Connection, source: SourceRows | None, odd: Anomalies) -> int:
+def recount(target: Connection, source: SourceRows | None, anomalies: Anomalies) -> int:
     """Add up every summary again; return how many there are."""
     rows = _summaries(target)
     done = 0
@@ -94,7 +94,7 @@ def recount(target: Connection, source: SourceRows | None, odd: Anomalies) -> in
         done += len(batch)
         suspects = {one: wrong for one, wrong in ((index, each.wrong()) for index, each in enumerate(batch)) if wrong}
         if suspects:
-            _add_anomalies([batch[index] for index in suspects], list(suspects.values()), source, odd)
+            _add_anomalies([batch[index] for index in suspects], list(suspects.values()), source, anomalies)
     return done
 
 
@@ -113,21 +113,21 @@ def _summaries(target: Connection) -> Iterator[Summary]:
 
 
 def _add_anomalies(
-    suspects: Sequence[Summary], wrong: Sequence[set[str]], source: SourceRows | None, odd: Anomalies
+    suspects: Sequence[Summary], wrong: Sequence[set[str]], source: SourceRows | None, anomalies: Anomalies
 ) -> None:
     said = {} if source is None else source.rows(one.key for one in suspects)
     counted = {} if source is None else _counted_at_source(source, suspects)
     for one, kinds in zip(suspects, wrong, strict=True):
         if source is None and one.key.source is not None:
-            odd.doubt(NO_SOURCE)
+            anomalies.add_doubt(NO_SOURCE)
             continue
-        same = same_values(said.get(one.key.place), COLUMNS, one.texts)
+        same = same_values(said.get(one.key.row_id), COLUMNS, one.texts)
         runs = counted.get(str(one.key.source_id))
         # where the source's runs cannot be added up apart from decode, the summary's own document decides
         settled = same and (runs is None or runs == one.states)
         for kind in sorted(kinds):
             title, fix = TITLES[kind]
-            odd.add(
+            anomalies.add(
                 "settled" if settled else "difference",
                 f"summary-{kind}",
                 title,

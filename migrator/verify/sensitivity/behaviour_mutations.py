@@ -24,7 +24,7 @@ from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Finish, Fire, FirePlan
 from migrator.verify.behaviour.scratch_tenants import Components, Delegate, inner_store
-from migrator.verify.sensitivity.mutation import Apply, Mutation, Target, Undo
+from migrator.verify.sensitivity.mutation import Apply, Mutation, ScratchCopy, Undo
 
 _CENTURY = timedelta(days=36_500)
 
@@ -384,36 +384,36 @@ class Restarting(Sweeper):
         return 0
 
 
-def _no_change(place: Target) -> Undo | None:
-    del place
+def _no_change(copy: ScratchCopy) -> Undo | None:
+    del copy
     return None
 
 
 def _statements(*statements: str) -> Apply:
     """Change the scratch database; no row is counted."""
 
-    def plant(place: Target) -> None:
+    def apply(copy: ScratchCopy) -> None:
         for statement in statements:
-            place.target.execute(statement.encode())
+            copy.target.execute(statement.encode())
 
-    return plant
+    return apply
 
 
 def _mutation(
     name: str,
-    craft: Components,
-    *yes: str,
+    components: Components,
+    *caught_by: str,
     fault: str = "",
-    plant: Apply = _no_change,
+    apply: Apply = _no_change,
 ) -> Mutation:
     return Mutation(
         name=name,
-        how="behaviour",
-        plant=plant,
-        craft=craft,
-        yes=yes,
+        kind="behaviour",
+        apply=apply,
+        components=components,
+        caught_by=caught_by,
         faults=(fault,) if fault else (),
-        areas=tuple(dict.fromkeys(check.partition(".")[0] for check in yes)),
+        areas=tuple(dict.fromkeys(check.partition(".")[0] for check in caught_by)),
     )
 
 
@@ -495,7 +495,7 @@ BEHAVIOUR_MUTATIONS: Final[tuple[Mutation, ...]] = (
         Components(),
         "execution.single",
         fault="duplicate execution_number",
-        plant=_statements(_FORGET, _FORGETFUL),
+        apply=_statements(_FORGET, _FORGETFUL),
     ),
     _mutation(
         "a lock is released by who lost it",
@@ -540,5 +540,5 @@ BEHAVIOUR_MUTATIONS: Final[tuple[Mutation, ...]] = (
     _mutation("a cron line fires an hour late", Components(store=an_hour_late), "triggers.cron"),
     _mutation("the log of a run is lost", Components(store=speechless), "execution.whole"),
     _mutation("another tenant's schedule is shown", Components(service=OpenDoor), "isolation.calls"),
-    _mutation("a policy shows runs to every tenant", Components(), "isolation.rows", plant=_statements(_LEAK)),
+    _mutation("a policy shows runs to every tenant", Components(), "isolation.rows", apply=_statements(_LEAK)),
 )

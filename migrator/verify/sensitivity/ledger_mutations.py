@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Target, Undo, sql
+from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, ScratchCopy, Undo, sql
 
 _FIELDS: Final = "Where the field is one that is counted, summed, or whose first and last time is taken."
 
@@ -13,9 +13,9 @@ _QUARANTINED: Final = "Where documents that are set aside are counted, as they t
 def _source(change: Callable[[Any, Mapping[str, Any]], None], collection: str = "audit") -> Apply:
     """Return a plant that changes one document of the scratch source, and puts it back afterwards."""
 
-    def plant(place: Target) -> Undo:
-        documents = place.source[place.settings.source.collections.get(collection, collection)]
-        row = place.target.execute(
+    def apply(copy: ScratchCopy) -> Undo:
+        documents = copy.source[copy.settings.source.collections.get(collection, collection)]
+        row = copy.target.execute(
             f"SELECT source_id FROM scheduler.{collection} WHERE NOT starts_with(source_id, '{{') ORDER BY id LIMIT 1"  # noqa: S608 - a name of this module
         ).fetchone()
         before = None if row is None else documents.find_one({"_id": row[0]})
@@ -29,7 +29,7 @@ def _source(change: Callable[[Any, Mapping[str, Any]], None], collection: str = 
 
         return undo
 
-    return plant
+    return apply
 
 
 _NEW: Final = "new-after-the-copy"
@@ -56,11 +56,11 @@ def _reorders(documents: Any, one: Mapping[str, Any]) -> None:  # noqa: ANN401 -
     documents.replace_one({"_id": one["_id"]}, {"_id": one["_id"], **{name: one[name] for name in rest}})
 
 
-def _unknown_collection(place: Target) -> Undo:
-    place.source["never_heard_of"].insert_one({"_id": 1})
+def _unknown_collection(copy: ScratchCopy) -> Undo:
+    copy.source["never_heard_of"].insert_one({"_id": 1})
 
     def undo() -> None:
-        place.source.drop_collection("never_heard_of")
+        copy.source.drop_collection("never_heard_of")
 
     return undo
 
@@ -68,10 +68,10 @@ def _unknown_collection(place: Target) -> Undo:
 LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         name="quarantine was emptied",
-        how="data",
-        plant=sql("DELETE FROM migration.quarantine"),
-        yes=("parity.documents",),
-        sometimes={
+        kind="data",
+        apply=sql("DELETE FROM migration.quarantine"),
+        caught_by=("parity.documents",),
+        sometimes_by={
             "parity.aggregates": _QUARANTINED,
             "parity.columns": _QUARANTINED,
             "parity.rows": "Where one of them lost a key to another document: its row is the other's.",
@@ -80,22 +80,22 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         name="a document in quarantine was changed",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE migration.quarantine SET raw = overlay(raw placing '\\x00'::bytea from octet_length(raw) - 2)"
             " WHERE id = (SELECT id FROM migration.quarantine WHERE state = 'open' ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.quarantine",),
+        caught_by=("parity.quarantine",),
     ),
     Mutation(
         name="an entry of the quarantine is lost",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "DELETE FROM migration.quarantine WHERE id = (SELECT id FROM migration.quarantine WHERE state = 'open'"
             " AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.documents",),
-        sometimes={
+        caught_by=("parity.documents",),
+        sometimes_by={
             "parity.aggregates": _QUARANTINED,
             "parity.columns": _QUARANTINED,
             "meaning.fires": "Where one of them has a rule.",
@@ -103,31 +103,31 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         name="the reason of an entry in quarantine was rewritten",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE migration.quarantine SET reason = 'harmless' WHERE id = (SELECT id FROM migration.quarantine WHERE"
             " state = 'open' ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.quarantine",),
+        caught_by=("parity.quarantine",),
     ),
     Mutation(
         name="what an entry in quarantine expected was rewritten",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE migration.quarantine SET expected = 'nothing' WHERE id = (SELECT id FROM migration.quarantine WHERE"
             " state = 'open' AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.quarantine",),
+        caught_by=("parity.quarantine",),
     ),
     Mutation(
         name="an entry in quarantine was called resolved",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE migration.quarantine SET state = 'resolved' WHERE id = (SELECT id FROM migration.quarantine WHERE"
             " state = 'open' AND reason NOT LIKE 'duplicate%' ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.documents",),
-        sometimes={
+        caught_by=("parity.documents",),
+        sometimes_by={
             "parity.aggregates": _QUARANTINED,
             "parity.columns": _QUARANTINED,
             "meaning.fires": "Where one of them has a rule.",
@@ -135,84 +135,84 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         name="a note of the ledger was deleted",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "DELETE FROM migration.notes WHERE ctid = (SELECT ctid FROM migration.notes WHERE ordinal >= 0"
             " ORDER BY collection, ordinal, class, kind, path LIMIT 1)"
         ),
-        yes=("parity.ledger",),
+        caught_by=("parity.ledger",),
     ),
     Mutation(
         name="the notes of a closing pass were rewritten",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents) SELECT id,"
             " 'runs', -1, 'finding', 'orphan', 'nowhere', 1 FROM migration.plans ORDER BY created_at DESC LIMIT 1"
         ),
-        yes=("parity.ledger",),
+        caught_by=("parity.ledger",),
     ),
     Mutation(
         name="a chunk counts more documents than it read",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE migration.chunks SET documents = documents + 1 WHERE (plan_id, collection, ordinal) = (SELECT"
             " plan_id, collection, ordinal FROM migration.chunks WHERE state = 'done'"
             " ORDER BY collection, ordinal LIMIT 1)"
         ),
-        yes=("parity.ledger",),
+        caught_by=("parity.ledger",),
     ),
     Mutation(
         name="a chunk counts other rows than it wrote, its sum kept",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE migration.chunks SET documents = documents + 1, skipped = skipped + 1 WHERE (plan_id, collection,"
             " ordinal) = (SELECT plan_id, collection, ordinal FROM migration.chunks WHERE state = 'done'"
             " ORDER BY collection, ordinal LIMIT 1)"
         ),
-        yes=("parity.ledger",),
+        caught_by=("parity.ledger",),
     ),
     Mutation(
         name="the record of dangling references was emptied",
-        how="data",
-        plant=sql("DELETE FROM migration.orphans"),
-        yes=("parity.ledger",),
+        kind="data",
+        apply=sql("DELETE FROM migration.orphans"),
+        caught_by=("parity.ledger",),
     ),
     Mutation(
         name="a document that appeared after the copy",
-        how="data",
-        plant=_source(_appears),
-        yes=("parity.documents", "parity.aggregates", "parity.columns"),
+        kind="data",
+        apply=_source(_appears),
+        caught_by=("parity.documents", "parity.aggregates", "parity.columns"),
     ),
     Mutation(
         name="a document that changed after the copy",
-        how="data",
-        plant=_source(_changes),
-        yes=("parity.rows",),
-        sometimes={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
+        kind="data",
+        apply=_source(_changes),
+        caught_by=("parity.rows",),
+        sometimes_by={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
     ),
     Mutation(
         name="a document that was deleted after the copy",
-        how="data",
-        plant=_source(_is_deleted),
-        yes=("parity.extra", "parity.aggregates", "parity.columns"),
+        kind="data",
+        apply=_source(_is_deleted),
+        caught_by=("parity.extra", "parity.aggregates", "parity.columns"),
     ),
     Mutation(
         name="a document that was spoilt after the copy: it would be set aside now",
-        how="data",
-        plant=_source(_is_spoilt),
-        yes=("parity.documents",),
-        sometimes={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
+        kind="data",
+        apply=_source(_is_spoilt),
+        caught_by=("parity.documents",),
+        sometimes_by={"parity.aggregates": _FIELDS, "parity.columns": _FIELDS},
     ),
     Mutation(
         name="the order of keys changed",
-        how="data",
-        plant=_source(_reorders),
+        kind="data",
+        apply=_source(_reorders),
         note="The order of keys is not compared, and each report says so; the order of list members is.",
     ),
     Mutation(
         name="a collection that belongs to no profile",
-        how="data",
-        plant=_unknown_collection,
+        kind="data",
+        apply=_unknown_collection,
         note="Named in the census, in the plan, and in the report among what was left out.",
     ),
 )

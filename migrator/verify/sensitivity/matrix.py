@@ -54,7 +54,7 @@ SCHEMA: Final = tuple(
 
 def page() -> str:
     """Return the part of the page that is made, its marks included."""
-    data = [one for one in MUTATIONS if one.how == "data"]
+    data = [one for one in MUTATIONS if one.kind == "data"]
     lines = [
         BEGIN,
         "",
@@ -70,19 +70,19 @@ def page() -> str:
         "",
         "## Schema",
         "",
-        *_table([one for one in MUTATIONS if one.how == "schema"], SCHEMA),
+        *_table([one for one in MUTATIONS if one.kind == "schema"], SCHEMA),
     ]
-    behaviour = [one for one in MUTATIONS if one.how == "behaviour"]
+    behaviour = [one for one in MUTATIONS if one.kind == "behaviour"]
     if behaviour:
         lines += ["", "## Behaviour", "", "| failure | turns red |", "|---|---|"]
-        lines += [f"| {one.name} | {', '.join(f'`{check}`' for check in one.yes)} |" for one in behaviour]
+        lines += [f"| {one.name} | {', '.join(f'`{check}`' for check in one.caught_by)} |" for one in behaviour]
     if LATER:
         lines += ["", "No stored row shows these; other tests must: " + "; ".join(LATER) + ".", ""]
     return "\n".join([*lines, END])
 
 
 def _any(one: Mutation, checks: Iterable[str]) -> bool:
-    return any(check in one.yes or one.may(check) for check in checks)
+    return any(check in one.caught_by or one.sometimes_when(check) for check in checks)
 
 
 def _table(classes: Sequence[Mutation], checks: Sequence[str]) -> Iterator[str]:
@@ -100,9 +100,9 @@ def _table(classes: Sequence[Mutation], checks: Sequence[str]) -> Iterator[str]:
 
 
 def _cell(one: Mutation, check: str, notes: dict[str, int]) -> str:
-    if check in one.yes:
+    if check in one.caught_by:
         return "yes"
-    when = one.may(check)
+    when = one.sometimes_when(check)
     return f"sometimes{_mark(notes, when)}" if when else "no"
 
 

@@ -1,6 +1,6 @@
 """A mutation, as data: how it is applied, which checks must fail, and which may.
 
-A mutation of ``how="behaviour"`` brings the faulty components that are driven, and may change the scratch database as
+A mutation of ``kind="behaviour"`` brings the faulty components that are driven, and may change the scratch database as
 well; only the checks that it names are run. ``matrix.LATER`` lists the faults that no mutation shows yet.
 """
 
@@ -22,7 +22,7 @@ AREAS: Mapping[MutationKind, tuple[str, ...]] = {"data": ("parity", "meaning"), 
 """The areas that are run after a planted class, unless it names its own."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class ScratchCopy(msgspec.Struct, frozen=True):
     """Where a corruption is planted: a scratch copy of its own, and the scratch source that all share."""
 
     settings: Settings
@@ -37,7 +37,7 @@ LOSSES = (
 """When ``parity.losses`` turns red besides."""
 
 Undo: TypeAlias = Callable[[], None]
-Apply: TypeAlias = Callable[[Target], Undo | None]
+Apply: TypeAlias = Callable[[ScratchCopy], Undo | None]
 """Plants the corruption; returns what takes it out of the scratch source again. Raises ``NoMaterial``."""
 
 
@@ -50,41 +50,41 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """What was done, as a few words; the row of ``docs/verifiers.md``."""
-    how: MutationKind
-    plant: Apply
-    yes: tuple[str, ...] = ()
+    kind: MutationKind
+    apply: Apply
+    caught_by: tuple[str, ...] = ()
     """Checks that must turn red. None: nothing sees it, and ``note`` says why that is accepted."""
-    sometimes: Mapping[str, str] = {}
+    sometimes_by: Mapping[str, str] = {}
     """Check → when it turns red."""
     note: str = ""
     faults: tuple[str, ...] = ()
     """Planted faults of the list of capabilities that this class stands for, word for word."""
-    craft: Components | None = None
+    components: Components | None = None
     """For a class of behaviour: the faulty parts that are driven; the plant may change the database besides."""
     areas: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """Tables that are touched: only collections that feed them are compared. None: all collections."""
 
-    def may(self, check: str) -> str | None:
+    def sometimes_when(self, check: str) -> str | None:
         """Return when a check turns red, if it sometimes does."""
-        usual = LOSSES if self.how == "data" and {"parity.rows", "parity.documents"} & {*self.yes} else None
-        return self.sometimes.get(check, usual if check == "parity.losses" else None)
+        usual = LOSSES if self.kind == "data" and {"parity.rows", "parity.documents"} & {*self.caught_by} else None
+        return self.sometimes_by.get(check, usual if check == "parity.losses" else None)
 
     @property
-    def touched(self) -> tuple[str, ...]:
+    def touched_tables(self) -> tuple[str, ...]:
         """Return the tables that are touched; none: it cannot be said, so everything is compared."""
-        return self.tables or (self.plant.tables if isinstance(self.plant, Sql) else ())
+        return self.tables or (self.apply.tables if isinstance(self.apply, Sql) else ())
 
-    def looks_at(self, check: str) -> bool:
+    def runs_check(self, check: str) -> bool:
         """Tell whether a check is run: of behaviour, which takes long, only those that may turn red."""
-        if self.how == "behaviour":
-            return check in self.yes or check in self.sometimes
-        return check.partition(".")[0] in self.looked_at
+        if self.kind == "behaviour":
+            return check in self.caught_by or check in self.sometimes_by
+        return check.partition(".")[0] in self.run_areas
 
     @property
-    def looked_at(self) -> tuple[str, ...]:
+    def run_areas(self) -> tuple[str, ...]:
         """Return the areas whose checks are run."""
-        return self.areas or AREAS[self.how]
+        return self.areas or AREAS[self.kind]
 
 
 class Sql(msgspec.Struct, frozen=True):
@@ -92,11 +92,11 @@ class Sql(msgspec.Struct, frozen=True):
 
     statements: tuple[LiteralString, ...]
 
-    def __call__(self, place: Target) -> None:
+    def __call__(self, copy: ScratchCopy) -> None:
         """Plant it; raise ``NoMaterial`` where the last statement touches no row."""
         count = 0
         for statement in self.statements:
-            count = place.target.execute(statement).rowcount
+            count = copy.target.execute(statement).rowcount
         if count == 0:
             raise NoMaterial
 

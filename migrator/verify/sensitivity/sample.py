@@ -175,7 +175,7 @@ _MADE_COUNTS: Final = Counts(30, 60, 10, 30, 20, 20, 20, 30, 5, 3, 20, 40)
 _MADE_PER_COLLECTION: Final = 60
 
 
-def write_made_documents(place: ScratchDatabases) -> int:
+def write_made_documents(databases: ScratchDatabases) -> int:
     """Write the specimens into the scratch source; return how many."""
     plan = Plan(seed=SEED, counts=_MADE_COUNTS, triggers=True)
     total = 0
@@ -184,8 +184,8 @@ def write_made_documents(place: ScratchDatabases) -> int:
             *islice(documents(plan), _MADE_PER_COLLECTION),
             *(item.raw for item in faulty_documents(SEED) if item.collection == name),
         ]
-        total += insert_documents(place.source, name, raws)
-    return total + insert_documents(place.source, "handlers", _handlers())
+        total += insert_documents(databases.source, name, raws)
+    return total + insert_documents(databases.source, "handlers", _handlers())
 
 
 def _handlers() -> Iterator[bytes]:

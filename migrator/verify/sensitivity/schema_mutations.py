@@ -2,21 +2,21 @@
 
 from typing import Final
 
-from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Target, sql
+from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, ScratchCopy, sql
 
 
 def ddl(statement: str) -> Apply:
     """Return a plant that changes the schema."""
 
-    def plant(place: Target) -> None:
-        place.target.execute(statement.encode())
+    def apply(copy: ScratchCopy) -> None:
+        copy.target.execute(statement.encode())
 
-    return plant
+    return apply
 
 
-def _mutation(name: str, statement: str, *yes: str, faults: tuple[str, ...] = ()) -> Mutation:
-    checks = tuple(f"schema.{check}" for check in yes)
-    return Mutation(name=name, how="schema", plant=ddl(statement), yes=checks, faults=faults)
+def _mutation(name: str, statement: str, *caught_by: str, faults: tuple[str, ...] = ()) -> Mutation:
+    checks = tuple(f"schema.{check}" for check in caught_by)
+    return Mutation(name=name, kind="schema", apply=ddl(statement), caught_by=checks, faults=faults)
 
 
 _OFF_FOR_SESSIONS: Final = (
@@ -26,15 +26,15 @@ NOT_ENFORCED_SINCE: Final = 180_000
 """PostgreSQL's version number from which on a foreign key may be declared and not enforced."""
 
 
-def _not_enforced(place: Target) -> None:
-    if place.target.info.server_version < NOT_ENFORCED_SINCE:
+def _not_enforced(copy: ScratchCopy) -> None:
+    if copy.target.info.server_version < NOT_ENFORCED_SINCE:
         raise NoMaterial
-    row = place.target.execute(
+    row = copy.target.execute(
         "SELECT format('ALTER TABLE %s ALTER CONSTRAINT %I NOT ENFORCED', conrelid::regclass, conname)"
         " FROM pg_constraint WHERE contype = 'f' AND conrelid = 'scheduler.runs'::regclass ORDER BY conname LIMIT 1"
     ).fetchone()
     assert row is not None  # noqa: S101 - runs refer to schedules
-    place.target.execute(row[0])
+    copy.target.execute(row[0])
 
 
 SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
@@ -62,9 +62,9 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
     _mutation("foreign keys are switched off for every session", _OFF_FOR_SESSIONS, "enforced"),
     Mutation(
         name="a foreign key is declared and not enforced",
-        how="schema",
-        plant=_not_enforced,
-        yes=("schema.catalogue", "schema.validated"),
+        kind="schema",
+        apply=_not_enforced,
+        caught_by=("schema.catalogue", "schema.validated"),
     ),
     _mutation(
         "a foreign key was made anew and not validated",
@@ -113,11 +113,11 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         name="a revision file was changed",
-        how="schema",
-        plant=sql(
+        kind="schema",
+        apply=sql(
             "UPDATE scheduler.schema_history SET sha256 = repeat('0', 64)"
             " WHERE revision = (SELECT min(revision) FROM scheduler.schema_history)"
         ),
-        yes=("schema.revision",),
+        caught_by=("schema.revision",),
     ),
 )

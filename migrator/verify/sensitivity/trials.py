@@ -27,7 +27,7 @@ from migrator.schema.security import Roles
 from migrator.sources import profile_of
 from migrator.verify.check import CheckSpec, Context
 from migrator.verify.scratch_databases import ScratchDatabases, plain_connection
-from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, Sql, Target
+from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, ScratchCopy, Sql
 
 SAVED_SCHEMA: Final = "kept"
 _DEPENDENT_TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -41,9 +41,9 @@ _DDL: Final[tuple[LiteralString, ...]] = ("ALTER ", "DROP ", "CREATE ", "migrati
 
 def is_restorable(one: Mutation) -> bool:
     """Tell whether a corruption changes rows of known tables and nothing else."""
-    if one.how != "data" or not isinstance(one.plant, Sql):
+    if one.kind != "data" or not isinstance(one.apply, Sql):
         return False
-    return bool(one.touched) and not any(word in text for text in one.plant.statements for word in _DDL)
+    return bool(one.touched_tables) and not any(word in text for text in one.apply.statements for word in _DDL)
 
 
 class SavedRows:
@@ -113,7 +113,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one class."""
 
     name: str
-    how: str
+    kind: str
     ending: Ending
     red: tuple[str, ...] = ()
     """Checks that turned red and were not red before."""
@@ -159,12 +159,12 @@ class ScratchContext(Context):
         return compare(self.settings, Scope(only=feeding), pool=Inline())
 
 
-def prepare(place: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
-    """Fill the scratch place: documents, the schema, and a finished copy; return how many documents."""
-    documents = fill(place)
-    postgres = place.settings.postgres
+def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
+    """Fill the scratch databases: documents, the schema, and a finished copy; return how many documents."""
+    documents = fill(databases)
+    postgres = databases.settings.postgres
     upgrade(str(postgres.dsn), names=Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role))
-    if not backfill(place.settings, Scope()).complete:
+    if not backfill(databases.settings, Scope()).complete:
         raise RefusedError("the copy of the sample did not come to its end")
     close_kept()
     return documents
@@ -187,7 +187,7 @@ def failed_checks(context: ScratchContext, specs: Iterable[CheckSpec]) -> tuple[
 
 
 def run_trials(
-    place: ScratchDatabases,
+    databases: ScratchDatabases,
     classes: Sequence[Mutation],
     specs: Sequence[CheckSpec],
     say: Callable[[Trial], None] = lambda _trial: None,
@@ -200,21 +200,21 @@ def run_trials(
     Raises ``RefusedError`` when the sound copy is red already, or is red when all rows were put back.
     """
     found: dict[str, Trial] = {}
-    sound = [spec for spec in specs if any(one.looks_at(spec.id) for one in classes)]
-    with closing(SourceSessions(place.settings)) as source:
-        with place.clone() as settings:
+    sound = [spec for spec in specs if any(one.runs_check(spec.id) for one in classes)]
+    with closing(SourceSessions(databases.settings)) as source:
+        with databases.clone() as settings:
             _require_passed(settings, source, sound)
             kept = SavedRows()
             shared = [one for one in classes if is_restorable(one)]
             for one in shared:
-                found[one.name] = _run_trial(settings, place, source, one, specs, kept)
+                found[one.name] = _run_trial(settings, databases, source, one, specs, kept)
                 say(found[one.name])
             if shared:
                 _require_passed(settings, source, [spec for spec in sound if spec.area in AREAS["data"]])
         for one in classes:
             if one.name not in found:
-                with place.clone() as settings:
-                    found[one.name] = _run_trial(settings, place, source, one, specs)
+                with databases.clone() as settings:
+                    found[one.name] = _run_trial(settings, databases, source, one, specs)
                     say(found[one.name])
     return [msgspec.structs.replace(found[one.name], made=made) for one in classes]
 
@@ -229,7 +229,7 @@ def _require_passed(settings: Settings, source: SourceSessions, specs: Sequence[
 
 def _run_trial(
     settings: Settings,
-    place: ScratchDatabases,
+    databases: ScratchDatabases,
     source: SourceSessions,
     one: Mutation,
     specs: Sequence[CheckSpec],
@@ -240,22 +240,22 @@ def _run_trial(
         try:
             with plain_connection(settings) as target:
                 if kept is not None:
-                    kept.keep(target, one.touched)
-                    undone.callback(_restore, settings, kept, one.touched)
-                undo = one.plant(Target(settings, target, place.source))
+                    kept.keep(target, one.touched_tables)
+                    undone.callback(_restore, settings, kept, one.touched_tables)
+                undo = one.apply(ScratchCopy(settings, target, databases.source))
         except NoMaterial:
-            return Trial(name=one.name, how=one.how, ending="no-material")
+            return Trial(name=one.name, kind=one.kind, ending="no-material")
         except (psycopg.IntegrityError, psycopg.errors.InsufficientPrivilege):
-            return Trial(name=one.name, how=one.how, ending="refused")
+            return Trial(name=one.name, kind=one.kind, ending="refused")
         if undo is not None:
             undone.callback(undo)
-        with closing(ScratchContext(settings, source, one.touched)) as context:
-            context.craft = one.craft
-            red, why = failed_checks(context, [spec for spec in specs if one.looks_at(spec.id)])
+        with closing(ScratchContext(settings, source, one.touched_tables)) as context:
+            context.components = one.components
+            red, why = failed_checks(context, [spec for spec in specs if one.runs_check(spec.id)])
     caught = tuple(sorted(name for name, is_red in red.items() if is_red))
-    silent = tuple(sorted(set(one.yes) - set(caught)))
+    silent = tuple(sorted(set(one.caught_by) - set(caught)))
     ending: Ending = "caught" if caught else "broke" if why else "missed"
-    return Trial(name=one.name, how=one.how, ending=ending, red=caught, silent=silent, why=why)
+    return Trial(name=one.name, kind=one.kind, ending=ending, red=caught, silent=silent, why=why)
 
 
 def _restore(settings: Settings, kept: SavedRows, tables: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 
 from migrator.values import jsonb
-from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Target, Undo, sql
+from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, ScratchCopy, Undo, sql
 
 _LIVE_TRIGGER = (
     "(SELECT t.id FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled"
@@ -27,9 +27,9 @@ def _lost(condition: LiteralString) -> Apply:
     return sql(f"DELETE FROM scheduler.triggers WHERE id = {_LIVE_TRIGGER}{condition} ORDER BY t.id LIMIT 1)")  # noqa: S608 - as above
 
 
-def _day_fields(place: Target) -> Undo:
+def _day_fields(copy: ScratchCopy) -> Undo:
     """Give a schedule a line with both day fields, in its document and its rows; then swap the dialect."""
-    row = place.target.execute(
+    row = copy.target.execute(
         "SELECT t.id, t.source_id, t.timezone FROM scheduler.triggers AS t JOIN scheduler.schedules AS s"
         " ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND s.deleted_at IS NULL"
         " AND t.source = 'stellaops/schedules' AND t.cron_dialect = 'cronos' AND t.source_spec ? 'cronExpression'"
@@ -38,155 +38,155 @@ def _day_fields(place: Target) -> Undo:
     if row is None:
         raise NoMaterial
     trigger, key, zone = row
-    schedules = place.source[place.settings.source.collections.get("schedules", "schedules")]
+    schedules = copy.source[copy.settings.source.collections.get("schedules", "schedules")]
     before: Mapping[str, Any] | None = schedules.find_one_and_update(
         {"_id": key}, {"$set": {"cronExpression": _BOTH_DAYS}}
     )
     spec = jsonb.encode({"cronExpression": _BOTH_DAYS, "timezone": zone}).decode()
-    place.target.execute(
+    copy.target.execute(
         "UPDATE scheduler.triggers SET cron_expression = %s, source_spec = %s::jsonb, cron_dialect = 'debian'"
         " WHERE id = %s",
         (_BOTH_DAYS, spec, trigger),
     )
-    return lambda: _put_back(place, key, before)
+    return lambda: _put_back(copy, key, before)
 
 
-def _put_back(place: Target, key: str, before: Mapping[str, Any] | None) -> None:
+def _put_back(copy: ScratchCopy, key: str, before: Mapping[str, Any] | None) -> None:
     if before is not None:
-        place.source["schedules"].replace_one({"_id": key}, before)
+        copy.source["schedules"].replace_one({"_id": key}, before)
 
 
 TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         name="an interval doubled",
-        how="data",
-        plant=_on("interval_ms = interval_ms * 2", "t.kind = 'interval'"),
-        yes=("parity.rows", "meaning.fires"),
+        kind="data",
+        apply=_on("interval_ms = interval_ms * 2", "t.kind = 'interval'"),
+        caught_by=("parity.rows", "meaning.fires"),
         faults=("interval unit doubled",),
     ),
     Mutation(
         name="a weekday shifted by one",
-        how="data",
-        plant=_on("cron_expression = replace(cron_expression, '* * 1', '* * 2')", "t.cron_expression LIKE '%* * 1%'"),
-        yes=("parity.rows", "meaning.fires"),
+        kind="data",
+        apply=_on("cron_expression = replace(cron_expression, '* * 1', '* * 2')", "t.cron_expression LIKE '%* * 1%'"),
+        caught_by=("parity.rows", "meaning.fires"),
         faults=("weekday shifted by one",),
     ),
     Mutation(
         name="a cron line became an interval of 60 minutes",
-        how="data",
-        plant=_on(
+        kind="data",
+        apply=_on(
             "kind = 'interval', interval_ms = 3600000, anchor = 'fixed_rate',"
             " cron_expression = NULL, cron_dialect = NULL",
             "t.kind = 'cron' AND t.cron_expression NOT LIKE '0 * %'",
         ),
-        yes=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "meaning.fires"),
         faults=("complex cron turned into 60 min",),
     ),
     Mutation(
         name="day fields joined by the other word",
-        how="data",
-        plant=_day_fields,
-        yes=("parity.rows", "meaning.fires"),
+        kind="data",
+        apply=_day_fields,
+        caught_by=("parity.rows", "meaning.fires"),
         faults=("dom/dow AND vs OR",),
     ),
     Mutation(
         name="a local time read as UTC",
-        how="data",
-        plant=_on("timezone = 'UTC'", "t.timezone <> 'UTC' AND t.cron_expression NOT LIKE '*/%'"),
-        yes=("parity.rows", "meaning.fires"),
+        kind="data",
+        apply=_on("timezone = 'UTC'", "t.timezone <> 'UTC' AND t.cron_expression NOT LIKE '*/%'"),
+        caught_by=("parity.rows", "meaning.fires"),
         faults=("naive local time read as UTC",),
     ),
     Mutation(
         name="a zone of the same offset, without its changes of the clock",
-        how="data",
-        plant=_on("timezone = 'Etc/GMT-1'", "t.timezone = 'Europe/Berlin' AND t.cron_expression NOT LIKE '*/%'"),
-        yes=("parity.rows", "meaning.fires"),
+        kind="data",
+        apply=_on("timezone = 'Etc/GMT-1'", "t.timezone = 'Europe/Berlin' AND t.cron_expression NOT LIKE '*/%'"),
+        caught_by=("parity.rows", "meaning.fires"),
     ),
     Mutation(
         name="a trigger is lost",
-        how="data",
-        plant=_lost("NOT EXISTS (SELECT FROM scheduler.runs WHERE trigger_id = t.id) AND " + _ONLY_TRIGGER),
-        yes=("parity.documents", "meaning.fires", "meaning.scheduled"),
+        kind="data",
+        apply=_lost("NOT EXISTS (SELECT FROM scheduler.runs WHERE trigger_id = t.id) AND " + _ONLY_TRIGGER),
+        caught_by=("parity.documents", "meaning.fires", "meaning.scheduled"),
         faults=("job silently not scheduled (missing interval keys / WHERE false)",),
     ),
     Mutation(
         name="a trigger was switched off",
-        how="data",
-        plant=_on("enabled = false", _ONLY_TRIGGER),
-        yes=("parity.rows", "meaning.fires", "meaning.scheduled"),
+        kind="data",
+        apply=_on("enabled = false", _ONLY_TRIGGER),
+        caught_by=("parity.rows", "meaning.fires", "meaning.scheduled"),
     ),
     Mutation(
         name="a schedule was paused",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE scheduler.schedules SET status = 'paused' WHERE id = (SELECT t.schedule_id FROM scheduler.triggers"
             " AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND"
             " s.status = 'scheduled' AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
         ),
-        yes=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "meaning.fires"),
     ),
     Mutation(
         name="a disabled schedule fires",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "WITH one AS (SELECT s.id FROM scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id ="
             " t.schedule_id WHERE NOT s.enabled AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1),"
             " woken AS (UPDATE scheduler.triggers SET enabled = true WHERE schedule_id IN (SELECT id FROM one))"
             " UPDATE scheduler.schedules SET enabled = true, status = 'scheduled' WHERE id IN (SELECT id FROM one)"
         ),
-        yes=("parity.rows", "parity.aggregates", "meaning.fires"),
+        caught_by=("parity.rows", "parity.aggregates", "meaning.fires"),
         faults=("disabled job keeps firing",),
     ),
     Mutation(
         name="a wrong boolean",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE scheduler.schedules SET enabled = false WHERE id = (SELECT t.schedule_id FROM scheduler.triggers"
             " AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND"
             " s.status = 'scheduled' AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
         ),
-        yes=("parity.rows", "parity.aggregates", "meaning.fires"),
+        caught_by=("parity.rows", "parity.aggregates", "meaning.fires"),
     ),
     Mutation(
         name="a next fire was pushed",
-        how="data",
-        plant=_on("next_fire_at = '2027-03-01 12:34:56+00'", "t.kind = 'cron'"),
-        yes=("parity.rows", "meaning.scheduled"),
+        kind="data",
+        apply=_on("next_fire_at = '2027-03-01 12:34:56+00'", "t.kind = 'cron'"),
+        caught_by=("parity.rows", "meaning.scheduled"),
         faults=("next fire pushed by unrelated update",),
     ),
     Mutation(
         name="a trigger fired once too often",
-        how="data",
-        plant=_on("max_fires = 1, fire_count = 2", "true"),
-        yes=("parity.rows", "meaning.counters"),
-        sometimes={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
+        kind="data",
+        apply=_on("max_fires = 1, fire_count = 2", "true"),
+        caught_by=("parity.rows", "meaning.counters"),
+        sometimes_by={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
         faults=("max_executions+1",),
     ),
     Mutation(
         name="a counter that no rows back",
-        how="data",
-        plant=_on("fire_count = 9", "true"),
-        yes=("parity.rows", "meaning.counters"),
-        sometimes={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
+        kind="data",
+        apply=_on("fire_count = 9", "true"),
+        caught_by=("parity.rows", "meaning.counters"),
+        sometimes_by={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
         faults=("counters not backed by rows",),
     ),
     Mutation(
         name="a summary that counts more than there is",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE scheduler.run_summaries SET counters = jsonb_set(counters, '{total}', to_jsonb((counters ->>"
             " 'total')::int + 5)) WHERE id = (SELECT id FROM scheduler.run_summaries WHERE counters ? 'total'"
             " ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.rows", "parity.aggregates", "meaning.summaries"),
+        caught_by=("parity.rows", "parity.aggregates", "meaning.summaries"),
     ),
     Mutation(
         name="a summary whose latest run is another",
-        how="data",
-        plant=sql(
+        kind="data",
+        apply=sql(
             "UPDATE scheduler.run_summaries SET last_run = jsonb_set(last_run, '{runId}', '\"run_another\"') WHERE id ="
             " (SELECT id FROM scheduler.run_summaries WHERE last_run ? 'runId' ORDER BY id LIMIT 1)"
         ),
-        yes=("parity.rows", "meaning.summaries"),
+        caught_by=("parity.rows", "meaning.summaries"),
     ),
 )

@@ -43,7 +43,7 @@ def test_random_calls_are_answered_alike(context: Context) -> None:
 @pytest.mark.proves("0-T2.11.6")
 def test_a_difference_is_found_and_cut_down(context: Context) -> None:
     context.operations, context.seed = 150, 3
-    context.craft = Components(service=Disagreeing)
+    context.components = Components(service=Disagreeing)
     found = CHECK.run(context)
     assert found.outcome.status == "failed"
     (finding,) = found.findings

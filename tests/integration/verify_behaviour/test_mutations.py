@@ -8,7 +8,7 @@ import pytest
 from migrator.config import Settings
 from migrator.verify.check import Context
 from migrator.verify.sensitivity.behaviour_mutations import BEHAVIOUR_MUTATIONS
-from migrator.verify.sensitivity.mutation import Mutation, Target
+from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
 SAYS = {
@@ -46,18 +46,18 @@ def faults() -> list[Any]:
     return [
         pytest.param(fault, id=fault.name, marks=pytest.mark.proves("0-T2.11.6", *sorted(set[str]().union(*shown))))
         for fault in BEHAVIOUR_MUTATIONS
-        for shown in [[SHOWS.get(check.partition(".")[0], ()) for check in fault.yes]]
+        for shown in [[SHOWS.get(check.partition(".")[0], ()) for check in fault.caught_by]]
     ]
 
 
 @pytest.mark.parametrize("fault", faults())
 def test_a_fault_of_behaviour_turns_its_check_red(fault: Mutation, settings: Settings) -> None:
     with psycopg.connect(str(settings.postgres.dsn), autocommit=True) as target:
-        fault.plant(Target(settings, target, cast("Any", None)))
+        fault.apply(ScratchCopy(settings, target, cast("Any", None)))
     context = Context(settings)
-    context.craft = fault.craft
+    context.components = fault.components
     said = []
-    for name in fault.yes:
+    for name in fault.caught_by:
         found = SPECS[name].run(context)
         assert found.outcome.status == "failed", name
         assert found.tallies

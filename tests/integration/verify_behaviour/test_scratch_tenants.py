@@ -84,11 +84,11 @@ def test_real_tenants_are_not_touched(store: Store, settings: Settings, backend:
 def linger(settings: Settings, backend: str, pipe: Connection) -> None:
     """Be in the middle of a verification, for ever."""
     with scratch_tenants(settings, backend, Components(), new_scratch_tenant()) as place:
-        ground = Harness(place, "lingering")
-        ground.cron()
-        ground.now = START + timedelta(minutes=5)
-        ground.turn()
-        place.store.workers.register(WorkerRecord(id=ground.new_id(), tenant_id="*", kind="worker", status="active"))
+        harness = Harness(place, "lingering")
+        harness.cron()
+        harness.now = START + timedelta(minutes=5)
+        harness.run_once()
+        place.store.workers.register(WorkerRecord(id=harness.new_id(), tenant_id="*", kind="worker", status="active"))
         place.store.locks.acquire(place.tenants[0], "work", ttl=timedelta(hours=1))
         pipe.send(place.base)
         pipe.recv()
