@@ -5,6 +5,7 @@ which one failed.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from migrator.parity.causes import CAUSES
 from migrator.parity.columns import column_of, states_columns
@@ -20,6 +21,7 @@ from migrator.result import (
     Moved,
     Outcome,
     Quarantined,
+    Status,
     Tally,
     not_applicable,
     unverified,
@@ -135,11 +137,11 @@ def aggregate_cells(context: Context, results: Iterable[AggregateResult]) -> tup
     return coverage_cells(context, outcomes, figures, "figures"), doubts
 
 
+_WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "unverified", "not-asked-for", "not-applicable", "passed")
+
+
 def _worst(outcomes: Iterable[Outcome]) -> Outcome:
-    return min(
-        outcomes,
-        key=lambda one: ("failed", "unverified", "not-applicable", "passed").index(one.status),
-    )
+    return min(outcomes, key=lambda one: _WORST_FIRST.index(one.status))
 
 
 def compared_collections(context: Context) -> list[CollectionComparison]:

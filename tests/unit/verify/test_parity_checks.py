@@ -1,6 +1,7 @@
 """The area parity: for each kind of trouble the one check that must turn red, and no other."""
 
 import ast
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -21,9 +22,9 @@ from migrator.parity.model import (
     QuarantineCount,
     Side,
 )
-from migrator.result import Result, Status, build
+from migrator.result import Outcome, Result, Status, build
 from migrator.verify.check import Context
-from migrator.verify.checks.parity import CHECKS
+from migrator.verify.checks.parity import CHECKS, coverage_cells
 from migrator.verify.policies import POLICIES, policy_of
 from migrator.verify.runner import Request, verify
 
@@ -137,6 +138,18 @@ def test_what_was_not_compared_is_unverified_everywhere_and_in_its_square(monkey
     assert squares["runs"].status == "passed"
     assert squares["handlers"].status == "not-applicable"
     assert result.exit_status() == 12
+
+
+@pytest.mark.parametrize(
+    ("worse", "better"), [*pairwise(("failed", "unverified", "not-asked-for", "not-applicable", "passed"))]
+)
+def test_of_several_collections_in_one_table_the_worst_outcome_counts(
+    worse: Status, better: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Context, "_compare", lambda _context: EQUAL)
+    outcomes = [Outcome(status=better, reason="better"), Outcome(status=worse, reason="worse")]
+    cells = coverage_cells(Context(Settings()), {"runs": outcomes}, {"runs": 9}, "rows")
+    assert [cell.outcome.status for cell in cells if cell.table == "runs"] == [worse]
 
 
 def test_an_empty_source_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
