@@ -121,5 +121,4 @@ def _counted(things: Sequence[object], word: str) -> str:
 def _roles(settings: Settings) -> "Roles":
     from migrator.schema.security import Roles  # noqa: PLC0415 - as above
 
-    names = settings.postgres
-    return Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
+    return Roles.of(settings.postgres)

@@ -125,20 +125,18 @@ def _cutover(settings: Settings) -> Answer:
 
 
 def _roles(settings: Settings) -> Answer:
-    names = settings.postgres
-    wanted = (names.migration_role, names.service_role, names.dispatcher_role)
+    roles = Roles.of(settings.postgres)
     with open_login(settings) as target:
-        require_group_roles(target, Roles(*wanted))
-    for role in wanted:
+        require_group_roles(target, roles)
+    for role in roles.names():
         open_target(settings, role=role).close()
-    return True, f"the tool's user may act as {', '.join(wanted)}"
+    return True, f"the tool's user may act as {', '.join(roles.names())}"
 
 
 def _schema(settings: Settings) -> Answer:
     from migrator.schema.revisions import current  # noqa: PLC0415 - heavy, and needed here only
 
-    names = settings.postgres
-    found = current(postgres_dsn(settings), Roles(names.migration_role, names.service_role, names.dispatcher_role))
+    found = current(postgres_dsn(settings), Roles.of(settings.postgres))
     words = ", ".join(f"{one.branch} at {one.revision or 'nothing'}" for one in found)
     if any(one.pending for one in found):
         return False, f"{words}: call migrator schema upgrade"

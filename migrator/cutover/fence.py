@@ -356,7 +356,7 @@ def engage_target(connection: Connection, roles: PostgresSettings, limit: timede
 def lift_target(connection: Connection, roles: PostgresSettings) -> None:
     """Give the rights back, as the schema's revisions gave them. Called again, it changes nothing."""
     with connection.transaction():
-        names = Roles(roles.migration_role, roles.service_role, roles.dispatcher_role)
+        names = Roles.of(roles)
         for record in ALL:
             for statement in write_grants("scheduler", SCHEDULER.tables[f"scheduler.{record.table}"], names):
                 connection.execute(statement)

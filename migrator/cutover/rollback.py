@@ -289,8 +289,7 @@ def _downgrade(sessions: Sessions) -> None:
     from migrator.schema import revisions  # noqa: PLC0415 - heavy, and rarely needed
     from migrator.schema.security import Roles  # noqa: PLC0415 - as above
 
-    names = sessions.settings.postgres
-    roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
+    roles = Roles.of(sessions.settings.postgres)
     revisions.downgrade(postgres_dsn(sessions.settings), names=roles, discard_rows=True)
 
 

@@ -11,6 +11,7 @@ import msgspec
 from psycopg import errors, sql
 from sqlalchemy import Table
 
+from migrator.config import PostgresSettings
 from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError
 
@@ -54,6 +55,11 @@ class Roles(msgspec.Struct, frozen=True):
     """Owns nothing, bound to one tenant."""
     dispatcher: str = "scheduler_dispatcher"
     """Claims across tenants."""
+
+    @classmethod
+    def of(cls, settings: PostgresSettings) -> "Roles":
+        """Return the names that the settings state."""
+        return cls(settings.migration_role, settings.service_role, settings.dispatcher_role)
 
     def names(self) -> tuple[str, str, str]:
         """Return the three names."""

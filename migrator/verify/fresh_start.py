@@ -126,9 +126,7 @@ def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
             " migrator schema upgrade first"
         )
     if behind:
-        names = settings.postgres
-        roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
-        revisions.upgrade(dsn, names=roles)
+        revisions.upgrade(dsn, names=Roles.of(settings.postgres))
 
 
 def _first_decision(target: Connection, who: str, why: str, *, allowed: bool) -> Decision:

@@ -197,8 +197,7 @@ class DowngradeRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 def rehearse_downgrade(settings: Settings) -> DowngradeRehearsal:
     """Go down and up again; raises ``RefusedError`` where no scratch database may be made."""
-    names = settings.postgres
-    roles = Roles(migration=names.migration_role, service=names.service_role, dispatcher=names.dispatcher_role)
+    roles = Roles.of(settings.postgres)
     wrong = []
     with scratch_database(settings) as place, tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:
         dsn = postgres_dsn(place)

@@ -151,9 +151,7 @@ def comments_present(context: Context) -> CheckResult:
 
 def catalogue_declared(context: Context) -> CheckResult:
     """Compare the live catalogue with the declared one: tables, columns, defaults, constraints, indexes, rights."""
-    postgres = context.settings.postgres
-    roles = Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role)
-    wrong = differences(context.dsn, names=roles)
+    wrong = differences(context.dsn, names=Roles.of(context.settings.postgres))
     tallies = tuple(
         Tally(
             severity="difference",

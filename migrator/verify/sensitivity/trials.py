@@ -163,7 +163,7 @@ def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]
     """Fill the scratch databases: documents, the schema, and a finished copy; return how many documents."""
     documents = fill(databases)
     postgres = databases.settings.postgres
-    upgrade(str(postgres.dsn), names=Roles(postgres.migration_role, postgres.service_role, postgres.dispatcher_role))
+    upgrade(str(postgres.dsn), names=Roles.of(postgres))
     if not backfill(databases.settings, Scope()).complete:
         raise RefusedError("the copy of the sample did not come to its end")
     close_kept()
