@@ -63,6 +63,24 @@ POLICY_JOB: Machine = _machine(
 )
 """A policy work item (pending …) or status document (queued …); dispatching to pending is a lost lease."""
 
+SCHEDULE_FIRING = ("pending", "scheduled", "running")
+"""Statuses of a schedule whose triggers fire."""
+
+RUN_WAITING = ("planning", "queued")
+"""States of a run that no worker has begun."""
+
+RUN_OPEN = ("queued", "running")
+"""States of a run that counts as live when its schedule fires again."""
+
+RUN_FAILED = ("error", "timeout")
+"""States of a run that did not do its work."""
+
+WORKER_LIVE = ("active", "draining")
+"""Statuses of a process that sends heartbeats."""
+
+WORKER_ENDED = ("stopped", "dead")
+"""Statuses of a process that does not come back under its id."""
+
 MACHINES: Mapping[str, Machine] = {
     "schedule": SCHEDULE,
     "run": RUN,

@@ -10,7 +10,9 @@ from migrator.config import Settings
 from migrator.connections.postgres import Connection
 from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing
+from migrator.states import SCHEDULE_FIRING
 from migrator.store import open_side
+from migrator.store.postgres.rows import literals
 from migrator.store.queue import SCRATCH, Fire, FirePlan
 
 BATCH: Final = 10_000
@@ -18,9 +20,11 @@ BATCH: Final = 10_000
 _LATE: Final = sql.SQL(
     "SELECT count(*) FROM scheduler.triggers JOIN scheduler.schedules ON schedules.id = triggers.schedule_id"
     " WHERE triggers.enabled AND schedules.enabled AND schedules.deleted_at IS NULL"
-    " AND schedules.status IN ('pending', 'scheduled', 'running') AND NOT starts_with(triggers.tenant_id, {})"
+    " AND schedules.status IN ({}) AND NOT starts_with(triggers.tenant_id, {})"
     " AND triggers.next_fire_at < clock_timestamp() - coalesce(misfire_grace_ms, {}) * interval '1 millisecond'"
-).format(sql.Literal(SCRATCH), sql.Literal(int(firing.GRACE.total_seconds() * 1000)))
+).format(
+    sql.SQL(literals(SCHEDULE_FIRING)), sql.Literal(SCRATCH), sql.Literal(int(firing.GRACE.total_seconds() * 1000))
+)
 
 
 def count_late(target: Connection) -> int:

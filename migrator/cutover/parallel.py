@@ -135,9 +135,9 @@ def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
 def _stable_gate(target: Connection, began: datetime, now: datetime, window: timedelta) -> Gate:
     """4-K1: no error for so long."""
     errors = target.execute(
-        "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state IN ('error', 'timeout')"
+        "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state = ANY(%s)"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
-        (began,),
+        ([*states.RUN_FAILED], began),
     ).fetchall()
     lasted = now - stable_since(began, [at for (at,) in errors])
     words = f"{lasted.total_seconds() / 3600:,.1f} h of {window.total_seconds() / 3600:,.0f} h without an error"
@@ -150,8 +150,8 @@ def _success_gate(target: Connection, began: datetime) -> Gate:
         "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM scheduler.runs WHERE"
         " runs.schedule_id = schedules.id AND runs.source IS NULL AND runs.state = 'completed'"
         " AND runs.created_at >= %s)) FROM scheduler.schedules WHERE enabled AND deleted_at IS NULL"
-        " AND status IN ('pending', 'scheduled', 'running')",
-        (began,),
+        " AND status = ANY(%s)",
+        (began, [*states.SCHEDULE_FIRING]),
     ).fetchone()
     whole, without = row or (0, 0)
     words = f"{without:,} of {whole:,} schedules have no completed run of the new side"
@@ -174,9 +174,9 @@ def _history_gate(target: Connection, began: datetime, now: datetime, profile: P
 def _error_gate(target: Connection, since: datetime) -> Gate:
     """4-K4: by the runs, not by a search of logs."""
     row = target.execute(
-        "SELECT count(*) FROM scheduler.runs WHERE state IN ('error', 'timeout') AND source IS NULL"
+        "SELECT count(*) FROM scheduler.runs WHERE state = ANY(%s) AND source IS NULL"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
-        (since,),
+        ([*states.RUN_FAILED], since),
     ).fetchone()
     count = 0 if row is None else row[0]
     return Gate(name="no errors", passed=count == 0, words=f"{count:,} runs of the new side failed in the window")

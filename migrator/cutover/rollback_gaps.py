@@ -15,7 +15,8 @@ from migrator.cutover.reverse_encoding import stated_trigger, stored_rows
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Profile
 from migrator.sources.stellaops import names
-from migrator.sources.stellaops.schedules import FIRING, is_carried
+from migrator.sources.stellaops.schedules import is_carried
+from migrator.states import SCHEDULE_FIRING
 from migrator.store.queue import SCRATCH
 
 MAX_LISTED: Final = 5
@@ -69,7 +70,7 @@ def _active_schedules(target: Connection) -> Iterator[tuple[Schedule, list[Trigg
     rows = target.execute(
         "SELECT id::text FROM scheduler.schedules WHERE enabled AND deleted_at IS NULL AND status = ANY(%s)"
         " AND NOT starts_with(tenant_id, %s) ORDER BY id",
-        (sorted(FIRING), SCRATCH),
+        (sorted(SCHEDULE_FIRING), SCRATCH),
     ).fetchall()
     ids = [row[0] for row in rows]
     for first in range(0, len(ids), BATCH):

@@ -15,9 +15,6 @@ from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Rows
 from migrator.sources.stellaops.own import is_copy
 
-FIRING: Final = frozenset({"pending", "scheduled", "running"})
-"""Statuses in which a schedule goes on firing."""
-
 DIALECT: Final = "cronos"
 """The library that evaluates the cron texts of ``stellaops``."""
 
@@ -57,7 +54,7 @@ def stored_rule(trigger: Trigger, *, live: bool) -> Rule:
 
 def is_live(*, enabled: bool, status: str, deleted: bool) -> bool:
     """Tell whether a schedule of this state goes on firing."""
-    return enabled and status in FIRING and not deleted
+    return enabled and status in states.SCHEDULE_FIRING and not deleted
 
 
 def decoded_rule(rows: Rows) -> Rule | None:

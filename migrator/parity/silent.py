@@ -13,12 +13,13 @@ from migrator.connections.mongo import committed_time, translate_errors
 from migrator.parity.fires import usable
 from migrator.parity.live import LOOKS, touched_since, wait_for_tail
 from migrator.parity.model import Silent
-from migrator.parity.rules import FIRING, READERS, Rule, decoded_rule, stellaops_trigger
+from migrator.parity.rules import READERS, Rule, decoded_rule, stellaops_trigger
 from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.pipeline.tail import lock
 from migrator.pipeline.transform import prepare
 from migrator.records import Schedule
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.states import SCHEDULE_FIRING
 from migrator.values import document as documents
 from migrator.values import identity
 from migrator.values.rawid import raw_id
@@ -27,7 +28,7 @@ ASKED: Final = 500
 """Documents asked for at a time; bounds the memory."""
 
 LIVE: Final[LiteralString] = (
-    "s.enabled AND s.deleted_at IS NULL AND s.status IN (" + ", ".join(f"'{one}'" for one in sorted(FIRING)) + ")"
+    "s.enabled AND s.deleted_at IS NULL AND s.status IN (" + ", ".join(f"'{one}'" for one in SCHEDULE_FIRING) + ")"
 )
 WITHOUT: Final[LiteralString] = (
     f"{LIVE} AND NOT EXISTS (SELECT FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.enabled)"

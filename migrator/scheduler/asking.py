@@ -14,8 +14,8 @@ from migrator.scheduler.change import Change, overtaken
 from migrator.scheduler.changing import woken
 from migrator.scheduler.lifecycle import EXECUTION_RETRY, JOB_UPDATED
 from migrator.scheduler.making import encoded
+from migrator.states import RUN_FAILED
 from migrator.store.protocols import RunQuery
-from migrator.store.statistics import FAILED
 
 QUEUED = "scheduler:run.queued"
 """Action of the audit entry of a run that was asked for; it is told as dispatched when a process hands it over."""
@@ -69,7 +69,7 @@ def again(change: Change, run_id: UUID) -> Run:
     run = change.session.runs.get(run_id)
     if run is None or run.tenant_id != change.session.tenant:
         raise NotFoundError(f"no run {run_id}")
-    if run.state not in FAILED:
+    if run.state not in RUN_FAILED:
         raise TransitionError(f"a run that is {run.state} is not retried")
     if run.schedule_id is None:
         raise UsageError(f"run {run_id} belongs to no schedule: nothing says what to repeat")
@@ -96,7 +96,7 @@ def schedule_again(change: Change, schedule_id: UUID) -> Run:
     schedule = checks.own(change.session, schedule_id)
     checks.asked(schedule, "retry")
     _may_begin(schedule)
-    newest = change.session.runs.list(RunQuery(schedule_id=schedule_id, states=FAILED, limit=1)).runs
+    newest = change.session.runs.list(RunQuery(schedule_id=schedule_id, states=RUN_FAILED, limit=1)).runs
     if newest and not change.session.runs.repeats(newest[0].id):
         return again(change, newest[0].id)
     begun = _begin(change, schedule)

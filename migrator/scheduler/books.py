@@ -20,9 +20,9 @@ from migrator.scheduler import firing, lifecycle, settling
 from migrator.scheduler.lifecycle import Event, EventSink
 from migrator.scheduler.retry import exhausted_stops
 from migrator.scheduler.rising import RisingIds
+from migrator.states import RUN_FAILED
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish
-from migrator.store.statistics import FAILED
 from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 from migrator.values import jsonb
@@ -168,7 +168,7 @@ def _same_claim(run: Run, claim: Claim) -> bool:
 
 
 def _exhausted(one: Ended) -> bool:
-    return one.finish.state in FAILED and one.finish.retry is None
+    return one.finish.state in RUN_FAILED and one.finish.retry is None
 
 
 def _begin_anew(session: Session, one: Ended) -> None:
@@ -194,7 +194,7 @@ def _events(one: Ended, now: datetime) -> Iterable[Event]:
     if finish.state == "completed":
         yield _event(lifecycle.EXECUTION_SUCCESS, run, now, {})
         return
-    if finish.state in FAILED:
+    if finish.state in RUN_FAILED:
         yield _event(lifecycle.EXECUTION_FAILED, run, now, {"state": finish.state}, finish.error)
     if finish.retry is not None:
         retry = finish.retry

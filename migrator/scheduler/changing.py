@@ -18,9 +18,8 @@ from migrator.scheduler.lifecycle import JOB_CANCELLED, JOB_DELETED, JOB_PAUSED,
 from migrator.scheduler.making import cause_of, encoded
 from migrator.scheduler.requests import Patch, Timing
 from migrator.scheduler.settling import may_fire, settle
+from migrator.states import RUN_WAITING
 from migrator.store.protocols import RunQuery
-
-WAITING = ("planning", "queued")
 
 
 def pause(change: Change, schedule_id: UUID) -> Job:
@@ -63,7 +62,7 @@ def unschedule(change: Change, schedule_id: UUID) -> None:
     if handler is not None and handler.is_system:
         raise RefusedError(f"schedule {schedule_id} calls a system handler: disable it instead")
     change.session.triggers.held(schedule_id)
-    waiting = RunQuery(schedule_id=schedule_id, states=WAITING, limit=100)
+    waiting = RunQuery(schedule_id=schedule_id, states=RUN_WAITING, limit=100)
     count = 0
     while page := change.session.runs.list(waiting).runs:
         count += sum(change.session.runs.cancel(run.id, "unscheduled") is not None for run in page)

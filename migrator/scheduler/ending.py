@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from migrator.records import Run
 from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.retry import may_retry, retry_of
+from migrator.states import RUN_FAILED
 from migrator.store.queue import Claim, Finish
-from migrator.store.statistics import FAILED
 
 __all__ = ["abandoned", "ending", "timed_out", "timeout_of"]
 
@@ -14,7 +14,7 @@ __all__ = ["abandoned", "ending", "timed_out", "timeout_of"]
 def ending(claim: Claim, outcome: Outcome, now: datetime) -> Finish:
     """Return what is written for an outcome; with a retry where the run failed and its schedule allows one more."""
     retry: Run | None = None
-    if outcome.state in FAILED and not outcome.final and may_retry(claim.schedule, claim.run):
+    if outcome.state in RUN_FAILED and not outcome.final and may_retry(claim.schedule, claim.run):
         assert claim.schedule is not None  # noqa: S101 - may_retry asked
         retry = retry_of(claim.schedule, claim.run, now)
     return Finish(

@@ -12,6 +12,7 @@ import msgspec
 from migrator.errors import MigratorError
 from migrator.records import WorkerRecord
 from migrator.scheduler.leader import RESOURCE
+from migrator.states import WORKER_LIVE
 from migrator.store.protocols import Store
 from migrator.store.statistics import Backlog
 from migrator.store.validation import GLOBAL
@@ -73,7 +74,7 @@ def alive(workers: list[WorkerRecord], now: datetime, silent_for: timedelta) -> 
     return [
         worker
         for worker in workers
-        if worker.status in {"active", "draining"}
+        if worker.status in WORKER_LIVE
         and worker.last_heartbeat_at is not None
         and now - worker.last_heartbeat_at <= silent_for
     ]

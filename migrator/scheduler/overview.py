@@ -9,6 +9,7 @@ import msgspec
 from migrator.scheduler import health
 from migrator.scheduler.leader import RESOURCE
 from migrator.scheduler.standing import Instance, Leader, instance_of
+from migrator.states import WORKER_ENDED
 from migrator.store.protocols import Store
 from migrator.store.queue import SCRATCH
 from migrator.store.statistics import NextFire
@@ -92,7 +93,7 @@ def lines(found: Overview) -> list[str]:
         f"processes: {found.alive:,} alive of {len(found.instances):,}",
     ]
     for one in found.instances:
-        state = "alive" if one.alive else one.status if one.status in {"stopped", "dead"} else "silent"
+        state = "alive" if one.alive else one.status if one.status in WORKER_ENDED else "silent"
         heard = "never heard" if one.last_heartbeat_at is None else f"heard {_time(one.last_heartbeat_at)}"
         said.append(f"  {one.id} {one.kind} {one.hostname or '?'}:{one.pid or '?'} {state}, {heard}")
     counts = ", ".join(f"{status} {count:,}" for status, count in found.schedules.items() if count)

@@ -5,7 +5,7 @@ Percentages with two decimals, as the sources give them; none where there is not
 
 from collections.abc import Mapping
 
-from migrator.store.statistics import FAILED
+from migrator.states import RUN_FAILED
 
 
 def judged(by_state: Mapping[str, int]) -> int:
@@ -15,7 +15,7 @@ def judged(by_state: Mapping[str, int]) -> int:
 
 def failed(by_state: Mapping[str, int]) -> int:
     """Return how many runs did not do their work: error, timeout."""
-    return sum(by_state[state] for state in FAILED)
+    return sum(by_state[state] for state in RUN_FAILED)
 
 
 def success_rate(by_state: Mapping[str, int]) -> float | None:

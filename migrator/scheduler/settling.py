@@ -12,8 +12,8 @@ from uuid import UUID
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.retry import exhausted_stops
+from migrator.states import RUN_FAILED
 from migrator.store.protocols import RunQuery, Session
-from migrator.store.statistics import FAILED
 
 LIVE = states.live(states.RUN)
 SAME_MOMENT = 10
@@ -38,7 +38,7 @@ def end_of(schedule: Schedule, triggers: Sequence[Trigger], live: int, last: Run
     if live:
         return None
     once = bool(triggers) and all(trigger.kind == "one_time" for trigger in triggers)
-    failed = last is not None and last.state in FAILED
+    failed = last is not None and last.state in RUN_FAILED
     return "failed" if failed and (once or exhausted_stops(schedule)) else "completed"
 
 

@@ -18,12 +18,12 @@ from migrator.scheduler.books import Books, Ended, Line
 from migrator.scheduler.ending import abandoned, ending
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.ownership import Scope
+from migrator.states import SCHEDULE_FIRING, WORKER_LIVE
 from migrator.store.protocols import ScheduleQuery, Session, Store
 from migrator.store.queue import SCRATCH
 from migrator.store.validation import GLOBAL
 from migrator.telemetry import logger
 
-MAY_RUN: Final = ("pending", "scheduled", "running")
 _BEFORE_ALL: Final = datetime(1, 1, 1, tzinfo=UTC)
 _PAGE: Final = 1_000
 
@@ -127,7 +127,7 @@ class Sweeper:
         """Return what tells whether the leader, or another process that is alive, works for a schedule."""
         if own is None or self._scope is None:
             return lambda _: True
-        scopes = [self._scope, *(ownership.scope_of(one) for one in own if one.status in ("active", "draining"))]
+        scopes = [self._scope, *(ownership.scope_of(one) for one in own if one.status in WORKER_LIVE)]
         return lambda schedule: any(scope.covers(schedule) for scope in scopes)
 
     def _each_tenant(self, step: Callable[[Session], int]) -> int:
@@ -166,7 +166,7 @@ class Sweeper:
     def _adopt(session: Session, covered: Callable[[Schedule], bool]) -> int:
         """Look at the schedules that would be listed last by next fire: those that have none."""
         query = ScheduleQuery(
-            statuses=MAY_RUN, enabled=True, kinds=("cron", "interval", "one_time"), sort_by="next_fire_at"
+            statuses=SCHEDULE_FIRING, enabled=True, kinds=("cron", "interval", "one_time"), sort_by="next_fire_at"
         )
         planned = session.schedules.count(msgspec.structs.replace(query, next_fire_after=_BEFORE_ALL))
         bare = session.schedules.count(query) - planned

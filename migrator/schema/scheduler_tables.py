@@ -305,14 +305,14 @@ def _runs(metadata: MetaData) -> None:
         ),
         # Claims go by the first; the second counts and finds what is open of a schedule, and what is running. A claim
         # changes the state, so each index that held both queued and running runs would cost it an entry.
-        Index("ix_runs_waiting", "state", _AVAILABLE_SINCE, "id", postgresql_where=_in_state("planning", "queued")),
+        Index("ix_runs_waiting", "state", _AVAILABLE_SINCE, "id", postgresql_where=_in_state(*states.RUN_WAITING)),
         Index(
             "ix_runs_open",
             "state",
             "schedule_id",
             _AVAILABLE_SINCE,
             "id",
-            postgresql_where=_in_state("queued", "running"),
+            postgresql_where=_in_state(*states.RUN_OPEN),
         ),
         Index("ix_runs_trace", "trace_id", postgresql_where=sql("trace_id IS NOT NULL")),
         # Retention deletes runs: without this index each deleted row would cost a scan of the table.

@@ -15,9 +15,6 @@ import msgspec
 
 PERCENTILES: Final = (0.5, 0.95, 0.99)
 
-FAILED: Final = ("error", "timeout")
-"""States of a run that did not do its work."""
-
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs count; none means: not bounded so."""

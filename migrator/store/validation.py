@@ -64,9 +64,6 @@ UNCHANGEABLE = KEPT | {"status", "created_at", "created_by", "deleted_at", "dele
 DEFAULT_PRIORITY = 50
 """What a schedule's null priority counts as."""
 
-MAY_RUN = ("pending", "scheduled", "running")
-"""Statuses of a schedule whose triggers fire."""
-
 _MILLISECOND = timedelta(milliseconds=1)
 
 _BITS = {"int2": 15, "int4": 31, "int8": 63}

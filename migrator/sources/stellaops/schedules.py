@@ -26,9 +26,6 @@ SOURCE = names.source(names.SCHEDULES)
 TOOL_TRIGGER = "toolTrigger"
 TOOL_ENABLED = "toolEnabled"
 
-FIRING = frozenset({"pending", "scheduled", "running"})
-"""Statuses in which the triggers of a schedule fire."""
-
 
 class OnlyIf(Shape):
     """When a run may be left out."""
@@ -188,7 +185,7 @@ def decode(document: Document, context: Context) -> Decoded:
     }
     if not OWN.keys.isdisjoint(document):
         columns |= OWN.decode(document, tenant)
-    if said and found.tool_enabled is True and columns["status"] not in FIRING:
+    if said and found.tool_enabled is True and columns["status"] not in states.SCHEDULE_FIRING:
         columns["status"] = _status(enabled=True)  # switched on again by the old application, which knows no status
     schedule = Schedule(**columns)
     trigger = None if context.of_store else _trigger(schedule, found, notes, said=said)
@@ -288,7 +285,7 @@ def encode(rows: Rows) -> Document:
     row: Any = rows[0]
     key, own_id = ids.keys_of(row.source_id)
     trigger = _carried(rows)
-    enabled = row.enabled and row.status in FIRING and (trigger is None or trigger.enabled)
+    enabled = row.enabled and row.status in states.SCHEDULE_FIRING and (trigger is None or trigger.enabled)
     document = filled(
         _NAMES,
         (

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator import states
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Run, RunSummary, Schedule, Trigger
@@ -198,7 +199,7 @@ def may_fire(schedule: Schedule | None) -> bool:
         schedule is not None
         and schedule.enabled
         and schedule.deleted_at is None
-        and schedule.status in validation.MAY_RUN
+        and schedule.status in states.SCHEDULE_FIRING
     )
 
 
@@ -277,7 +278,7 @@ class _Batch:
         found = self._triggers.at([one.key for one in candidates], {})
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         shelf = self._schedules.found(texts, shared=True, hints=set(texts.values()))
-        self._live = counted(self._transaction, shelf.values(), ("queued", "running"))
+        self._live = counted(self._transaction, shelf.values(), states.RUN_OPEN)
         self._minting.learn(shelf.values())
         self._minting.foresee(one.row for one in found.values())
         changes: list[Change] = []
@@ -315,7 +316,7 @@ class _Batch:
             row = self._minting.add(run, trigger.tenant_id, of)
             if row is not None:
                 made.append(row)
-                if row.state in ("queued", "running") and row.schedule_id in self._live:
+                if row.state in states.RUN_OPEN and row.schedule_id in self._live:
                     self._live[row.schedule_id] += 1
         return made
 

@@ -187,7 +187,7 @@ class MongoRuns(Repository[Run]):
     def pending(self, limit: int) -> Sequence[Run]:
         """Return planning and queued runs, oldest first."""
         validation.check_page(limit)
-        return self._rows({"state": {"$in": ["planning", "queued"]}}, limit, sort=OLDEST)
+        return self._rows({"state": {"$in": [*states.RUN_WAITING]}}, limit, sort=OLDEST)
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
         """Return the tenant's newest runs of a schedule, newest first."""

@@ -194,9 +194,6 @@ def _between(value: datetime | None, after: datetime | None, before: datetime | 
     return value is not None and (after is None or value > after) and (before is None or value < before)
 
 
-_MAY_RUN = ("pending", "scheduled", "running")
-
-
 class MongoTriggers(Repository[Trigger]):
     """``ports.Triggers``."""
 
@@ -233,7 +230,7 @@ class MongoTriggers(Repository[Trigger]):
             schedule = self._schedules._visible(one.row.schedule_id)  # noqa: SLF001 - its own other half
             if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
                 continue
-            if schedule.status in _MAY_RUN:
+            if schedule.status in states.SCHEDULE_FIRING:
                 priority = validation.DEFAULT_PRIORITY if schedule.priority is None else schedule.priority
                 found.append((-priority, one.row.id, one.row))
         return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]

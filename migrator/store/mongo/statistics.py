@@ -16,7 +16,6 @@ from migrator.store.mongo.runs import MongoRuns, spellings
 from migrator.store.mongo.schedules import ENABLED
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.statistics import (
-    FAILED,
     PERCENTILES,
     Backlog,
     Durations,
@@ -29,7 +28,6 @@ from migrator.store.statistics import (
 )
 from migrator.values.times import format_iso, to_bson
 
-_MAY_RUN = ("pending", "scheduled", "running")
 _LIVE = states.live(states.RUN)
 
 
@@ -110,7 +108,7 @@ class MongoStatistics:
             "runs": {"$sum": 1},
             "last": {"$max": {"$ifNull": [_FINISHED, _CREATED]}},
         }
-        where = self._where(runs) | {"state": {"$in": [*FAILED]}}
+        where = self._where(runs) | {"state": {"$in": [*states.RUN_FAILED]}}
         found = self._aggregate(where, {"$group": group}, {"$sort": {"runs": -1, "_id": 1}}, {"$limit": limit})
         return [
             FailurePattern(pattern=one["_id"], count=one["runs"], last_at=one["last"].replace(tzinfo=UTC))
@@ -136,7 +134,12 @@ class MongoStatistics:
         found = []
         for trigger in triggers:
             schedule = schedules.get(trigger.schedule_id)
-            if schedule is not None and schedule.enabled and schedule.status in _MAY_RUN and trigger.next_fire_at:
+            if (
+                schedule is not None
+                and schedule.enabled
+                and schedule.status in states.SCHEDULE_FIRING
+                and trigger.next_fire_at
+            ):
                 found.append(
                     NextFire(
                         at=trigger.next_fire_at, schedule_id=schedule.id, trigger_id=trigger.id, name=schedule.name

@@ -20,8 +20,6 @@ from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds
 from migrator.store.mongo.transaction import WHAT, Change, Transaction, insistently
 from migrator.values.times import to_bson
 
-_ALIVE = ("active", "draining")
-_GONE = ("stopped", "dead")
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -84,7 +82,7 @@ class MongoWorkers:
         def act(transaction: Transaction) -> Sequence[UUID]:
             workers = CrossTenantRepository(WorkerRecord, transaction, self._strangers, moment)
             dead: dict[UUID, Change] = {}
-            for stored in workers.matching({"tenantId": validation.GLOBAL, "status": {"$in": [*_ALIVE]}}):
+            for stored in workers.matching({"tenantId": validation.GLOBAL, "status": {"$in": [*states.WORKER_LIVE]}}):
                 row = stored.row
                 silent = (row.last_heartbeat_at or _NEVER) < moment - silent_for
                 if silent and (among is None or row.id in among):
@@ -100,12 +98,14 @@ class MongoWorkers:
     def remove(self, worker_id: UUID) -> bool:
         """Forget one that is stopped or dead; false when there is none such."""
         with translate_errors(WHAT):
-            return self._collection.delete_one(_of(worker_id, _GONE)).deleted_count == 1
+            return self._collection.delete_one(_of(worker_id, states.WORKER_ENDED)).deleted_count == 1
 
     def _changes(self, worker_id: UUID, fields: dict[str, Any]) -> bool:
         """Change one that is alive; tell whether there is one such."""
         with translate_errors(WHAT):
-            return self._collection.update_one(_of(worker_id, _ALIVE), [{"$set": fields}]).matched_count == 1
+            return (
+                self._collection.update_one(_of(worker_id, states.WORKER_LIVE), [{"$set": fields}]).matched_count == 1
+            )
 
 
 def _of(worker_id: UUID, status: Sequence[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator import states
 from migrator.connections.postgres import Connection
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Run, Schedule, Trigger
@@ -139,9 +140,6 @@ def _counts(run: Run, owner: str | None) -> bool:
     return owner == run.tenant_id != validation.GLOBAL
 
 
-OPEN = frozenset({"queued", "running"})
-"""What a plan is told of as live."""
-
 Key: TypeAlias = tuple[UUID, str]
 """Id and tenant of a row."""
 
@@ -182,7 +180,7 @@ class Firing:
             if key in self._uncounted:
                 self._count()  # this plan is to know how many of them there are
             schedule = after.get(key, stored)
-            if schedule.status not in validation.MAY_RUN:
+            if schedule.status not in states.SCHEDULE_FIRING:
                 continue  # a trigger before this one ended it
             fire = self._plan(schedule, trigger, self._live[key], self._now)
             if fire.trigger.id != trigger.id:
@@ -207,7 +205,9 @@ class Firing:
         given = [run for runs in self._uncounted.values() for run in runs]
         coming = {(run.id, run.tenant_id) for run in would_insert(self._connection, given, self._now)}
         for key, runs in self._uncounted.items():
-            self._live[key] += sum((run.id, run.tenant_id) in coming and run.state in OPEN for run, _ in runs)
+            self._live[key] += sum(
+                (run.id, run.tenant_id) in coming and run.state in states.RUN_OPEN for run, _ in runs
+            )
         self._uncounted.clear()
 
     def _advance(self, triggers: Sequence[Trigger]) -> None:

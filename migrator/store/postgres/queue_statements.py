@@ -6,8 +6,9 @@ its length: a statement is prepared once, and a batch is one round trip.
 
 from functools import cache
 
+from migrator import states
 from migrator.records import Run, Schedule, Trigger
-from migrator.store.postgres.rows import table
+from migrator.store.postgres.rows import literals, table
 from migrator.store.queue import SCRATCH
 from migrator.store.validation import DEFAULT_PRIORITY
 
@@ -132,7 +133,9 @@ ORDER BY coalesce(s.priority, {DEFAULT_PRIORITY}) DESC, {SINCE.format("t")}, t.i
 
 
 # IS TRUE, here and above, so that schedules are looked up by their ids, and no index on what is active is read whole.
-_MAY_FIRE = "(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY['pending', 'scheduled', 'running'])) IS TRUE"
+_MAY_FIRE = (
+    f"(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY[{literals(states.SCHEDULE_FIRING)}])) IS TRUE"
+)
 
 
 @cache

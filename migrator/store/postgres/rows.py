@@ -19,6 +19,11 @@ from migrator.values.rowbytes import HEADER, NULL, TRAILER, RowCodec, column_typ
 SCHEMA = "scheduler"
 
 
+def literals(words: Iterable[str]) -> str:
+    """Return words of ours as SQL literals, separated by commas."""
+    return ", ".join(f"'{word}'" for word in words)
+
+
 def columns(codec: RowCodec) -> sql.Composed:
     """Return the column list of a codec's rows."""
     return sql.SQL(", ").join(map(sql.Identifier, codec.columns))

@@ -18,7 +18,7 @@ from migrator.records import ExecutionLog, ImpactSnapshot, Run, RunSummary
 from migrator.store import transitions, validation
 from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.repository import Repository
-from migrator.store.postgres.rows import table
+from migrator.store.postgres.rows import literals, table
 from migrator.store.protocols import RunPage, RunQuery
 from migrator.store.transitions import summary_id
 from migrator.store.validation import GLOBAL
@@ -110,7 +110,9 @@ _FILTERS: dict[str, LiteralString] = {
 _OLDER: LiteralString = "created_at <= %(at)s AND (created_at < %(at)s OR id > %(after)s)"
 _NEWER: LiteralString = "created_at >= %(at)s AND (created_at > %(at)s OR id > %(after)s)"
 
-PENDING = "WHERE tenant_id = %s AND state = ANY(ARRAY['planning', 'queued']) ORDER BY created_at, id LIMIT %s"
+PENDING = (
+    f"WHERE tenant_id = %s AND state = ANY(ARRAY[{literals(states.RUN_WAITING)}]) ORDER BY created_at, id LIMIT %s"
+)
 OF_SCHEDULE = "WHERE schedule_id = %s AND tenant_id = %s ORDER BY created_at DESC, id LIMIT %s"
 
 _BEYOND = """

@@ -235,7 +235,7 @@ _OF_EVENT = """
 SELECT {columns} FROM scheduler.triggers AS t
 JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
 WHERE t.kind = 'event' AND t.event_name = %(event)s AND t.enabled AND t.tenant_id IN (%(tenant)s, %(all)s)
-  AND s.enabled AND s.deleted_at IS NULL AND s.status IN ('pending', 'scheduled', 'running')
+  AND s.enabled AND s.deleted_at IS NULL AND s.status = ANY(%(firing)s)
 ORDER BY coalesce(s.priority, %(priority)s) DESC, t.id
 """
 
@@ -270,9 +270,15 @@ class PostgresTriggers(Repository[Trigger]):
     def of_event(self, event: str) -> Sequence[Trigger]:
         """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
         query = sql.SQL(_OF_EVENT).format(columns=self._table.qualified("t"))
-        priority = validation.DEFAULT_PRIORITY
         return self._many(
-            query, {"event": event, "tenant": self._tenant, "all": validation.GLOBAL, "priority": priority}
+            query,
+            {
+                "event": event,
+                "tenant": self._tenant,
+                "all": validation.GLOBAL,
+                "firing": [*states.SCHEDULE_FIRING],
+                "priority": validation.DEFAULT_PRIORITY,
+            },
         )
 
     def upsert(self, trigger: Trigger) -> Trigger:

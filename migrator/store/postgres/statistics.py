@@ -10,8 +10,8 @@ from psycopg import sql
 from migrator import states
 from migrator.connections.postgres import Connection
 from migrator.store import validation
+from migrator.store.postgres.rows import literals
 from migrator.store.statistics import (
-    FAILED,
     PERCENTILES,
     Backlog,
     Durations,
@@ -42,7 +42,7 @@ FROM scheduler.runs WHERE tenant_id = %(tenant)s {bounds}
 """
 
 # The states stand here as in ix_runs_open and ix_runs_waiting, so that their conditions are met.
-_BACKLOG = """
+_BACKLOG = f"""
 SELECT count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, created_at) <= %(now)s),
     count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, created_at) > %(now)s),
     (SELECT count(*) FROM scheduler.runs WHERE tenant_id = %(tenant)s AND state = 'planning'),
@@ -51,8 +51,8 @@ SELECT count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, create
     min(coalesce(available_at, created_at)) FILTER (
         WHERE state = 'queued' AND coalesce(available_at, created_at) <= %(now)s
     )
-FROM scheduler.runs WHERE tenant_id = %(tenant)s AND state = ANY(ARRAY['queued', 'running'])
-"""
+FROM scheduler.runs WHERE tenant_id = %(tenant)s AND state = ANY(ARRAY[{literals(states.RUN_OPEN)}])
+"""  # noqa: S608 - our own words
 
 _FAILURES = """
 SELECT coalesce(split_part(error, ':', 1), state) COLLATE "C" AS pattern, count(*),
@@ -83,10 +83,10 @@ WHERE tenant_id = %(tenant)s AND enabled AND next_fire_at IS NOT NULL {}
 ORDER BY next_fire_at, id LIMIT %(page)s
 """
 _AFTER = "AND next_fire_at >= %(at)s AND (next_fire_at, id) > (%(at)s, %(trigger)s)"
-_MAY_RUN = """
+_MAY_RUN = f"""
 SELECT id, name FROM scheduler.schedules WHERE id = ANY(%s) AND tenant_id = %s
-  AND enabled AND deleted_at IS NULL AND status IN ('pending', 'scheduled', 'running')
-"""
+  AND enabled AND deleted_at IS NULL AND status IN ({literals(states.SCHEDULE_FIRING)})
+"""  # noqa: S608 - as above
 _PAGE, _LARGEST_PAGE = 10, 1000
 """Small at first: the planner keeps to the order of the index only for a page smaller than what it expects."""
 
@@ -142,7 +142,7 @@ class PostgresStatistics:
     def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
         """Return the most frequent beginnings of errors, most frequent first, then by code point."""
         validation.check_page(limit)
-        rows = self._rows(_FAILURES, runs, failed=[*FAILED], limit=limit)
+        rows = self._rows(_FAILURES, runs, failed=[*states.RUN_FAILED], limit=limit)
         return [FailurePattern(pattern=pattern, count=count, last_at=last) for pattern, count, last in rows]
 
     def hours(self, runs: RunFilter) -> Mapping[int, int]:

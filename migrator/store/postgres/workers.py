@@ -14,11 +14,11 @@ from migrator.records import WorkerRecord
 from migrator.store import validation
 from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, checked_time, fetch_rows
 from migrator.store.postgres.queue_statements import NOW
-from migrator.store.postgres.rows import table
+from migrator.store.postgres.rows import literals, table
 
 _COLUMNS = table(WorkerRecord).columns.as_string(None)
 _NAMES = table(WorkerRecord).names
-_ALIVE = "status = ANY (ARRAY['active', 'draining'])"
+_ALIVE = f"status = ANY (ARRAY[{literals(states.WORKER_LIVE)}])"
 _FIXED = ("id", "tenant_id", "source", "source_id", "extra")
 _KEPT = (*_FIXED, "registered_at", "last_heartbeat_at")
 

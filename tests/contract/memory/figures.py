@@ -8,9 +8,9 @@ from uuid import UUID
 
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
+from migrator.states import RUN_FAILED
 from migrator.store import validation
 from migrator.store.statistics import (
-    FAILED,
     PERCENTILES,
     Backlog,
     Durations,
@@ -80,7 +80,7 @@ class MemoryFigures:
         validation.check_page(limit)
         ends: dict[str, list[datetime]] = {}
         for row in self._filtered(runs):
-            if row.state in FAILED:
+            if row.state in RUN_FAILED:
                 ends.setdefault(pattern_of(row.error, row.state), []).append(row.finished_at or row.created_at)
         found = [FailurePattern(pattern=one, count=len(all_), last_at=max(all_)) for one, all_ in ends.items()]
         return sorted(found, key=lambda one: (-one.count, one.pattern))[:limit]
