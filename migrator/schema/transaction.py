@@ -24,7 +24,7 @@ from migrator.schema.security import Roles
 
 
 def connect(dsn: str) -> Connection:
-    """Connect as the user of the DSN, pinned, not in autocommit; raises as ``connection.dial`` does."""
+    """Connect as the user of the DSN, pinned, not in autocommit; raises as ``connect_as_login`` does."""
     connection = connect_as_login(dsn, PostgresSettings().timeout_s)
     connection.autocommit = False
     return connection

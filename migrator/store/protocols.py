@@ -146,7 +146,7 @@ class GraphJobs(Protocol):
         """Replace if the status is ``expected`` now (a word of ``states.GRAPH_JOB``) and the type is the same.
 
         Writes an event with the new status in the same transaction: its time is now, its payload the source's envelope
-        (``lives.graph_event``). Raises ``TransitionError`` for an illegal pair, the same status included.
+        (``transitions.graph_event``). Raises ``TransitionError`` for an illegal pair, the same status included.
         """
 
     def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
@@ -307,7 +307,7 @@ class Runs(Protocol):
         the run is live: then only other columns change. started_at: what is stored, else what is given, else now once
         running. finished_at: what is given, else now, once the state is terminal; else null. duration_ms follows from
         the two. Of each number in stats the greater of stored and given is kept, and none is lost. run_number stays;
-        updated_at is now. See ``lives.advanced_run``.
+        updated_at is now. See ``transitions.advanced_run``.
         """
 
     def pending(self, limit: int) -> Sequence[Run]:
@@ -373,7 +373,7 @@ class RunSummaries(Protocol):
         """Return a schedule's summary; the first run with a number makes one that holds the counter only."""
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
-        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back.
+        """Compute it from the runs, and store it (``transitions.summary``); ``lastRunNumber`` never goes back.
 
         Raises ``NotFoundError`` for a schedule that the tenant cannot see, and has no runs of.
         """
@@ -481,7 +481,7 @@ class SessionStore(Protocol):
         """
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. On PostgreSQL, locks that are held become free."""
 
 
 class Store(SessionStore, Protocol):

@@ -94,7 +94,7 @@ class _Watched:
 
 
 class ShadowedSession:
-    """A session of the chosen backend (``ports.Session``) that notes what was read."""
+    """A session of the chosen backend (``protocols.Session``) that notes what was read."""
 
     def __init__(self, session: protocols.Session) -> None:
         self.chosen = session
@@ -146,18 +146,17 @@ class ShadowedSession:
 
 
 class ShadowedLocks:
-    """The chosen backend's locks (``work.Locks``), for sessions whose reads are noted."""
+    """The chosen backend's locks (``locks.Locks``), for sessions whose reads are noted."""
 
     def __init__(self, locks: lock_protocols.Locks) -> None:
         self.acquire, self.holder, self._locks = locks.acquire, locks.holder, locks
 
     def guard(self, session: protocols.Session, tenant: str, resource: str, fence: int) -> None:
-        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``."""
         self._locks.guard(session.chosen if isinstance(session, ShadowedSession) else session, tenant, resource, fence)
 
 
 class ShadowedStore:
-    """The chosen backend's store (``ports.SchedulerStore``) with shadow reads on the other one.
+    """The chosen backend's store (``protocols.Store``) with shadow reads on the other one.
 
     What crosses tenants is the chosen one's alone: it would change the other side, or differ by its nature.
     """
@@ -180,27 +179,22 @@ class ShadowedStore:
 
     @property
     def backend(self) -> protocols.Backend:
-        """The chosen one."""
         return self._store.backend
 
     @property
     def queue(self) -> queue_protocols.Queue:
-        """The chosen backend's."""
         return self._store.queue
 
     @property
     def workers(self) -> Workers:
-        """The chosen backend's."""
         return self._store.workers
 
     @property
     def locks(self) -> lock_protocols.Locks:
-        """The chosen backend's."""
         return ShadowedLocks(self._store.locks)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[protocols.Session]:
-        """Open a transaction of the chosen backend."""
         with self._store.session(tenant, now=now) as session:
             shadowed = ShadowedSession(session)
             yield shadowed
@@ -209,19 +203,15 @@ class ShadowedStore:
             self._put(read)
 
     def now(self) -> datetime:
-        """Return the chosen database's clock."""
         return self._store.now()
 
     def ping(self) -> timedelta:
-        """Return how long the chosen backend takes to answer."""
         return self._store.ping()
 
     def connections(self) -> int | None:
-        """Return how many connections are open to the chosen backend."""
         return self._store.connections()
 
     def purge(self, tenant: str) -> Mapping[str, int]:
-        """Remove a tenant's rows of the chosen backend."""
         return self._store.purge(tenant)
 
     def counts(self) -> ShadowCounts:

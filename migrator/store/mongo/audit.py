@@ -12,17 +12,15 @@ from migrator.store.mongo.transaction import Transaction
 
 
 class MongoAudit(Repository[AuditEntry]):
-    """``ports.Audit``."""
+    """``protocols.Audit``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(AuditEntry, transaction, strangers, tenant, now)
 
     def append(self, entry: AuditEntry) -> None:
-        """Append; raises ``ConflictError`` for an id that exists."""
         self._insert(validation.checked_record(entry, self._tenant))
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
-        """Return entries, newest first."""
         validation.check_page(limit)
         where: dict[str, Any] = {}
         if schedule_id is not None:

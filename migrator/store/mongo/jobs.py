@@ -34,21 +34,19 @@ _LATEST = (1 << 41) * 2 - 2
 
 
 class MongoGraphJobs(Repository[GraphJob]):
-    """``ports.GraphJobs``."""
+    """``protocols.GraphJobs``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(GraphJob, transaction, strangers, tenant, now)
         self._events = self._of(GraphJobEvent)
 
     def insert(self, job: GraphJob) -> None:
-        """Insert; raises ``ConflictError`` for an id that exists."""
         document = self._document(validation.checked_record(job, self._tenant))
         if self._taken(job.id):
             raise ConflictError(f"the id is taken ({self._name})")
         self._transaction.insert(self._name, [document])
 
     def try_replace(self, job: GraphJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now and the type is the same; writes an event."""
         job = validation.checked_record(job, self._tenant)
         validation.check_transition("graph job", expected, _WORDS[job.status])
         stored = self._find(job.id)
@@ -62,13 +60,11 @@ class MongoGraphJobs(Repository[GraphJob]):
         return True
 
     def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
-        """Return the job of this type."""
         validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         job = self._visible(job_id)
         return job if job is not None and job.type == states.GRAPH_JOB_TYPES[kind] else None
 
     def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
-        """Return jobs of this type, newest first."""
         validation.check_page(limit)
         validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         where: dict[str, Any] = {}
@@ -82,7 +78,6 @@ class MongoGraphJobs(Repository[GraphJob]):
         return found[:limit]
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``NotFoundError`` when there is no such job."""
         event = validation.checked_record(event, self._tenant)
         if self._find(event.job_id) is None:
             raise NotFoundError("an event of a graph job that does not exist")
@@ -146,13 +141,12 @@ def _rank(job: PolicyJob) -> tuple[Any, ...]:
 
 
 class MongoPolicyJobs(Repository[PolicyJob]):
-    """``ports.PolicyJobs``."""
+    """``protocols.PolicyJobs``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(PolicyJob, transaction, strangers, tenant, now)
 
     def insert(self, job: PolicyJob) -> None:
-        """Insert; raises ``ConflictError`` for an id or a run id that exists."""
         job = validation.checked_record(job, self._tenant)
         document, row = self._new(
             msgspec.structs.replace(job, created_at=job.created_at or self._now, updated_at=job.updated_at or self._now)
@@ -162,7 +156,6 @@ class MongoPolicyJobs(Repository[PolicyJob]):
         self._transaction.insert(self._name, [document])
 
     def get(self, job_id: UUID) -> PolicyJob | None:
-        """Return the job."""
         return self._visible(job_id)
 
     def by_run_id(self, run_id: str) -> PolicyJob | None:
@@ -171,7 +164,6 @@ class MongoPolicyJobs(Repository[PolicyJob]):
         return min(found, key=_by_origin).row if found else None
 
     def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
-        """Return jobs, highest rank first, then by queued time (none last)."""
         validation.check_page(limit)
         where: dict[str, Any] = {}
         if status is not None:
@@ -180,7 +172,6 @@ class MongoPolicyJobs(Repository[PolicyJob]):
         return sorted((one.row for one in self._all(where)), key=_rank)[:limit]
 
     def try_replace(self, job: PolicyJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair."""
         job = validation.checked_record(job, self._tenant)
         validation.check_transition("policy job", expected, job.status)
         stored = self._find(job.id)
@@ -196,7 +187,6 @@ class MongoPolicyJobs(Repository[PolicyJob]):
         return True
 
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
-        """Take pending work items that are available: dispatching, leased to ``owner``, one attempt more."""
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
         until = validation.milliseconds(self._now + lease)

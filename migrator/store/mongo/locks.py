@@ -130,7 +130,7 @@ def _wait(seconds: float) -> None:
 
 
 class MongoLocks:
-    """``work.Locks``."""
+    """``locks.Locks``."""
 
     def __init__(self, database: MongoDatabase, wait: Callable[[float], None] = _wait) -> None:
         """``wait`` is called with seconds between two tries."""
@@ -163,7 +163,6 @@ class MongoLocks:
             self._wait(pause if left is None else min(pause, left))
 
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
-        """Return who holds it now (text, fence); a lock of another application too."""
         key_of(tenant, resource)
         held = {"$nor": [is_free(clock(now))]}
         with translate_errors(WHAT):
@@ -189,7 +188,7 @@ class MongoLocks:
                     raise LostLockError("the lock was taken by another one at this moment") from None
             raise
 
-    def _take(self, tenant: str, resource: str, ttl: timedelta, holder: str, moment: Any) -> Document | None:  # noqa: ANN401 - of ``leases.clock``
+    def _take(self, tenant: str, resource: str, ttl: timedelta, holder: str, moment: Any) -> Document | None:  # noqa: ANN401 - of ``clock``
         """Return the document of a lock that was taken, else none; nothing is left behind then."""
         key = key_of(tenant, resource)
 
@@ -215,7 +214,7 @@ class MongoLocks:
 
 
 class MongoLock:
-    """``work.LockHandle``."""
+    """``locks.LockHandle``."""
 
     def __init__(
         self, collection: Collection[Document], key: str, found: Document, ttl: timedelta, tried: float
@@ -227,7 +226,6 @@ class MongoLock:
         self._trust = Trust(tried, ttl)
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
-        """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost."""
         length, moment, tried = self._ttl if ttl is None else whole_milliseconds(ttl), clock(now), monotonic()
         held = self._change(extended(length, moment), moment)
         if held:
@@ -235,17 +233,15 @@ class MongoLock:
         return held
 
     def release(self, *, now: datetime | None = None) -> bool:
-        """Give it back; false when it was not this handle's any more. A second call returns false."""
         held = self._change(RELEASED, clock(now))
         self._lost = True
         return held
 
     @property
     def trusted(self) -> bool:
-        """Whether the holder may act without asking: local time since the winning attempt is well inside the ttl."""
         return not self._lost and self._trust.lasts()
 
-    def _change(self, update: Any, moment: Any) -> bool:  # noqa: ANN401 - an update; of ``leases.clock``
+    def _change(self, update: Any, moment: Any) -> bool:  # noqa: ANN401 - an update; of ``clock``
         if self._lost:
             return False
         where = {"_id": self._key, **is_held(self.fence, moment)}

@@ -384,13 +384,12 @@ class _RunEnds:
 
 
 class MongoQueue:
-    """``work.Queue``."""
+    """``queue.Queue``."""
 
     def __init__(self, database: MongoDatabase, strangers: ForeignIds, clock: Callable[[], datetime]) -> None:
         self._database, self._strangers, self._clock = database, strangers, clock
 
     def tenants(self) -> Sequence[str]:
-        """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
         with translate_errors(WHAT):
             found = set(runs.distinct("tenantId"))
@@ -410,7 +409,6 @@ class MongoQueue:
         queues: Sequence[str] | None = None,
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
-        """Fire due triggers: insert runs, advance; return the runs inserted; pass over what others are firing."""
         validation.check_page(limit)
         firing = Firing(
             self._database,
@@ -434,7 +432,6 @@ class MongoQueue:
         handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
-        """Take queued runs that are available, by the schedule's priority, then by when they became available."""
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
         moment = self._at(now)
@@ -451,16 +448,13 @@ class MongoQueue:
         return claiming.take(limit)
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
-        """Extend the leases; return the ids of the runs that are still this worker's and running."""
         validation.check_above_zero("a lease", lease)
         return self._holding(now).keep(claims, lease)
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End runs that are still running under the same worker and fence; return their ids, leave the others."""
         return self._holding(now).end(ends, only_over=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
-        """Give runs back unfinished: queued again, attempt unchanged; return the ids given back."""
         return self._holding(now).give_back(claims)
 
     def expired(
@@ -471,12 +465,10 @@ class MongoQueue:
         *,
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
-        """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
         validation.check_page(limit)
         return self._holding(now).over(limit, tenants, workers)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End such runs as ``finish`` does, only where the lease or timeout is still over."""
         return self._holding(now).end(ends, only_over=True)
 
     def _holding(self, now: datetime | None) -> HeldRuns:

@@ -112,18 +112,16 @@ def spellings(words: Sequence[str]) -> list[str]:
 
 
 class MongoRuns(Repository[Run]):
-    """``ports.Runs``."""
+    """``protocols.Runs``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Run, transaction, strangers, tenant, now)
         self._numbering = Numbering(transaction, strangers, tenant, now)
 
     def get(self, run_id: UUID) -> Run | None:
-        """Return the run."""
         return self._visible(run_id)
 
     def list(self, query: RunQuery) -> RunPage:
-        """Return one page."""
         validation.check_page(query.limit, query.offset)
         validation.check_known("run state", states.RUN, query.states)
         parts: list[_Document] = [{}]
@@ -146,7 +144,6 @@ class MongoRuns(Repository[Run]):
         return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
 
     def create(self, run: Run) -> Run:
-        """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention."""
         run = validation.checked_record(run, self._tenant)
         owner = self._require(Schedule, run.schedule_id, shared=True)
         self._require(Trigger, run.trigger_id, shared=True)
@@ -165,7 +162,6 @@ class MongoRuns(Repository[Run]):
         return row
 
     def update(self, run: Run, expected: str) -> bool:
-        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
         run = validation.checked_record(run, self._tenant)
         transitions.check_update(expected, run.state)
         stored = self._find(run.id)
@@ -185,21 +181,17 @@ class MongoRuns(Repository[Run]):
         return True
 
     def pending(self, limit: int) -> Sequence[Run]:
-        """Return planning and queued runs, oldest first."""
         validation.check_page(limit)
         return self._rows({"state": {"$in": [*states.RUN_WAITING]}}, limit, sort=OLDEST)
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
-        """Return the tenant's newest runs of a schedule, newest first."""
         validation.check_page(limit)
         return self._rows({"scheduleId": self._refers(Schedule, schedule_id)}, limit, sort=NEWEST)
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
-        """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
         return [one.row for one in self._each({"retryOf": self._refers(Run, run_id)}, sort=OLDEST)]
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
-        """Make a live run cancelled, whoever works on it; none when it is not live."""
         stored = self._find(run_id)
         if stored is None or stored.row.state not in LIVE:
             return None
@@ -207,13 +199,11 @@ class MongoRuns(Repository[Run]):
         return self._replace(stored, validation.with_stored_precision(cancelled, stored.row))
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
-        """Do the same to all live runs of a schedule; return how many."""
         where = {"scheduleId": self._refers(Schedule, schedule_id), "state": {"$in": [*LIVE]}}
         ids = [one.row.id for one in self._each(where)]
         return sum(self.cancel(identity, reason) is not None for identity in ids)
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
-        """Return ended runs that retention may remove, oldest first: neither young nor among the newest."""
         validation.check_page(limit, keep)
         ended = set(spellings([state for state in states.RUN if state not in LIVE]))
         seen: Counter[object] = Counter()
@@ -229,7 +219,6 @@ class MongoRuns(Repository[Run]):
         return self._rows(where, limit, sort=OLDEST) if old else []
 
     def remove(self, run_ids: Sequence[UUID]) -> int:
-        """Delete runs that ended, with their logs; live and unknown ones are passed over. Returns how many."""
         keys: list[Any] = []
         for run_id in dict.fromkeys(run_ids):
             stored = self._find(run_id)
@@ -273,7 +262,7 @@ def _created(document: _Document, before: datetime) -> bool:
 
 
 class MongoRunSummaries(Repository[RunSummary]):
-    """``ports.RunSummaries``."""
+    """``protocols.RunSummaries``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(RunSummary, transaction, strangers, tenant, now)
@@ -281,12 +270,10 @@ class MongoRunSummaries(Repository[RunSummary]):
         self._runs = self._of(Run)
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
-        """Return a schedule's summary."""
         stored = self._numbering.summary(schedule_id)
         return None if stored is None else stored.row
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
-        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back."""
         validation.check_page(recent)
         validation.check_own_tenant(self._tenant, self._tenant)
         where = {"scheduleId": self._refers(Schedule, schedule_id)}
@@ -322,13 +309,12 @@ class MongoRunSummaries(Repository[RunSummary]):
 
 
 class MongoExecutionLogs(Repository[ExecutionLog]):
-    """``ports.ExecutionLogs``."""
+    """``protocols.ExecutionLogs``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(ExecutionLog, transaction, strangers, tenant, now)
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
-        """Append all or none; raises ``ConflictError`` for an id that exists."""
         written = [validation.checked_record(line, self._tenant) for line in lines]
         for run_id in dict.fromkeys(line.run_id for line in written):
             self._require(Run, run_id)
@@ -339,7 +325,6 @@ class MongoExecutionLogs(Repository[ExecutionLog]):
             self._transaction.insert(self._name, documents)
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
-        """Return a run's lines in time order."""
         validation.check_page(limit)
         return self._rows({"runId": self._refers(Run, run_id)}, limit, sort=(("loggedAt", 1), ("_id", 1)))
 
@@ -348,23 +333,20 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class MongoImpactSnapshots(Repository[ImpactSnapshot]):
-    """``ports.ImpactSnapshots``."""
+    """``protocols.ImpactSnapshots``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(ImpactSnapshot, transaction, strangers, tenant, now)
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
-        """Insert; raises ``ConflictError`` for an id that exists."""
         snapshot = validation.checked_record(snapshot, self._tenant)
         self._require(Run, snapshot.run_id)
         self._insert(snapshot)
 
     def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
-        """Return the snapshot."""
         return self._visible(snapshot_id)
 
     def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
-        """Return a run's snapshots, newest first (without a time last)."""
         rows = [one.row for one in self._each({"runId": self._refers(Run, run_id)})]
         rows.sort(key=lambda row: row.id)
         return sorted(rows, key=lambda row: row.generated_at or _FIRST, reverse=True)

@@ -35,24 +35,21 @@ ENABLED = {"$ne": False}
 
 
 class MongoSchedules(Repository[Schedule]):
-    """``ports.Schedules``."""
+    """``protocols.Schedules``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Schedule, transaction, strangers, tenant, now)
         self._triggers = self._of(Trigger)
 
     def get(self, schedule_id: UUID) -> Schedule | None:
-        """Return the schedule."""
         found = self._visible(schedule_id)
         return None if found is None or found.deleted_at is not None else found
 
     def by_name(self, name: str) -> Schedule | None:
-        """Return the tenant's schedule with this name, else the global one."""
         found = [one.row for one in self._each({"name": name, "deletedAt": None}, shared=True)]
         return min(found, key=lambda row: (row.tenant_id == validation.GLOBAL, row.id), default=None)
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
-        """Return the schedules that pass every filter."""
         validation.check_page(query.limit, query.offset)
         validation.check_known("order of schedules", _SORTS, (query.sort_by,))
         rows, fires = self._passing(query)
@@ -64,11 +61,9 @@ class MongoSchedules(Repository[Schedule]):
         return (said + unsaid)[query.offset : query.offset + query.limit]
 
     def count(self, query: ScheduleQuery) -> int:
-        """Return how many pass, whatever ``limit`` and ``offset``."""
         return len(self._passing(query)[0])
 
     def upsert(self, schedule: Schedule) -> Schedule:
-        """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken."""
         schedule = validation.checked_record(schedule, self._tenant)
         stored = self._find(schedule.id)
         if stored is None:
@@ -89,7 +84,6 @@ class MongoSchedules(Repository[Schedule]):
         return self._write(stored, validation.with_stored_precision(kept, stored.row))
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
-        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not."""
         validation.check_transition("schedule", expected, status)
         validation.check_changes(changes)
         stored = self._find(schedule_id)
@@ -98,7 +92,6 @@ class MongoSchedules(Repository[Schedule]):
         return self._change(stored, changes | {"status": status})
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
-        """Write these columns and no other, whatever the status; none where there is no such schedule."""
         validation.check_changes(changes)
         stored = self._find(schedule_id)
         return None if stored is None or stored.row.deleted_at is not None else self._change(stored, changes)
@@ -110,7 +103,6 @@ class MongoSchedules(Repository[Schedule]):
         )
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
-        """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""
         stored = self._find(schedule_id)
         if stored is None or stored.row.deleted_at is not None:
             return False
@@ -120,7 +112,6 @@ class MongoSchedules(Repository[Schedule]):
         return True
 
     def due(self, limit: int) -> Sequence[Schedule]:
-        """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now."""
         validation.check_page(limit)
         fires = self._fires({"nextFireAt": {"$lte": to_bson(self._now)}})
         found: _Schedules = []
@@ -195,18 +186,16 @@ def _between(value: datetime | None, after: datetime | None, before: datetime | 
 
 
 class MongoTriggers(Repository[Trigger]):
-    """``ports.Triggers``."""
+    """``protocols.Triggers``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Trigger, transaction, strangers, tenant, now)
         self._schedules = self._of(Schedule)
 
     def get(self, trigger_id: UUID) -> Trigger | None:
-        """Return the trigger."""
         return self._visible(trigger_id)
 
     def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
-        """Return a schedule's triggers, by id."""
         found = self._each({"scheduleId": self._refers(Schedule, schedule_id)}, shared=True)
         return sorted((one.row for one in found), key=lambda row: row.id)
 
@@ -218,13 +207,11 @@ class MongoTriggers(Repository[Trigger]):
         return [one for one in self.of_schedule(schedule_id) if one.tenant_id == self._tenant]
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
-        """Return the triggers of several schedules at once, by schedule, then by id."""
         texts = [text for identity in schedule_ids for text in self._texts(Schedule, identity)]
         found = self._each({"scheduleId": {"$in": texts}}, shared=True)
         return sorted((one.row for one in found), key=lambda row: (row.schedule_id, row.id))
 
     def of_event(self, event: str) -> Sequence[Trigger]:
-        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
         found: list[tuple[int, UUID, Trigger]] = []
         for one in self._each({"kind": "event", "eventName": event, "enabled": ENABLED}, shared=True):
             schedule = self._schedules._visible(one.row.schedule_id)  # noqa: SLF001 - its own other half
@@ -236,7 +223,6 @@ class MongoTriggers(Repository[Trigger]):
         return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]
 
     def upsert(self, trigger: Trigger) -> Trigger:
-        """Insert, or replace all columns of the one with this id."""
         trigger = validation.checked_record(trigger, self._tenant)
         self._require(Schedule, trigger.schedule_id)
         stored = self._find(trigger.id)
@@ -277,7 +263,6 @@ class MongoTriggers(Repository[Trigger]):
         return trigger is not None and is_carried(trigger)
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
-        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
         stored = self._find(trigger_id)
         if stored is None or stored.row.next_fire_at != expected:
             return False
@@ -286,7 +271,6 @@ class MongoTriggers(Repository[Trigger]):
         return True
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
-        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
         found = list(self._each({"scheduleId": self._refers(Schedule, schedule_id)}))
         if any(is_copy(one.document) for one in found):
             self._say(schedule_id, None)
@@ -297,18 +281,16 @@ class MongoTriggers(Repository[Trigger]):
 
 
 class MongoHandlers(Repository[Handler]):
-    """``ports.Handlers``."""
+    """``protocols.Handlers``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         super().__init__(Handler, transaction, strangers, tenant, now)
 
     def get(self, name: str) -> Handler | None:
-        """Return the tenant's handler, else the global one."""
         found = [one.row for one in self._each({"name": name}, shared=True)]
         return min(found, key=lambda row: row.tenant_id == validation.GLOBAL, default=None)
 
     def upsert(self, handler: Handler) -> Handler:
-        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change."""
         handler = validation.checked_record(handler, self._tenant)
         stored = self._held(handler.name)
         if stored is None:
@@ -322,13 +304,11 @@ class MongoHandlers(Repository[Handler]):
         return self._replace(stored, kept)
 
     def list(self) -> Sequence[Handler]:
-        """Return them by name, a name once."""
         rows = [one.row for one in self._each({}, shared=True)]
         rows.sort(key=lambda row: (row.name, row.tenant_id == validation.GLOBAL))
         return list({row.name: row for row in reversed(rows)}.values())[::-1]
 
     def delete(self, name: str) -> bool:
-        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
         stored = self._held(name)
         if stored is None:
             return False

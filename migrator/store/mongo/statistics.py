@@ -42,7 +42,7 @@ _AVAILABLE = {"$ifNull": [_date("$availableAt"), _CREATED]}
 
 
 class MongoStatistics:
-    """``ports.Figures``."""
+    """``statistics.Statistics``."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         self._transaction, self._tenant, self._now = transaction, tenant, now
@@ -51,7 +51,6 @@ class MongoStatistics:
         self._triggers = Repository(Trigger, transaction, strangers, tenant, now)
 
     def schedules(self) -> ScheduleStatistics:
-        """Count the schedules."""
         rows = [one.row for one in self._schedules._each({"deletedAt": None})]  # noqa: SLF001 - the same room
         found = Counter(row.status for row in rows)
         return ScheduleStatistics(
@@ -59,7 +58,6 @@ class MongoStatistics:
         )
 
     def runs(self, runs: RunFilter) -> RunStatistics:
-        """Count the runs."""
         where = self._where(runs)
         counts: Counter[str] = Counter()
         last: dict[str, datetime | None] = {"started": None, "created": None}
@@ -75,7 +73,6 @@ class MongoStatistics:
         )
 
     def backlog(self) -> Backlog:
-        """Count what waits and what runs."""
         ready = {"$and": [{"$eq": ["$state", "queued"]}, {"$lte": [_AVAILABLE, to_bson(self._now)]}]}
         group = {
             "_id": None,
@@ -100,7 +97,6 @@ class MongoStatistics:
         )
 
     def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
-        """Return the most frequent beginnings of errors, most frequent first, then by code point."""
         validation.check_page(limit)
         pattern = {"$arrayElemAt": [{"$split": ["$error", ":"]}, 0]}
         group = {
@@ -116,17 +112,14 @@ class MongoStatistics:
         ]
 
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
-        """Return the runs by the hour of the day (UTC) in which they started (were made, where they did not)."""
         group = {"_id": {"$hour": {"$ifNull": [_STARTED, _CREATED]}}, "runs": {"$sum": 1}}
         found = self._aggregate(self._where(runs), {"$group": group}, {"$sort": {"_id": 1}})
         return {one["_id"]: one["runs"] for one in found if one["_id"] is not None}
 
     def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
-        """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
         return Counter(run.schedule_id for run in self._runs.beyond(keep, before, sys.maxsize))
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
-        """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run."""
         validation.check_page(limit)
         where = {"nextFireAt": {"$ne": None}, "enabled": ENABLED}
         triggers = [one.row for one in self._triggers._each(where)]  # noqa: SLF001 - as above

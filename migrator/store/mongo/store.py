@@ -56,7 +56,7 @@ def _of_tenant(paths: Sequence[str], tenant: str) -> dict[str, Any]:
 
 
 class MongoSession:
-    """One transaction of one tenant (``ports.Session``)."""
+    """One transaction of one tenant (``protocols.Session``)."""
 
     def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
         self.transaction, self.tenant, self.now = transaction, tenant, now
@@ -74,7 +74,7 @@ class MongoSession:
 
 
 class MongoStore:
-    """``ports.SchedulerStore`` over one client, whose connections are pooled by the driver."""
+    """``protocols.Store`` over one client, whose connections are pooled by the driver."""
 
     backend: Literal["mongo"] = "mongo"
 
@@ -118,7 +118,6 @@ class MongoStore:
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:
-        """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
         if not tenant or "\0" in tenant:
             raise UsageError("a session needs a tenant")
         if now is not None and now.tzinfo is None:
@@ -141,7 +140,6 @@ class MongoStore:
                 raise
 
     def now(self) -> datetime:
-        """Return the database's clock (aware, UTC, whole milliseconds)."""
         with translate_errors(WHAT):
             clock: datetime = self.database.client.admin.command("hello")["localTime"]
         return clock.replace(tzinfo=UTC)
@@ -153,14 +151,12 @@ class MongoStore:
         return None if found is None else found.backend
 
     def ping(self) -> timedelta:
-        """Return how long the server takes to answer; raises ``UnreachableError``."""
         with translate_errors(WHAT):
             begun = monotonic()
             self.database.client.admin.command("ping")
             return timedelta(seconds=monotonic() - begun)
 
     def connections(self) -> int | None:
-        """Return how many connections are open to the server; none: the user may not ask for its status."""
         with translate_errors(WHAT):
             try:
                 found = self.database.client.admin.command("serverStatus", repl=0, metrics=0, locks=0, wiredTiger=0)
@@ -171,11 +167,9 @@ class MongoStore:
         return int(found["connections"]["current"])
 
     def purge(self, tenant: str) -> Mapping[str, int]:
-        """Remove every document of a tenant; return table to documents removed."""
         check_purgeable(tenant)
         with self.session(tenant) as session:
             return purge(session.transaction, tenant)
 
     def close(self) -> None:
-        """Close every connection."""
         self.database.client.close()

@@ -24,14 +24,13 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class MongoWorkers:
-    """``work.Workers``."""
+    """``workers.Workers``."""
 
     def __init__(self, database: MongoDatabase, strangers: ForeignIds, clock: Callable[[], datetime]) -> None:
         self._database, self._strangers, self._clock = database, strangers, clock
         self._collection = database.get_collection(names.WORKERS, write_concern=WriteConcern("majority"))
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
-        """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards)."""
         if worker.tenant_id != validation.GLOBAL:
             raise UsageError("workers live under the tenant *")
         validation.check_known("kind of worker", states.WORKER_KINDS, (worker.kind,))
@@ -55,18 +54,15 @@ class MongoWorkers:
         return insistently(self._database, act)
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working."""
         moment: Any = "$$NOW" if now is None else to_bson(validation.checked_time(now))
         return self._changes(worker_id, {"lastHeartbeatAt": {"$max": ["$lastHeartbeatAt", moment]}})
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Mark stopped; false when it is dead, stopped or unknown."""
         if now is not None:
             validation.checked_time(now)
         return self._changes(worker_id, {"status": "stopped"})
 
     def list(self) -> Sequence[WorkerRecord]:
-        """Return all, by registration time, then id."""
         with translate_errors(WHAT), self._database.client.start_session() as session:
             workers = CrossTenantRepository(WorkerRecord, Transaction(self._database, session), self._strangers, _NEVER)
             found = [one.row for one in workers.matching({"tenantId": validation.GLOBAL})]
@@ -75,7 +71,6 @@ class MongoWorkers:
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
-        """Mark dead whoever was silent for longer, and end the leases of their runs; each is returned once."""
         validation.check_above_zero("a time of silence", silent_for)
         moment = self._clock() if now is None else validation.checked_time(now)
 
@@ -96,7 +91,6 @@ class MongoWorkers:
         return insistently(self._database, act)
 
     def remove(self, worker_id: UUID) -> bool:
-        """Forget one that is stopped or dead; false when there is none such."""
         with translate_errors(WHAT):
             return self._collection.delete_one(_of(worker_id, states.WORKER_ENDED)).deleted_count == 1
 

@@ -14,19 +14,17 @@ from migrator.store.postgres.repository import Repository
 
 
 class PostgresAudit(Repository[AuditEntry]):
-    """``ports.Audit``."""
+    """``protocols.Audit``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(AuditEntry, connection, tenant, now)
 
     def append(self, entry: AuditEntry) -> None:
-        """Append; raises ``ConflictError`` for an id that exists."""
         self._insert(
             msgspec.structs.replace(validation.checked_record(entry, self._tenant), source=None, source_id=None)
         )
 
     def list(self, limit: int, *, schedule_id: UUID | None = None, action: str | None = None) -> Sequence[AuditEntry]:
-        """Return entries, newest first."""
         validation.check_page(limit)
         condition = self._table.select + sql.SQL("WHERE tenant_id = %(tenant)s")
         if schedule_id is not None:

@@ -36,18 +36,16 @@ _REPLACE = (
 
 
 class PostgresGraphJobs(Repository[GraphJob]):
-    """``ports.GraphJobs``."""
+    """``protocols.GraphJobs``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(GraphJob, connection, tenant, now)
         self._events = Repository(GraphJobEvent, connection, tenant, now)
 
     def insert(self, job: GraphJob) -> None:
-        """Insert; raises ``ConflictError`` for an id that exists."""
         self._insert(validation.checked_record(job, self._tenant))
 
     def try_replace(self, job: GraphJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now and the type is the same; writes an event."""
         job = validation.checked_record(job, self._tenant)
         words = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
         validation.check_transition("graph job", expected, words[job.status])
@@ -60,13 +58,11 @@ class PostgresGraphJobs(Repository[GraphJob]):
         return True
 
     def get(self, kind: GraphType, job_id: UUID) -> GraphJob | None:
-        """Return the job of this type."""
         validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         job = self._visible(job_id)
         return job if job is not None and job.type == states.GRAPH_JOB_TYPES[kind] else None
 
     def list(self, kind: GraphType, status: str | None, limit: int) -> Sequence[GraphJob]:
-        """Return jobs of this type, newest first."""
         validation.check_page(limit)
         validation.check_known("type of graph job", states.GRAPH_JOB_TYPES, (kind,))
         codes = states.GRAPH_JOB_CODES
@@ -82,7 +78,6 @@ class PostgresGraphJobs(Repository[GraphJob]):
         )
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``NotFoundError`` when there is no such job."""
         event = validation.checked_record(event, self._tenant)
         # Locked, so that the job is not deleted before the event is there.
         if self._held(event.job_id) is None:
@@ -91,7 +86,6 @@ class PostgresGraphJobs(Repository[GraphJob]):
             return self._append(event)
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
-        """Return a job's events in the order they were appended."""
         query = table(GraphJobEvent).select + sql.SQL(EVENTS)
         return self._events._many(query, (job_id, self._tenant, validation.GLOBAL))  # noqa: SLF001 - its own other half
 
@@ -118,13 +112,12 @@ SELECT {columns} FROM leased ORDER BY priority_rank DESC NULLS LAST, queued_at N
 
 
 class PostgresPolicyJobs(Repository[PolicyJob]):
-    """``ports.PolicyJobs``."""
+    """``protocols.PolicyJobs``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(PolicyJob, connection, tenant, now)
 
     def insert(self, job: PolicyJob) -> None:
-        """Insert; raises ``ConflictError`` for an id or a run id that exists."""
         job = validation.checked_record(job, self._tenant)
         self._insert(
             msgspec.structs.replace(
@@ -137,18 +130,15 @@ class PostgresPolicyJobs(Repository[PolicyJob]):
         )
 
     def get(self, job_id: UUID) -> PolicyJob | None:
-        """Return the job."""
         return self._visible(job_id)
 
     def by_run_id(self, run_id: str) -> PolicyJob | None:
-        """Return the job with this idempotency key: of several sources, the one born here, else by source."""
         query = self._table.select + sql.SQL(
             "WHERE tenant_id = %s AND run_id = %s ORDER BY source NULLS FIRST, id LIMIT 1"
         )
         return self._one(query, (self._tenant, run_id))
 
     def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
-        """Return jobs, highest rank first, then by queued time (none last)."""
         validation.check_page(limit)
         condition = sql.SQL("WHERE tenant_id = %(tenant)s")
         if status is not None:
@@ -158,7 +148,6 @@ class PostgresPolicyJobs(Repository[PolicyJob]):
         return self._many(query, {"tenant": self._tenant, "status": status, "limit": limit})
 
     def try_replace(self, job: PolicyJob, expected: str) -> bool:
-        """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair."""
         job = validation.checked_record(job, self._tenant)
         validation.check_transition("policy job", expected, job.status)
         stored = self._held(job.id)
@@ -168,7 +157,6 @@ class PostgresPolicyJobs(Repository[PolicyJob]):
         return self._replace(validation.with_stored_precision(kept, stored)) is not None
 
     def lease(self, owner: str, limit: int, lease: timedelta) -> Sequence[PolicyJob]:
-        """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more."""
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
         until = validation.milliseconds(self._now + lease)

@@ -62,7 +62,7 @@ class LockSession:
     """A session of the server's that holds at most one advisory lock."""
 
     def __init__(self, settings: Settings) -> None:
-        """Connect as the user of the DSN; raises as ``connection.open_target`` does. Call ``prepare`` next."""
+        """Connect as the user of the DSN; raises as ``open_target`` does. Call ``prepare`` next."""
         self._role = settings.postgres.dispatcher_role
         with translate_errors(WHAT):
             try:

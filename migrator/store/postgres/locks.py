@@ -236,7 +236,7 @@ SELECT true FROM scheduler.locks WHERE key = %s AND fence = %s AND (owner IS NOT
 
 
 class PostgresLocks:
-    """``work.Locks``. Each lock that is held, or waited for, has a connection of its own."""
+    """``locks.Locks``. Each lock that is held, or waited for, has a connection of its own."""
 
     def __init__(self, settings: Settings, dispatch: DispatcherPool) -> None:
         self._dispatch, self._sessions = dispatch, LockSessions(settings)
@@ -281,12 +281,10 @@ class PostgresLocks:
         return handle
 
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
-        """Return who holds it now (text, fence); a migrated lock has a holder without being acquired here."""
         state = LockRow(key_of(tenant, resource)).read(self._dispatch.rows, checked_time(now))
         return (state.holder, state.fence) if state is not None and state.live else None
 
     def guard(self, session: Session, tenant: str, resource: str, fence: int) -> None:
-        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``."""
         key, connection = key_of(tenant, resource), cast("PostgresSession", session).connection
         # A service may see a lock of *, and may not lock its row.
         connection.execute("SELECT set_config('role', %s, true)", (self._dispatcher,))
@@ -322,7 +320,7 @@ class PostgresLocks:
 
 
 class PostgresLock:
-    """``work.LockHandle``."""
+    """``locks.LockHandle``."""
 
     def __init__(
         self, locks: PostgresLocks, row: LockRow, won: Acquired, ttl: timedelta, session: LockSession | None
@@ -336,7 +334,6 @@ class PostgresLock:
         self._using = Lock()
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
-        """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost."""
         length, named, since = self._ttl if ttl is None else whole_milliseconds(ttl), checked_time(now), monotonic()
         with self._using:
             if not self._still(lambda rows: self._row.renew(rows, named, length, self.fence)):
@@ -347,7 +344,6 @@ class PostgresLock:
         return True
 
     def release(self, *, now: datetime | None = None) -> bool:
-        """Give it back; false when it was not this handle's any more. A second call returns false."""
         named = checked_time(now)
         with self._using:
             held = self._still(lambda rows: self._row.release(rows, named, self.fence)) and self._unlocked()

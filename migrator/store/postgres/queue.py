@@ -19,13 +19,12 @@ from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 
 
 class PostgresQueue:
-    """``work.Queue``."""
+    """``queue.Queue``."""
 
     def __init__(self, dispatch: DispatcherPool) -> None:
         self._dispatch = dispatch
 
     def tenants(self) -> Sequence[str]:
-        """Return the tenants that have schedules that are not deleted, or runs, by name."""
         return [tenant for (tenant,) in self._dispatch.rows(queue_statements.TENANTS, ())]
 
     def fire_due(
@@ -38,7 +37,6 @@ class PostgresQueue:
         queues: Sequence[str] | None = None,
         handlers: HandlerFilter | None = None,
     ) -> Sequence[Run]:
-        """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted."""
         validation.check_page(limit)
         named = checked_time(now)
         statement = queue_statements.due(
@@ -63,7 +61,6 @@ class PostgresQueue:
         handlers: HandlerFilter | None = None,
         tenants: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
-        """Take queued runs that are available, by the schedule's priority, then by when they became available."""
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
         statement = queue_statements.claim(
@@ -73,16 +70,13 @@ class PostgresQueue:
         return _claims(self._dispatch.rows(statement, named))
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
-        """Extend the leases; return the ids of the runs that are still this worker's and running."""
         validation.check_above_zero("a lease", lease)
         return self._ids(queue_statements.HEARTBEAT, (checked_time(now), _held(claims), lease))
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End runs that are still running under the same worker and fence; return their ids, leave the others."""
         return self._end(ends, checked_time(now), only_over=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
-        """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back."""
         return self._ids(queue_statements.RELEASE, (checked_time(now), _held(claims)))
 
     def expired(
@@ -93,13 +87,11 @@ class PostgresQueue:
         *,
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
-        """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing."""
         validation.check_page(limit)
         statement = queue_statements.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
         return _claims(self._dispatch.rows(statement, [checked_time(now), *_given(tenants, workers)]))
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
         return self._end(ends, checked_time(now), only_over=True)
 
     def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_over: bool) -> Sequence[UUID]:

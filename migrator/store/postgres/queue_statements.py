@@ -16,7 +16,7 @@ from migrator.store.validation import DEFAULT_PRIORITY
 
 
 HANDLER = "coalesce(nullif(s.handler_name, ''), s.mode)"
-"""The name of a schedule's handler (``work.handler_of``)."""
+"""The name of a schedule's handler (``queue.handler_of``)."""
 
 NOW = "coalesce($1::timestamptz, date_trunc('milliseconds', statement_timestamp()))"
 """The time of a statement: its first parameter, or the database's clock, the same all through the statement."""

@@ -84,7 +84,7 @@ def take_many(
     """Take run numbers of many schedules, each by (its tenant, its id); return the first of each.
 
     In the order of the schedules, so that two who number several of them do not wait for each other. The connection
-    is one of ``dispatch.Dispatch``.
+    is one of ``dispatcher_pool.DispatcherPool``.
     """
     if not wanted:
         return {}
@@ -141,17 +141,15 @@ _REPLACE = sql.SQL(
 
 
 class PostgresRuns(Repository[Run]):
-    """``ports.Runs``."""
+    """``protocols.Runs``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(Run, connection, tenant, now)
 
     def get(self, run_id: UUID) -> Run | None:
-        """Return the run."""
         return self._visible(run_id)
 
     def list(self, query: RunQuery) -> RunPage:
-        """Return one page."""
         validation.check_page(query.limit, query.offset)
         validation.check_known("run state", states.RUN, query.states)
         given = {name: value for name in (*_FILTERS, "cursor") if (value := getattr(query, name)) not in (None, ())}
@@ -170,7 +168,6 @@ class PostgresRuns(Repository[Run]):
         return RunPage(runs=page, cursor=(page[-1].created_at, page[-1].id) if more else None)
 
     def create(self, run: Run) -> Run:
-        """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention."""
         run = validation.checked_record(run, self._tenant)
         owner = self._require("schedules", run.schedule_id, shared=True)
         cause = self._require("triggers", run.trigger_id, shared=True)
@@ -189,7 +186,6 @@ class PostgresRuns(Repository[Run]):
         return made
 
     def update(self, run: Run, expected: str) -> bool:
-        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine."""
         run = validation.checked_record(run, self._tenant)
         transitions.check_update(expected, run.state)
         stored = self._held(run.id)
@@ -208,22 +204,18 @@ class PostgresRuns(Repository[Run]):
             return self._one(_REPLACE, [owner == GLOBAL, *self._table.changes(advanced)]) is not None
 
     def pending(self, limit: int) -> Sequence[Run]:
-        """Return planning and queued runs, oldest first."""
         validation.check_page(limit)
         return self._many(self._table.select + sql.SQL(PENDING), (self._tenant, limit))
 
     def of_schedule(self, schedule_id: UUID, limit: int) -> Sequence[Run]:
-        """Return the tenant's newest runs of a schedule, newest first."""
         validation.check_page(limit)
         return self._many(self._table.select + sql.SQL(OF_SCHEDULE), (schedule_id, self._tenant, limit))
 
     def repeats(self, run_id: UUID) -> Sequence[Run]:
-        """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
         query = self._table.select + sql.SQL("WHERE retry_of = %s AND tenant_id = %s ORDER BY created_at, id")
         return self._many(query, (run_id, self._tenant))
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
-        """Make a live run cancelled, whoever works on it; none when it is not live."""
         stored = self._held(run_id)
         if stored is None or stored.state not in LIVE:
             return None
@@ -232,7 +224,6 @@ class PostgresRuns(Repository[Run]):
         )
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
-        """Do the same to all live runs of a schedule; return how many."""
         query = self._table.select + sql.SQL(
             "WHERE schedule_id = %s AND tenant_id = %s AND state = ANY(%s) ORDER BY id FOR UPDATE"
         )
@@ -240,20 +231,18 @@ class PostgresRuns(Repository[Run]):
         return sum(self.cancel(run.id, reason) is not None for run in runs)
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
-        """Return ended runs that retention may remove, oldest first: neither young nor among the newest."""
         validation.check_page(limit, keep)
         query = sql.SQL(_BEYOND).format(columns=self._table.columns)
         return self._many(query, (self._tenant, keep, before, LIVE, limit))
 
     def remove(self, run_ids: Sequence[UUID]) -> int:
-        """Delete runs that ended, with their logs; live and unknown ones are passed over. Returns how many."""
         return self._connection.execute(
             "DELETE FROM scheduler.runs WHERE id = ANY(%s) AND tenant_id = %s AND NOT state = ANY(%s)",
             (list(run_ids), self._tenant, LIVE),
         ).rowcount
 
 
-# Only what is a whole number in jsonb's spelling counts, as in ``lives.whole``.
+# Only what is a whole number in jsonb's spelling counts, as in ``transitions.whole_number``.
 _COUNTS = """
 SELECT state, count(*), {} FROM scheduler.runs WHERE schedule_id = %s AND tenant_id = %s GROUP BY state
 """
@@ -264,20 +253,18 @@ coalesce(sum(CASE WHEN jsonb_typeof(stats -> {0}) = 'number' AND stats ->> {0} ~
 
 
 class PostgresRunSummaries(Repository[RunSummary]):
-    """``ports.RunSummaries``."""
+    """``protocols.RunSummaries``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(RunSummary, connection, tenant, now)
         self._runs = Repository(Run, connection, tenant, now)
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
-        """Return a schedule's summary."""
         return self._one(
             self._table.select + sql.SQL("WHERE tenant_id = %s AND schedule_id = %s"), (self._tenant, schedule_id)
         )
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
-        """Compute it from the runs, and store it (``lives.summary``); ``lastRunNumber`` never goes back."""
         validation.check_page(recent)
         validation.check_own_tenant(self._tenant, self._tenant)
         if self._value("SELECT 1 FROM scheduler.runs WHERE schedule_id = %s LIMIT 1", (schedule_id,)) is None:
@@ -309,13 +296,12 @@ class PostgresRunSummaries(Repository[RunSummary]):
 
 
 class PostgresExecutionLogs(Repository[ExecutionLog]):
-    """``ports.ExecutionLogs``."""
+    """``protocols.ExecutionLogs``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(ExecutionLog, connection, tenant, now)
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
-        """Append all or none; raises ``ConflictError`` for an id that exists."""
         written = [
             msgspec.structs.replace(validation.checked_record(line, self._tenant), source=None, source_id=None)
             for line in lines
@@ -326,30 +312,26 @@ class PostgresExecutionLogs(Repository[ExecutionLog]):
             cursor.executemany(self._table.insert, [self._table.values(line) for line in written])
 
     def of_run(self, run_id: UUID, limit: int = 1000) -> Sequence[ExecutionLog]:
-        """Return a run's lines in time order."""
         validation.check_page(limit)
         query = self._table.select + sql.SQL("WHERE run_id = %s AND tenant_id = %s ORDER BY logged_at, id LIMIT %s")
         return self._many(query, (run_id, self._tenant, limit))
 
 
 class PostgresImpactSnapshots(Repository[ImpactSnapshot]):
-    """``ports.ImpactSnapshots``."""
+    """``protocols.ImpactSnapshots``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(ImpactSnapshot, connection, tenant, now)
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
-        """Insert; raises ``ConflictError`` for an id that exists."""
         snapshot = validation.checked_record(snapshot, self._tenant)
         self._require("runs", snapshot.run_id)
         self._insert(msgspec.structs.replace(snapshot, source=None, source_id=None))
 
     def get(self, snapshot_id: UUID) -> ImpactSnapshot | None:
-        """Return the snapshot."""
         return self._visible(snapshot_id)
 
     def of_run(self, run_id: UUID) -> Sequence[ImpactSnapshot]:
-        """Return a run's snapshots, newest first (without a time last)."""
         query = self._table.select + sql.SQL(
             "WHERE run_id = %s AND tenant_id = %s ORDER BY generated_at DESC NULLS LAST, id"
         )

@@ -74,17 +74,15 @@ _PAGE = 100
 
 
 class PostgresSchedules(Repository[Schedule]):
-    """``ports.Schedules``."""
+    """``protocols.Schedules``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(Schedule, connection, tenant, now)
 
     def get(self, schedule_id: UUID) -> Schedule | None:
-        """Return the schedule."""
         return self._own_first("WHERE id = %s AND tenant_id IN (%s, %s) AND deleted_at IS NULL", schedule_id)
 
     def by_name(self, name: str) -> Schedule | None:
-        """Return the schedule born here with this name."""
         query = self._table.select + sql.SQL(
             "WHERE tenant_id IN (%s, %s) AND name = %s AND source IS NULL AND deleted_at IS NULL"
             " ORDER BY tenant_id = %s LIMIT 1"
@@ -92,7 +90,6 @@ class PostgresSchedules(Repository[Schedule]):
         return self._one(query, (self._tenant, validation.GLOBAL, name, validation.GLOBAL))
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
-        """Return the schedules that pass every filter."""
         validation.check_page(query.limit, query.offset)
         source, parameters = self._source(query)
         order = _order(query)
@@ -107,14 +104,12 @@ class PostgresSchedules(Repository[Schedule]):
         )
 
     def count(self, query: ScheduleQuery) -> int:
-        """Return how many pass, whatever ``limit`` and ``offset``."""
         if query.name_contains is not None:
             return len(self._named(query, sql.SQL("s.id")))
         source, parameters = self._source(query)
         return int(self._value(sql.SQL("SELECT count(*) {}").format(source), parameters))
 
     def upsert(self, schedule: Schedule) -> Schedule:
-        """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken."""
         schedule = validation.checked_record(schedule, self._tenant)
         stored = self._held(schedule.id)
         if stored is None:
@@ -135,7 +130,6 @@ class PostgresSchedules(Repository[Schedule]):
         return replaced
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
-        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not."""
         validation.check_transition("schedule", expected, status)
         validation.check_changes(changes)
         stored = self._held(schedule_id)
@@ -144,7 +138,6 @@ class PostgresSchedules(Repository[Schedule]):
         return self._change(stored, changes | {"status": status})
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
-        """Write these columns and no other, whatever the status; none where there is no such schedule."""
         validation.check_changes(changes)
         stored = self._held(schedule_id)
         return None if stored is None or stored.deleted_at is not None else self._change(stored, changes)
@@ -163,7 +156,6 @@ class PostgresSchedules(Repository[Schedule]):
             )
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
-        """Mark deleted, its triggers disabled; false when there is none, or was deleted before."""
         found = self._value(
             "UPDATE scheduler.schedules SET deleted_at = %s, deleted_by = %s"
             " WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL RETURNING true",
@@ -178,7 +170,6 @@ class PostgresSchedules(Repository[Schedule]):
         return True
 
     def due(self, limit: int) -> Sequence[Schedule]:
-        """Return enabled schedules in status scheduled with an enabled trigger whose next fire is not after now."""
         validation.check_page(limit)
         found: dict[UUID, Schedule] = {}
         page = max(limit, _PAGE)
@@ -241,34 +232,29 @@ ORDER BY coalesce(s.priority, %(priority)s) DESC, t.id
 
 
 class PostgresTriggers(Repository[Trigger]):
-    """``ports.Triggers``."""
+    """``protocols.Triggers``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(Trigger, connection, tenant, now)
 
     def get(self, trigger_id: UUID) -> Trigger | None:
-        """Return the trigger."""
         return self._visible(trigger_id)
 
     def of_schedule(self, schedule_id: UUID) -> Sequence[Trigger]:
-        """Return a schedule's triggers, by id."""
         query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id IN (%s, %s) ORDER BY id")
         return self._many(query, (schedule_id, self._tenant, validation.GLOBAL))
 
     def held(self, schedule_id: UUID) -> Sequence[Trigger]:
-        """Return the tenant's own triggers of a schedule, by id; nobody else writes them before the session ends."""
         query = self._table.select + sql.SQL("WHERE schedule_id = %s AND tenant_id = %s ORDER BY id FOR UPDATE")
         return self._many(query, (schedule_id, self._tenant))
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
-        """Return the triggers of several schedules at once, by schedule, then by id."""
         query = self._table.select + sql.SQL(
             "WHERE schedule_id = ANY(%s) AND tenant_id IN (%s, %s) ORDER BY schedule_id, id"
         )
         return self._many(query, (list(schedule_ids), self._tenant, validation.GLOBAL))
 
     def of_event(self, event: str) -> Sequence[Trigger]:
-        """Return enabled event triggers of this tenant and of ``*`` for an event, of schedules that may run."""
         query = sql.SQL(_OF_EVENT).format(columns=self._table.qualified("t"))
         return self._many(
             query,
@@ -282,7 +268,6 @@ class PostgresTriggers(Repository[Trigger]):
         )
 
     def upsert(self, trigger: Trigger) -> Trigger:
-        """Insert, or replace all columns of the one with this id."""
         trigger = validation.checked_record(trigger, self._tenant)
         self._require("schedules", trigger.schedule_id)
         stored = self._held(trigger.id)
@@ -295,7 +280,6 @@ class PostgresTriggers(Repository[Trigger]):
         return replaced
 
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
-        """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now."""
         stored = self._held(trigger_id)
         if stored is None or stored.next_fire_at != expected:
             return False
@@ -303,7 +287,6 @@ class PostgresTriggers(Repository[Trigger]):
         return self._replace(validation.with_stored_precision(moved, stored)) is not None
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
-        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
         self._connection.execute(
             "UPDATE scheduler.runs SET trigger_id = NULL WHERE tenant_id = %(tenant)s AND trigger_id IN"
             " (SELECT id FROM scheduler.triggers WHERE schedule_id = %(schedule)s AND tenant_id = %(tenant)s)",
@@ -315,20 +298,18 @@ class PostgresTriggers(Repository[Trigger]):
 
 
 class PostgresHandlers(Repository[Handler]):
-    """``ports.Handlers``."""
+    """``protocols.Handlers``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         super().__init__(Handler, connection, tenant, now)
 
     def get(self, name: str) -> Handler | None:
-        """Return the tenant's handler, else the global one."""
         query = self._table.select + sql.SQL(
             "WHERE tenant_id IN (%s, %s) AND name = %s ORDER BY tenant_id = %s LIMIT 1"
         )
         return self._one(query, (self._tenant, validation.GLOBAL, name, validation.GLOBAL))
 
     def upsert(self, handler: Handler) -> Handler:
-        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change."""
         handler = validation.checked_record(handler, self._tenant)
         stored = self._held_by_name(handler.name)
         if stored is None:
@@ -345,7 +326,6 @@ class PostgresHandlers(Repository[Handler]):
         return replaced
 
     def list(self) -> Sequence[Handler]:
-        """Return them by name, a name once."""
         query = sql.SQL(
             'SELECT DISTINCT ON (name COLLATE "C") {} FROM scheduler.handlers WHERE tenant_id IN (%s, %s)'
             ' ORDER BY name COLLATE "C", tenant_id = %s'
@@ -353,7 +333,6 @@ class PostgresHandlers(Repository[Handler]):
         return self._many(query, (self._tenant, validation.GLOBAL, validation.GLOBAL))
 
     def delete(self, name: str) -> bool:
-        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
         stored = self._held_by_name(name)
         if stored is None:
             return False

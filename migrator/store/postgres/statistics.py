@@ -92,13 +92,12 @@ _PAGE, _LARGEST_PAGE = 10, 1000
 
 
 class PostgresStatistics:
-    """``ports.Figures``."""
+    """``statistics.Statistics``."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self._connection, self._tenant, self._now = connection, tenant, now
 
     def schedules(self) -> ScheduleStatistics:
-        """Count the schedules."""
         rows = self._connection.execute(_SCHEDULES, (self._tenant,)).fetchall()
         found = {status: count for status, count, _ in rows}
         return ScheduleStatistics(
@@ -107,7 +106,6 @@ class PostgresStatistics:
         )
 
     def runs(self, runs: RunFilter) -> RunStatistics:
-        """Count the runs."""
         counts = sql.SQL(", ").join(
             sql.SQL("count(*) FILTER (WHERE state = {})").format(sql.Literal(state)) for state in states.RUN
         )
@@ -126,7 +124,6 @@ class PostgresStatistics:
         )
 
     def backlog(self) -> Backlog:
-        """Count what waits and what runs."""
         row = self._connection.execute(_BACKLOG, {"tenant": self._tenant, "now": self._now}).fetchone()
         assert row is not None  # noqa: S101 - an aggregate without GROUP BY has one row
         ready, delayed, planning, running, schedules, oldest = row
@@ -140,23 +137,19 @@ class PostgresStatistics:
         )
 
     def failures(self, runs: RunFilter, limit: int) -> Sequence[FailurePattern]:
-        """Return the most frequent beginnings of errors, most frequent first, then by code point."""
         validation.check_page(limit)
         rows = self._rows(_FAILURES, runs, failed=[*states.RUN_FAILED], limit=limit)
         return [FailurePattern(pattern=pattern, count=count, last_at=last) for pattern, count, last in rows]
 
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
-        """Return the runs by the hour of the day (UTC) in which they started (were made, where they did not)."""
         return dict(sorted(self._rows(_HOURS, runs)))
 
     def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
-        """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
         validation.check_page(1, keep)
         rows = self._connection.execute(_REMOVABLE, (self._tenant, keep, before, [*states.live(states.RUN)])).fetchall()
         return dict(rows)
 
     def next_fires(self, limit: int) -> Sequence[NextFire]:
-        """Return what fires next, earliest first, then by trigger: enabled triggers of schedules that may run."""
         validation.check_page(limit)
         found: list[NextFire] = []
         query = sql.SQL(_NEXT).format(sql.SQL(""))

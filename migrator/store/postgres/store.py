@@ -55,7 +55,7 @@ def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
 
 
 class PostgresSession:
-    """One transaction of one tenant (``ports.Session``)."""
+    """One transaction of one tenant (``protocols.Session``)."""
 
     def __init__(self, connection: Connection, tenant: str, now: datetime) -> None:
         self.connection, self.tenant, self.now = connection, tenant, now
@@ -73,7 +73,7 @@ class PostgresSession:
 
 
 class PostgresStore:
-    """``ports.SchedulerStore``.
+    """``protocols.Store``.
 
     Sessions share at most ``pool_size`` connections, what crosses tenants at most as many others, made when they are
     first needed; each lock that is held, or waited for, has its own besides.
@@ -82,7 +82,7 @@ class PostgresStore:
     backend: Literal["postgres"] = "postgres"
 
     def __init__(self, settings: Settings, *, pool_size: int = 10) -> None:
-        """Connect once, to fail early; raises as ``connection.open_target`` does."""
+        """Connect once, to fail early; raises as ``connections.postgres.open_target`` does."""
         self.settings = settings
         self.pool = SessionPool(settings, size=pool_size)
         self._size = pool_size
@@ -91,27 +91,22 @@ class PostgresStore:
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
-        """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
         with self.pool.transaction(tenant=tenant, now=now) as (connection, clock):
             yield PostgresSession(connection, tenant, clock)
 
     @cached_property
     def queue(self) -> PostgresQueue:
-        """Firing and claiming."""
         return PostgresQueue(self._dispatcher())
 
     @cached_property
     def workers(self) -> PostgresWorkers:
-        """Worker and scheduler processes."""
         return PostgresWorkers(self._dispatcher())
 
     @cached_property
     def locks(self) -> PostgresLocks:
-        """Mutual exclusion between processes."""
         return PostgresLocks(self.settings, self._dispatcher())
 
     def now(self) -> datetime:
-        """Return the database's clock (aware, UTC, whole milliseconds)."""
         return self.pool.now()
 
     def switched_to(self) -> str | None:
@@ -123,19 +118,15 @@ class PostgresStore:
         return bool(self._dispatcher().rows(parallel_run.IN_PROGRESS, ()))
 
     def ping(self) -> timedelta:
-        """Return how long the server takes to answer; raises ``UnreachableError``."""
         return self.pool.ping()
 
     def connections(self) -> int:
-        """Return how many connections are open to the database."""
         return self.pool.connections()
 
     def purge(self, tenant: str) -> Mapping[str, int]:
-        """Remove every row of a tenant; return table to rows removed."""
         return purge(self.pool, self.settings.postgres.migration_role, tenant)
 
     def close(self) -> None:
-        """Close every connection; locks that are held are free then."""
         if "locks" in self.__dict__:
             self.locks.close()
         if self._dispatch is not None:

@@ -62,13 +62,12 @@ _REMOVE = f"DELETE FROM scheduler.workers WHERE id = $1 AND NOT {_ALIVE} RETURNI
 
 
 class PostgresWorkers:
-    """``work.Workers``."""
+    """``workers.Workers``."""
 
     def __init__(self, dispatch: DispatcherPool) -> None:
         self._dispatch = dispatch
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
-        """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards)."""
         if worker.tenant_id != validation.GLOBAL:
             raise UsageError("workers live under the tenant *")
         validation.check_known("kind of worker", states.WORKER_KINDS, (worker.kind,))
@@ -81,22 +80,18 @@ class PostgresWorkers:
         return registered
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working."""
         return bool(self._dispatch.rows(_HEARTBEAT, (checked_time(now), worker_id)))
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Mark stopped; false when it is dead, stopped or unknown."""
         checked_time(now)
         return bool(self._dispatch.rows(_STOP, (worker_id,)))
 
     def list(self) -> Sequence[WorkerRecord]:
-        """Return all, by registration time, then id."""
         return [table(WorkerRecord).read(row) for row in self._dispatch.rows(_LIST, ())]
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
-        """Mark dead whoever was silent for longer, and end the leases of its runs; each is one caller's only."""
         validation.check_above_zero("a time of silence", silent_for)
         named = checked_time(now)
         chosen: Any = None if among is None else list(among)
@@ -111,5 +106,4 @@ class PostgresWorkers:
         return self._dispatch.transact(declare)
 
     def remove(self, worker_id: UUID) -> bool:
-        """Forget one that is stopped or dead; false when there is none such."""
         return bool(self._dispatch.rows(_REMOVE, (worker_id,)))

@@ -75,7 +75,7 @@ class TenantScope:
 
 
 class ScopedStore(Delegate):
-    """A ``SchedulerStore`` that serves the tenants of a scope only."""
+    """A ``Store`` that serves the tenants of a scope only."""
 
     def __init__(self, inner: Store, scope: TenantScope) -> None:
         super().__init__(inner)
@@ -98,7 +98,7 @@ class ScopedStore(Delegate):
 
 
 class ScopedQueue(Delegate):
-    """``work.Queue`` of the tenants within."""
+    """``queue.Queue`` of the tenants within."""
 
     def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - a queue
         super().__init__(inner)
@@ -160,7 +160,7 @@ class ScopedQueue(Delegate):
 
 
 class ScopedWorkers(Delegate):
-    """``work.Workers`` that sees, and judges, those registered here only."""
+    """``workers.Workers`` that sees, and judges, those registered here only."""
 
     def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - the workers of a store
         super().__init__(inner)
@@ -187,7 +187,7 @@ class ScopedWorkers(Delegate):
 
 
 class ScopedLocks(Delegate):
-    """``work.Locks`` of the tenants within."""
+    """``locks.Locks`` of the tenants within."""
 
     def __init__(self, inner: Any, scope: TenantScope) -> None:  # noqa: ANN401 - the locks of a store
         super().__init__(inner)

@@ -28,7 +28,7 @@ from tests.contract.memory.table import Table, Tables
 
 
 class MemoryFigures:
-    """``ports.Figures``."""
+    """``statistics.Statistics``."""
 
     def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
         self._now = now

@@ -17,7 +17,7 @@ WORDS = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
 
 
 class MemoryGraphJobs(Table[GraphJob]):
-    """``ports.GraphJobs``."""
+    """``protocols.GraphJobs``."""
 
     def insert(self, job: GraphJob) -> None:
         self._insert(validation.checked_record(job, self._tenant))
@@ -67,7 +67,7 @@ class MemoryGraphJobs(Table[GraphJob]):
 
 
 class MemoryPolicyJobs(Table[PolicyJob]):
-    """``ports.PolicyJobs``."""
+    """``protocols.PolicyJobs``."""
 
     def insert(self, job: PolicyJob) -> None:
         job = validation.checked_record(job, self._tenant)

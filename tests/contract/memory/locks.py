@@ -1,4 +1,4 @@
-"""Locks in the model: ``work.Locks`` read literally."""
+"""Locks in the model: ``locks.Locks`` read literally."""
 
 from datetime import datetime, timedelta
 from time import monotonic, sleep
@@ -23,7 +23,7 @@ replace = msgspec.structs.replace
 
 
 class MemoryLocks:
-    """``work.Locks``."""
+    """``locks.Locks``."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
@@ -86,7 +86,7 @@ class MemoryLocks:
 
 
 class MemoryLock:
-    """``work.LockHandle``."""
+    """``locks.LockHandle``."""
 
     def __init__(
         self, transaction: Transaction, key: str, fence: int, owner: UUID, ttl: timedelta, tried: float

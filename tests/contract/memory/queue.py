@@ -1,4 +1,4 @@
-"""Firing and claiming in the model: ``work.Queue`` read literally."""
+"""Firing and claiming in the model: ``queue.Queue`` read literally."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -32,7 +32,7 @@ def priority(schedule: Schedule | None) -> int:
 
 
 class MemoryQueue:
-    """``work.Queue``."""
+    """``queue.Queue``."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction

@@ -26,7 +26,7 @@ def oldest(run: Run) -> tuple[datetime, UUID]:
 
 
 class MemoryRunSummaries(Table[RunSummary]):
-    """``ports.RunSummaries``."""
+    """``protocols.RunSummaries``."""
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
         return next((row for row in self._all() if row.schedule_id == schedule_id), None)
@@ -82,7 +82,7 @@ class MemoryRunSummaries(Table[RunSummary]):
 
 
 class MemoryRuns(Table[Run]):
-    """``ports.Runs``."""
+    """``protocols.Runs``."""
 
     def get(self, run_id: UUID) -> Run | None:
         return self._visible(run_id)

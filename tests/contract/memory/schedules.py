@@ -18,7 +18,7 @@ MAY_RUN = {"pending", "scheduled", "running"}
 
 
 class MemorySchedules(Table[Schedule]):
-    """``ports.Schedules``."""
+    """``protocols.Schedules``."""
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         row = self._visible(schedule_id)
@@ -140,7 +140,7 @@ class MemorySchedules(Table[Schedule]):
 
 
 class MemoryTriggers(Table[Trigger]):
-    """``ports.Triggers``."""
+    """``protocols.Triggers``."""
 
     def get(self, trigger_id: UUID) -> Trigger | None:
         return self._visible(trigger_id)

@@ -46,7 +46,7 @@ from tests.contract.memory.workers import MemoryWorkers
 
 
 class MemorySession:
-    """One transaction of one tenant (``ports.Session``), on tables of its own."""
+    """One transaction of one tenant (``protocols.Session``), on tables of its own."""
 
     def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
         self.tenant, self.now, self.tables = tenant, now, tables
@@ -64,7 +64,7 @@ class MemorySession:
 
 
 class MemoryStore:
-    """``ports.SchedulerStore`` over dictionaries.
+    """``protocols.Store`` over dictionaries.
 
     A second session waits for the first; in one thread it is an error.
     """

@@ -12,7 +12,7 @@ from tests.contract.memory.table import Table, newest_first
 
 
 class MemoryImpactSnapshots(Table[ImpactSnapshot]):
-    """``ports.ImpactSnapshots``."""
+    """``protocols.ImpactSnapshots``."""
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
         snapshot = validation.checked_record(snapshot, self._tenant)
@@ -27,7 +27,7 @@ class MemoryImpactSnapshots(Table[ImpactSnapshot]):
 
 
 class MemoryExecutionLogs(Table[ExecutionLog]):
-    """``ports.ExecutionLogs``."""
+    """``protocols.ExecutionLogs``."""
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
         written = [validation.checked_record(line, self._tenant) for line in lines]
@@ -46,7 +46,7 @@ class MemoryExecutionLogs(Table[ExecutionLog]):
 
 
 class MemoryAudit(Table[AuditEntry]):
-    """``ports.Audit``."""
+    """``protocols.Audit``."""
 
     def append(self, entry: AuditEntry) -> None:
         self._insert(validation.checked_record(entry, self._tenant))
@@ -58,7 +58,7 @@ class MemoryAudit(Table[AuditEntry]):
 
 
 class MemoryHandlers(Table[Handler]):
-    """``ports.Handlers``."""
+    """``protocols.Handlers``."""
 
     def get(self, name: str) -> Handler | None:
         found = [row for row in self._all(shared=True) if row.name == name]

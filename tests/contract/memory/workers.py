@@ -1,4 +1,4 @@
-"""Workers in the model: ``work.Workers`` read literally."""
+"""Workers in the model: ``workers.Workers`` read literally."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 
 class MemoryWorkers:
-    """``work.Workers``."""
+    """``workers.Workers``."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
