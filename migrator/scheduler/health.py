@@ -128,7 +128,7 @@ def _asked(issues: list[Issue], component: Component, ask: Callable[[], Answer])
 
 def _backlog(store: Store, tenant: str, now: datetime) -> Backlog:
     with store.session(tenant, now=now) as session:
-        return session.figures.backlog()
+        return session.statistics.backlog()
 
 
 def _findings(

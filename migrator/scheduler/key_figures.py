@@ -118,7 +118,7 @@ def take(
         if monotonic() > end:
             raise UnreachableError(f"the key figures of all tenants take longer than {within.total_seconds():g} s")
         with store.session(tenant, now=now) as session:
-            runs, backlog = session.figures.runs(RunFilter(since=at - WINDOW)), session.figures.backlog()
+            runs, backlog = session.statistics.runs(RunFilter(since=at - WINDOW)), session.statistics.backlog()
         by_state.update(runs.by_state)
         ready += backlog.ready
         if runs.durations is not None:

@@ -124,7 +124,7 @@ def gather(
     if (until or now) <= since:
         raise UsageError("end must come after start")
     midnight = _midnight(now, zone)
-    figures = session.figures
+    figures = session.statistics
     runs = figures.runs(RunFilter(since=since, until=until))
     today = figures.runs(RunFilter(since=midnight)).by_state
     schedules, backlog = figures.schedules(), figures.backlog()

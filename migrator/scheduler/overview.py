@@ -60,8 +60,8 @@ def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: dateti
     upcoming: list[Upcoming] = []
     for tenant in tenants:
         with store.session(tenant, now=now) as session:
-            counted, backlog = session.figures.schedules(), session.figures.backlog()
-            upcoming += [Upcoming(tenant=tenant, fire=fire) for fire in session.figures.next_fires(fires)]
+            counted, backlog = session.statistics.schedules(), session.statistics.backlog()
+            upcoming += [Upcoming(tenant=tenant, fire=fire) for fire in session.statistics.next_fires(fires)]
         statuses.update(counted.by_status)
         enabled += counted.enabled
         ready, delayed, running = ready + backlog.ready, delayed + backlog.delayed, running + backlog.running

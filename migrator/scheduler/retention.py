@@ -118,7 +118,7 @@ def apply(store: Store, tenant: str, rule: Rule, *, dry_run: bool = False, now: 
             # One limit for all batches: what grows old meanwhile waits for the next call.
             before = session.now - rule.young if before is None else before
             if dry_run:
-                removed.update(session.figures.removable(rule.keep, before))
+                removed.update(session.statistics.removable(rule.keep, before))
                 break
             found = _batch(session, rule, before)
         removed.update(found)

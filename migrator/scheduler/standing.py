@@ -57,8 +57,8 @@ def of(store: Store, tenant: str, limits: health.Limits, now: datetime | None) -
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
     with store.session(tenant, now=now) as session:
-        schedules, backlog = session.figures.schedules(), session.figures.backlog()
-        following = session.figures.next_fires(1)
+        schedules, backlog = session.statistics.schedules(), session.statistics.backlog()
+        following = session.statistics.next_fires(1)
         at = session.now
     living = {worker.id for worker in health.alive(workers, at, limits.silent_for)}
     return Status(

@@ -64,11 +64,11 @@ def of_schedule(session: Session, schedule_id: UUID, *, since: datetime | None, 
     if where.since is not None and where.until is not None and where.until <= where.since:
         raise UsageError("until must come after since")
     known(session, schedule_id)
-    runs = session.figures.runs(where)
+    runs = session.statistics.runs(where)
     lasted, mean = runs.durations, average(runs)
     found = job(session, schedule_id)
     fire = None if found is None else found.next_fire_at
-    hours = sorted(session.figures.hours(where).items(), key=lambda one: (-one[1], one[0]))
+    hours = sorted(session.statistics.hours(where).items(), key=lambda one: (-one[1], one[0]))
     return Stats(
         schedule_id=schedule_id,
         total=runs.total,
@@ -85,6 +85,6 @@ def of_schedule(session: Session, schedule_id: UUID, *, since: datetime | None, 
         last_started_at=runs.last_started_at,
         last_triggered_at=runs.last_created_at,
         next_execution=None if fire is None else NextExecution(scheduled_at=fire, estimated_duration_ms=mean),
-        failure_patterns=tuple(session.figures.failures(where, PATTERNS)),
+        failure_patterns=tuple(session.statistics.failures(where, PATTERNS)),
         busiest_hours=tuple(BusyHour(hour=hour, runs=count) for hour, count in hours[:BUSIEST]),
     )

@@ -451,7 +451,7 @@ class Session(Protocol):
     def handlers(self) -> Handlers: ...  # noqa: D102 - as above
 
     @property
-    def figures(self) -> Statistics: ...  # noqa: D102 - as above
+    def statistics(self) -> Statistics: ...  # noqa: D102 - as above
 
 
 class SessionStore(Protocol):

@@ -38,7 +38,7 @@ READS: Mapping[str, frozenset[str]] = {
     "run_summaries": frozenset({"get"}),
     "audit": frozenset({"list"}),
     "handlers": frozenset({"get", "list"}),
-    "figures": frozenset({"schedules", "runs", "backlog", "failures", "hours", "removable", "next_fires"}),
+    "statistics": frozenset({"schedules", "runs", "backlog", "failures", "hours", "removable", "next_fires"}),
 }
 """Repository to the methods that read; every other one writes."""
 
@@ -115,7 +115,7 @@ class ShadowedSession:
         self.run_summaries = cast("protocols.RunSummaries", _Watched("run_summaries", session.run_summaries, self))
         self.audit = cast("protocols.Audit", _Watched("audit", session.audit, self))
         self.handlers = cast("protocols.Handlers", _Watched("handlers", session.handlers, self))
-        self.figures = cast("Statistics", _Watched("figures", session.figures, self))
+        self.statistics = cast("Statistics", _Watched("statistics", session.statistics, self))
 
     def writing(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call, noting that the session writes when it is made."""

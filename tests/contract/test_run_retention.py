@@ -52,7 +52,7 @@ def test_neither_young_runs_nor_the_newest_ones_of_a_schedule_may_go(
             >= keep
         ]
         counted = Counter(row.schedule_id for row in expected)
-        assert session.figures.removable(keep, NOW + SECOND * before) == counted
+        assert session.statistics.removable(keep, NOW + SECOND * before) == counted
         expected.sort(key=lambda row: (row.created_at, row.id))
         assert ids(session.runs.beyond(keep, NOW + SECOND * before, limit)) == ids(expected)[:limit]
 

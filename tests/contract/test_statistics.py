@@ -83,7 +83,7 @@ def test_runs_are_counted_as_a_walk_over_all_counts_them(store: SessionStore, dr
     of, runs = fill(store, tenant, drawn)
     with store.session(tenant, now=NOW) as session:
         for where in filters(of):
-            found, rows = session.figures.runs(where), walked(runs, where)
+            found, rows = session.statistics.runs(where), walked(runs, where)
             counts = Counter(one.state for one in rows)
             assert dict(found.by_state) == {state: counts[state] for state in states.RUN}
             assert found.total == len(rows)
@@ -115,10 +115,10 @@ def test_failures_and_hours_are_counted_as_a_walk_counts_them(store: SessionStor
                     pattern = one.state if one.error is None else one.error.split(":")[0]
                     failed.setdefault(pattern, []).append(one.finished_at or one.created_at)
             expected = sorted(((-len(all_), name, max(all_)) for name, all_ in failed.items()))
-            found = session.figures.failures(where, 3)
+            found = session.statistics.failures(where, 3)
             assert [(-one.count, one.pattern, one.last_at) for one in found] == expected[:3]
             hours = Counter((one.started_at or one.created_at).hour for one in rows)
-            assert dict(session.figures.hours(where)) == dict(hours)
+            assert dict(session.statistics.hours(where)) == dict(hours)
 
 
 @FEW
@@ -130,7 +130,7 @@ def test_the_backlog_is_what_waits_and_what_runs(store: SessionStore, drawn: lis
     ready = [at for at in queued if at <= NOW]
     running = [one for one in runs if one.state == "running"]
     with store.session(tenant, now=NOW) as session:
-        assert session.figures.backlog() == Backlog(
+        assert session.statistics.backlog() == Backlog(
             ready=len(ready),
             delayed=len(queued) - len(ready),
             planning=len([one for one in runs if one.state == "planning"]),
@@ -144,7 +144,7 @@ def test_a_run_is_ready_at_the_instant_at_which_it_becomes_available(store: Sess
     with store.session(tenant, now=NOW) as session:
         session.runs.create(run(tenant, available_at=NOW))
         session.runs.create(run(tenant, available_at=NOW + MILLISECOND))
-        found = session.figures.backlog()
+        found = session.statistics.backlog()
     assert (found.ready, found.delayed) == (1, 1)
 
 
@@ -155,7 +155,7 @@ def test_schedules_are_counted_by_status_without_those_deleted(store: SessionSto
             session.schedules.upsert(schedule(tenant, status=status, enabled=status != "paused"))
         gone = session.schedules.upsert(schedule(tenant, status="failed"))
         session.schedules.soft_delete(gone.id, "me")
-        found = session.figures.schedules()
+        found = session.statistics.schedules()
     assert dict(found.by_status) == dict.fromkeys(states.SCHEDULE, 1)
     assert (found.total, found.enabled) == (7, 6)
 
@@ -173,26 +173,26 @@ def test_the_next_fires_are_those_of_schedules_that_may_run(store: SessionStore,
                 expected.append((fire.next_fire_at, of.id, fire.id, status))
         disabled = session.schedules.upsert(schedule(tenant, enabled=False))
         session.triggers.upsert(trigger(disabled))
-        found = [(one.at, one.schedule_id, one.trigger_id, one.name) for one in session.figures.next_fires(10)]
+        found = [(one.at, one.schedule_id, one.trigger_id, one.name) for one in session.statistics.next_fires(10)]
         assert found == expected[::-1]
-        assert len(session.figures.next_fires(2)) == 2
+        assert len(session.statistics.next_fires(2)) == 2
 
 
-def test_the_empty_tenant_has_figures_too(store: SessionStore, tenant: str) -> None:
+def test_the_empty_tenant_has_statistics_too(store: SessionStore, tenant: str) -> None:
     with store.session(tenant, now=NOW) as session:
-        found = session.figures.runs(RunFilter())
+        found = session.statistics.runs(RunFilter())
         assert (found.total, found.durations, found.last_started_at) == (0, None, None)
-        assert session.figures.failures(RunFilter(), 5) == []
-        assert session.figures.hours(RunFilter()) == {}
-        assert session.figures.backlog().ready == 0
-        assert session.figures.schedules().total == 0
-        assert session.figures.next_fires(5) == []
+        assert session.statistics.failures(RunFilter(), 5) == []
+        assert session.statistics.hours(RunFilter()) == {}
+        assert session.statistics.backlog().ready == 0
+        assert session.statistics.schedules().total == 0
+        assert session.statistics.next_fires(5) == []
 
 
 @pytest.mark.parametrize("call", ["failures", "next_fires"])
 def test_a_limit_below_one_is_refused(store: SessionStore, tenant: str, call: str) -> None:
     def ask(session: Session) -> Any:  # noqa: ANN401 - either answer
-        return session.figures.next_fires(0) if call == "next_fires" else session.figures.failures(RunFilter(), 0)
+        return session.statistics.next_fires(0) if call == "next_fires" else session.statistics.failures(RunFilter(), 0)
 
     with store.session(tenant, now=NOW) as session, pytest.raises(UsageError, match="a limit must be at least 1"):
         ask(session)

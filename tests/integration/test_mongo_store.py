@@ -234,7 +234,7 @@ def test_opening_a_store_and_reading_creates_nothing(backend: Any, mongo_databas
     store = MongoStore(base)
     with store.session("a") as session:
         assert session.schedules.list(ScheduleQuery()) == []
-        assert session.figures.backlog().ready == 0
+        assert session.statistics.backlog().ready == 0
     assert store.queue.expired(9) == []
     store.close()
     assert mongo_database.list_collection_names() == []

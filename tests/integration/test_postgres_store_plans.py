@@ -168,26 +168,28 @@ GUARDS: dict[str, tuple[Call, str, int, set[str]]] = {
         set(),
     ),
     "2-F16 runs of a window": (
-        lambda s: s.figures.runs(RunFilter(since=BEGIN + timedelta(hours=1), until=BEGIN + timedelta(hours=2))).total,
+        lambda s: (
+            s.statistics.runs(RunFilter(since=BEGIN + timedelta(hours=1), until=BEGIN + timedelta(hours=2))).total
+        ),
         "ix_runs_page",
         500,
         set(),
     ),
     "2-F18 runs of a schedule": (
-        lambda s: s.figures.runs(RunFilter(schedule_id=id_of(s, SCHEDULE))).total,
+        lambda s: s.statistics.runs(RunFilter(schedule_id=id_of(s, SCHEDULE))).total,
         "ix_runs_schedule",
         10,
         set(),
     ),
     "2-F18 hours of a schedule": (
-        lambda s: s.figures.hours(RunFilter(schedule_id=id_of(s, SCHEDULE))),
+        lambda s: s.statistics.hours(RunFilter(schedule_id=id_of(s, SCHEDULE))),
         "ix_runs_schedule",
         10,
         set(),
     ),
-    "2-F16 what waits and what runs": (lambda s: s.figures.backlog().ready == 0, "ix_runs_open", 600, set()),
-    "4-S5 schedules by status": (lambda s: s.figures.schedules().total, "ix_schedules_page", 1_300, set()),
-    "4-S5 what fires next": (lambda s: s.figures.next_fires(1), "ix_triggers_due", 200, set()),
+    "2-F16 what waits and what runs": (lambda s: s.statistics.backlog().ready == 0, "ix_runs_open", 600, set()),
+    "4-S5 schedules by status": (lambda s: s.statistics.schedules().total, "ix_schedules_page", 1_300, set()),
+    "4-S5 what fires next": (lambda s: s.statistics.next_fires(1), "ix_triggers_due", 200, set()),
     "triggers of a page of schedules": (
         lambda s: s.triggers.of_schedules([id_of(s, f"schedule {7 + 8 * n}") for n in range(50)]),
         "ix_triggers_schedule",

@@ -33,7 +33,7 @@ WRITES = {
     "run_summaries": {"recompute"},
     "audit": {"append"},
     "handlers": {"upsert", "delete"},
-    "figures": set(),
+    "statistics": set(),
 }
 
 Sides = tuple[PostgresStore, PostgresStore]

@@ -70,7 +70,7 @@ class MongoSession:
         self.run_summaries = MongoRunSummaries(transaction, strangers, tenant, now)
         self.audit = MongoAudit(transaction, strangers, tenant, now)
         self.handlers = MongoHandlers(transaction, strangers, tenant, now)
-        self.figures = MongoStatistics(transaction, strangers, tenant, now)
+        self.statistics = MongoStatistics(transaction, strangers, tenant, now)
 
 
 class MongoStore:

@@ -69,7 +69,7 @@ class PostgresSession:
         self.run_summaries = PostgresRunSummaries(connection, tenant, now)
         self.audit = PostgresAudit(connection, tenant, now)
         self.handlers = PostgresHandlers(connection, tenant, now)
-        self.figures = PostgresStatistics(connection, tenant, now)
+        self.statistics = PostgresStatistics(connection, tenant, now)
 
 
 class PostgresStore:

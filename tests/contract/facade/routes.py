@@ -700,7 +700,7 @@ def _(asked: Asked) -> Row:
     of = None if "job_id" not in asked.query else UUID(asked.query["job_id"])
     with asked.yard.store.session(asked.yard.tenant, now=asked.now) as session:
         page = session.runs.list(RunQuery(schedule_id=of, states=states, **_page(asked, 50)))
-        total = _total(session.figures.runs(RunFilter(schedule_id=of)).by_state, states)
+        total = _total(session.statistics.runs(RunFilter(schedule_id=of)).by_state, states)
     return {"executions": [_execution_004(run) for run in page.runs], "total": total}
 
 

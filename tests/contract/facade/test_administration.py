@@ -116,5 +116,5 @@ def test_removing_a_tenant_removes_every_row_of_it_and_none_of_another(
     assert look(Schedule, of_all.id) is not None
     assert SchedulerService(yard.store, yard.tenant).get(of_all.id, now=NOW) is not None
     with yard.store.session(beside.tenant, now=NOW) as session:
-        assert session.figures.runs(RunFilter()).total == len(kept[2])
+        assert session.statistics.runs(RunFilter()).total == len(kept[2])
     assert sum(yard.facade.purge().values()) == 0

@@ -34,12 +34,12 @@ from migrator.records import (
     Trigger,
 )
 from migrator.store import validation
-from tests.contract.memory.figures import MemoryFigures
 from tests.contract.memory.jobs import MemoryGraphJobs, MemoryPolicyJobs
 from tests.contract.memory.locks import MemoryLocks
 from tests.contract.memory.queue import MemoryQueue
 from tests.contract.memory.runs import MemoryRuns, MemoryRunSummaries
 from tests.contract.memory.schedules import MemorySchedules, MemoryTriggers
+from tests.contract.memory.statistics import MemoryStatistics
 from tests.contract.memory.table import Tables
 from tests.contract.memory.trails import MemoryAudit, MemoryExecutionLogs, MemoryHandlers, MemoryImpactSnapshots
 from tests.contract.memory.workers import MemoryWorkers
@@ -60,7 +60,7 @@ class MemorySession:
         self.run_summaries = MemoryRunSummaries(RunSummary, tables, tenant, now)
         self.audit = MemoryAudit(AuditEntry, tables, tenant, now)
         self.handlers = MemoryHandlers(Handler, tables, tenant, now)
-        self.figures = MemoryFigures(tables, tenant, now)
+        self.statistics = MemoryStatistics(tables, tenant, now)
 
 
 class MemoryStore:

@@ -27,7 +27,7 @@ from tests.contract.memory.schedules import MAY_RUN
 from tests.contract.memory.table import Table, Tables
 
 
-class MemoryFigures:
+class MemoryStatistics:
     """``statistics.Statistics``."""
 
     def __init__(self, tables: Tables, tenant: str, now: datetime) -> None:
