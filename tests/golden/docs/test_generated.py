@@ -40,6 +40,15 @@ LISTS = {
     "`execution_logs.level`": states.LOG_LEVELS,
 }
 
+SETS = {
+    "schedules whose triggers fire (if enabled and not deleted)": states.SCHEDULE_FIRING,
+    "runs that no worker has begun": states.RUN_WAITING,
+    "runs that count as live when their schedule fires again": states.RUN_OPEN,
+    "runs that did not do their work": states.RUN_FAILED,
+    "processes that send heartbeats": states.WORKER_LIVE,
+    "processes that have ended": states.WORKER_ENDED,
+}
+
 
 def states_page() -> str:
     """Return docs/states.md."""
@@ -57,7 +66,11 @@ def states_page() -> str:
         lines += ["", f"## {name.capitalize()}", "", ABOUT[name], "", *_graph(machine), "", *_table(name, machine)]
     lines += ["", "## Closed lists", "", "| column | words |", "|---|---|"]
     lines += [f"| {column} | {_words(words)} |" for column, words in LISTS.items()]
+    lines += ["", "## Sets of states", "", "| set | states |", "|---|---|"]
+    lines += [f"| {what} | {_words(words)} |" for what, words in SETS.items()]
     lines += [
+        "",
+        "## Open lists and numbers",
         "",
         "`runs.cause` is open text. Another word than these is loaded as it is, and counted:",
         _words(states.RUN_CAUSES) + ".",
@@ -150,7 +163,7 @@ def test_the_page_is_what_the_code_says(name: str) -> None:
 def test_every_closed_list_is_on_the_page() -> None:
     page = states_page()
     listed = {name for name, value in vars(states).items() if name.isupper() and isinstance(value, tuple)}
-    assert len(listed) == len(LISTS) + 1, "one more for the open list of causes"
+    assert len(listed) == len(LISTS) + len(SETS) + 1, "one more for the open list of causes"
     for name in listed:
         for word in getattr(states, name):
             assert f"`{word}`" in page, name
