@@ -48,10 +48,10 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
     from migrator.cutover.gates import GateOptions  # noqa: PLC0415 - as above
     from migrator.embedded.mongo import MongoServer  # noqa: PLC0415 - as above
     from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
-    from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
+    from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - as above
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
-    from migrator.pipeline.tail.follow import Tail  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.loop import Tail  # noqa: PLC0415 - as above
     from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
 
     with (
@@ -77,7 +77,7 @@ def measure(documents: int, changed: int) -> dict[str, Any]:
         copied = _seconds(lambda: backfill(settings, Scope()))
         with Tail(settings) as tail:
             tail.run("caught-up")
-        compared_in = _seconds(lambda: compared(settings))
+        compared_in = _seconds(lambda: check_and_record(settings))
         some = [one["_id"] for one in database["runs"].find({}, {"_id": 1}).limit(changed)]
         database["runs"].update_many({"_id": {"$in": some}}, {"$inc": {"stats.completed": 1}})
         with Tail(settings) as tail:  # it runs beside the source until the switch

@@ -227,12 +227,12 @@ def _throughput(settings: Any, size: int, batch: int, drain: int, workers: int) 
 def _migration(settings: Any, size: int) -> dict[str, Any]:  # noqa: ANN401 - Settings
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - needs the path
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
-    from migrator.pipeline.sessions import close_kept  # noqa: PLC0415 - as above
+    from migrator.pipeline.sessions import close_cached  # noqa: PLC0415 - as above
 
     began = time.perf_counter()
     complete = backfill(settings, Scope()).complete
     seconds = round(time.perf_counter() - began, 1)
-    close_kept()
+    close_cached()
     return {"jobs": size, "seconds": seconds, "complete": complete}
 
 

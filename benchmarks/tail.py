@@ -54,7 +54,7 @@ def measure(documents: int, events: int, rates: list[int], seconds: float) -> li
     from migrator.embedded.postgres import PostgresServer  # noqa: PLC0415 - as above
     from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
-    from migrator.pipeline.tail.follow import Tail  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.loop import Tail  # noqa: PLC0415 - as above
     from migrator.schema.revisions import upgrade  # noqa: PLC0415 - as above
 
     results: list[dict[str, Any]] = []

@@ -3,7 +3,7 @@
 A record is a row: its fields are the table's columns, in the table's order. The annotations carry the column type, so
 that a row can be serialized from the declaration alone. Records know neither database.
 
-The remainder is what no column holds of a document: the JSON text that ``values.residue.difference`` writes. It is
+The remainder is what no column holds of a document: the JSON text that ``values.remainder.difference`` writes. It is
 stored in ``extra`` of the document's first row. Graph jobs and their events have no ``extra``: their remainder is
 stored under one reserved key inside ``payload``. A source document may have a key named like the reserved one. No
 escape is needed: ``encode`` of a profile never writes the reserved key, so the document's own key is in the remainder.

@@ -12,7 +12,7 @@ import msgspec
 from bson import json_util
 from bson.objectid import ObjectId
 
-from migrator.pipeline.transform import Prepared, prepare, rebuild, render
+from migrator.pipeline.transform import DecodedDocument, decode_document, rebuild, serialize
 from migrator.records import EMPTY, ExecutionLog, Run, Schedule, Trigger
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Context, Note
@@ -63,8 +63,8 @@ def travel(document: Document | bytes, collection: str = "agendaJobs", context: 
     """Decode and encode a document as the copy does, and hold the law: what comes back is what was read."""
     raw = document if isinstance(document, bytes) else bson.encode(document)
     kind = PROFILE.by_name()[collection]
-    prepared: Prepared = prepare(kind, context, raw)
-    rendered, residue = render(kind, prepared, prepared.rows)
+    prepared: DecodedDocument = decode_document(kind, context, raw)
+    rendered, residue = serialize(kind, prepared, prepared.rows)
     rows = tuple(row.record for row in rendered)
     rebuilt = rebuild(kind, rows)
     assert same(rebuilt, prepared.document)

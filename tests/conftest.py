@@ -24,7 +24,7 @@ from pymongo.database import Database
 from migrator.embedded import binaries
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.parity import flow
+from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
 from tests.kept_worker import KeptWorker
 
@@ -136,7 +136,7 @@ def kept_worker() -> Iterator[None]:
     """Spare the start of a worker process in each copy and comparison (`tests.kept_worker`)."""
     with pytest.MonkeyPatch.context() as patched:
         worker = KeptWorker(executors.executor)
-        for module in (census, backfill, flow):
+        for module in (census, backfill, check):
             patched.setattr(module, "executor", worker.executor)
         yield
         worker.close()

@@ -15,11 +15,11 @@ from migrator.cutover import cutover, fence
 from migrator.cutover.gates import GateOptions, evaluate
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
-from migrator.parity.recorded import compared, is_clean
+from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, close_kept
-from migrator.pipeline.tail.follow import Tail
+from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.pipeline.tail.loop import Tail
 from migrator.sources import load_profile
 from migrator.values import document as documents
 from tests.agenda_documents import REAL, real
@@ -62,7 +62,7 @@ class Scene:
         assert backfill(self.settings, Scope()).complete
         with Tail(self.settings) as tail:
             self.quarantined = tail.run("caught-up").quarantined
-        assert is_clean(compared(self.settings))
+        assert is_clean(check_and_record(self.settings))
 
     @property
     def conditions(self) -> GateOptions:
@@ -111,7 +111,7 @@ def scene(
         try:
             yield Scene(server, database, dsn, folder, user, profile)
         finally:
-            close_kept()
+            close_cached()
             fence.lift_source(database, "write-block", ())
             client.admin.command("dropUser", user)
             client.drop_database(name)

@@ -64,5 +64,5 @@ class KeptWorker:
 
 def forget() -> None:
     """Leave the worker as one that has just been started."""
-    sessions.close_kept()
-    sessions._Patience.exhausted = False
+    sessions.close_cached()
+    sessions._RetryBudget.exhausted = False

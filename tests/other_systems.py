@@ -13,8 +13,8 @@ from migrator.sources.profile import Note
 from migrator.sources.rows import Row, RowContext, RowSource, TableSource, find, load, restore
 from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
 from migrator.sources.support_center.in_process import JOB_LIST
-from migrator.values import residue
-from migrator.values.rowbytes import codec
+from migrator.values import remainder
+from migrator.values.copy_format import codec
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, 123000)  # noqa: DTZ001 - as a TIMESTAMP column comes
 NOON_UTC = NOON.replace(microsecond=123456, tzinfo=UTC)
@@ -301,5 +301,5 @@ def travel(table: TableSource, row: Row, context: RowContext = CONTEXT) -> Trip:
         codec(type(record)).render(record)
     back = restore(table, decoded.rows)
     assert exactly(back) == exactly(row)
-    left = [entry.path for entry in residue.entries(remainder_of(decoded.rows))]
+    left = [entry.path for entry in remainder.entries(remainder_of(decoded.rows))]
     return Trip(decoded.rows, decoded.notes, back, left)

@@ -12,8 +12,8 @@ from bson import json_util
 from migrator.records import Record
 from migrator.sources.profile import Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.stellaops import PROFILE
-from migrator.values import canonical, document, jsonb, residue
-from migrator.values.rowbytes import column_types
+from migrator.values import canonical, document, jsonb, remainder
+from migrator.values.copy_format import column_types
 
 PAGE = Path(__file__).parent.parent / "docs" / "sources-stellaops.md"
 CONTEXT = Context(as_of=datetime(2026, 11, 20, 12, tzinfo=UTC), default_tenant="fallback")
@@ -74,11 +74,11 @@ class Trip(NamedTuple):
     @property
     def fields(self) -> set[str]:
         """The fields in the residue."""
-        return {entry.field for entry in residue.entries(self.residue)}
+        return {entry.field for entry in remainder.entries(self.residue)}
 
     def rebuilt(self, collection: str) -> Document:
         found = COLLECTIONS[collection]
-        rebuilt: Document = residue.apply(found.encode(self.rows), found.residue(self.rows))
+        rebuilt: Document = remainder.apply(found.encode(self.rows), found.residue(self.rows))
         return rebuilt
 
 
@@ -103,7 +103,7 @@ def travel(collection: str, made: Document, context: Context = CONTEXT) -> Trip:
     raw = bson.encode(made)
     read = document.decode(raw)
     decoded = found.decode(read, context)
-    kept = residue.difference(read, found.encode(decoded.rows))
+    kept = remainder.difference(read, found.encode(decoded.rows))
     rows = tuple(stored(row) for row in found.attach(decoded.rows, kept))
     trip = Trip(read, decoded, rows, kept)
     assert found.residue(rows) == kept

@@ -24,7 +24,7 @@ from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import MigratorError, UnreachableError
 from migrator.exit_status import QUARANTINE, TOOL_FAILED
-from migrator.pipeline import progress
+from migrator.pipeline import status
 from tests.cutting_over import Scene
 from tests.owned import OWNED
 
@@ -230,7 +230,7 @@ class Supervised:
         """Wait until the tail has come up with the source: from then on a comparison beside it is exact."""
 
         def look() -> bool:
-            stands = progress.standing(self.ready.settings).tail
+            stands = status.copy_status(self.ready.settings).tail
             return stands is not None and stands.follows and stands.behind_s < 3 and not stands.owed
 
         self.until(look)

@@ -6,11 +6,11 @@ from typing import Any
 from pymongo.database import Database
 
 from migrator.config import Settings
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.tail.follow import Followed, Tail
+from migrator.pipeline.tail.loop import Tail, TailResult
 from tests.copying import contents, quarantine, settings_for
 
 
@@ -21,7 +21,7 @@ def copied(database: Database[Any], dsn: str, *, profile: str = "stellaops", wor
     return settings
 
 
-def caught_up(settings: Settings) -> Followed:
+def caught_up(settings: Settings) -> TailResult:
     """Follow up to now."""
     with Tail(settings) as tail:
         return tail.run("caught-up")
@@ -40,7 +40,7 @@ def differences(outcome: ParityOutcome) -> list[tuple[str, str, str, str]]:
 
 def compared(settings: Settings) -> list[tuple[str, str, str, str]]:
     """Compare everything; return what is wrong."""
-    return differences(compare(settings, Scope()))
+    return differences(check_parity(settings, Scope()))
 
 
 def assert_as_a_fresh_copy(

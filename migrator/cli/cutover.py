@@ -76,9 +76,9 @@ def compare_command(config: str | None, *, as_json: bool) -> None:
     all the same, and figures (counts, sums, times) are not, which sets the bit 4. The cutover asks for the documents.
     """
     from migrator.cli.text import parity_lines, parity_status  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
+    from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - as above
 
-    outcome = compared(load(config))
+    outcome = check_and_record(load(config))
     if as_json:
         print_json(outcome)
     else:

@@ -27,10 +27,9 @@ from migrator.errors import RefusedError, UsageError
 from migrator.exit_status import mask
 from migrator.files import write_private
 from migrator.pipeline import quarantine
-from migrator.pipeline.backfill import Backfill, backfill
+from migrator.pipeline.backfill import BackfillResult, backfill
 from migrator.pipeline.census import census
-from migrator.pipeline.outlook import outlook
-from migrator.pipeline.plan import Scope
+from migrator.pipeline.plan import Scope, plan_backfill
 from migrator.report import wording
 from migrator.schema.revisions import upgrade
 from migrator.telemetry import visible
@@ -202,7 +201,7 @@ def run_demo(given: Settings, wish: DemoOptions) -> int:
         settings = _start_servers(servers, given)
         _seed(settings, wish.size, number)
         _print_section("census", text.census_lines(census(settings, Scope())))
-        _print_section("plan", text.plan_lines(outlook(settings, Scope())))
+        _print_section("plan", text.plan_lines(plan_backfill(settings, Scope())))
         done = backfill(settings, Scope())
         _print_section("backfill", text.backfill_lines(done, dry_run=False))
         _print_title("verify")
@@ -268,7 +267,11 @@ def unexpected_outcomes(items: tuple[FaultyDocument, ...], found: Mapping[Place,
 
 
 def summary_lines(
-    done: Backfill, result: results.Result, folder: Path, items: tuple[FaultyDocument, ...], found: Mapping[Place, str]
+    done: BackfillResult,
+    result: results.Result,
+    folder: Path,
+    items: tuple[FaultyDocument, ...],
+    found: Mapping[Place, str],
 ) -> Iterator[str]:
     """Yield what was moved, what was set aside and why, whether the rest is equal, and where the report is."""
     tables = {table for one in done.by_collection.values() for table, count in one.rows.items() if count}

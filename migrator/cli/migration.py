@@ -39,10 +39,9 @@ def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, 
 def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None:
     """Show the chunks a backfill would copy, in order, with estimates and risks; writes nothing."""
     from migrator.cli.text import plan_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.pipeline.outlook import outlook  # noqa: PLC0415 - as above
-    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
+    from migrator.pipeline.plan import Scope, plan_backfill  # noqa: PLC0415 - as above
 
-    found = outlook(load(config), Scope(only=tuple(sorted(set(only)))))
+    found = plan_backfill(load(config), Scope(only=tuple(sorted(set(only)))))
     if as_json:
         print_json(found)
     else:
@@ -104,8 +103,8 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
 
     from migrator.cli.text import tail_lines  # noqa: PLC0415 - as above
     from migrator.cutover.replication import follow  # noqa: PLC0415 - as above
-    from migrator.pipeline.tail.figures import require_writable  # noqa: PLC0415 - as above
-    from migrator.pipeline.tail.follow import Followed  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.loop import TailResult  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail.metrics import require_writable  # noqa: PLC0415 - as above
 
     settings = load(config)
     if metrics_file is not None:
@@ -121,7 +120,7 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
         else:
             click.echo("the cutover was finished: nothing is followed or carried any more; this process is not needed")
         finish(mask())
-    if not isinstance(done, Followed):
+    if not isinstance(done, TailResult):
         if as_json:
             print_json({"documents": done.documents, "removed": done.removed, "notes": done.notes})
         else:
@@ -143,10 +142,10 @@ def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> Non
         _scheduler_status(config, as_json=as_json)
     from migrator.cli.text import status_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.cutover import status  # noqa: PLC0415 - as above
-    from migrator.pipeline.progress import standing  # noqa: PLC0415 - as above
+    from migrator.pipeline.status import copy_status  # noqa: PLC0415 - as above
 
     settings = load(config)
-    found, waits = standing(settings), status.attention(settings, config)
+    found, waits = copy_status(settings), status.attention(settings, config)
     if as_json:
         print_json(msgspec.to_builtins(found) | {"attention": waits})
     else:
@@ -214,12 +213,12 @@ def list_command(config: str | None, collection: str | None, reason: str | None,
 @common_options
 def show_command(config: str | None, collection: str, source_id: str, raw: str | None, **flags: bool) -> None:
     """Show one document in quarantine; its values only when asked."""
-    from migrator.pipeline.quarantine import raw_document, readable  # noqa: PLC0415 - as above
+    from migrator.pipeline.quarantine import extended_json, raw_document  # noqa: PLC0415 - as above
 
     entry, content = raw_document(load(config), collection, source_id)
     if raw is not None:
         _write_raw(Path(raw), content)
-    document = readable(content) if flags["values"] else None
+    document = extended_json(content) if flags["values"] else None
     if flags["as_json"]:
         print_json({**msgspec.to_builtins(entry), **({} if document is None else {"document": document})})
     else:

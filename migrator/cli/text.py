@@ -8,17 +8,17 @@ from migrator.exit_status import mask
 from migrator.parity.causes import CAUSES
 from migrator.parity.model import ParityOutcome
 from migrator.parity.repair import Repair
-from migrator.pipeline.backfill import Backfill
+from migrator.pipeline.backfill import BackfillResult
 from migrator.pipeline.census import Census
-from migrator.pipeline.outlook import Outlook
-from migrator.pipeline.progress import Standing, StandingTail
-from migrator.pipeline.tail.follow import Followed
+from migrator.pipeline.plan import BackfillPlan
+from migrator.pipeline.status import CopyStatus, TailStatus
+from migrator.pipeline.tail.loop import TailResult
 from migrator.telemetry import bytes_text
 
 NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 
 
-def backfill_lines(done: Backfill, *, dry_run: bool) -> Iterator[str]:
+def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
     """Yield the summary of a copy."""
     yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'set aside':>10} {'skipped':>8}"
     for name, one in done.by_collection.items():
@@ -73,7 +73,7 @@ def census_lines(found: Census) -> Iterator[str]:
     yield "nothing written, nothing compared"
 
 
-def plan_lines(plan: Outlook) -> Iterator[str]:
+def plan_lines(plan: BackfillPlan) -> Iterator[str]:
     """Yield a plan."""
     yield f"{'collection':<20} {'documents':>11} {'average':>9} {'chunks':>7}  mode    tables"
     for one in plan.collections:
@@ -89,7 +89,7 @@ def plan_lines(plan: Outlook) -> Iterator[str]:
     yield "nothing written, nothing compared"
 
 
-def status_lines(standing: Standing) -> Iterator[str]:
+def status_lines(standing: CopyStatus) -> Iterator[str]:
     """Yield where the copy stands."""
     plan = standing.plan
     if plan is None:
@@ -110,7 +110,7 @@ def status_lines(standing: Standing) -> Iterator[str]:
         yield from _tail_lines(standing.tail)
 
 
-def _tail_lines(tail: StandingTail) -> Iterator[str]:
+def _tail_lines(tail: TailStatus) -> Iterator[str]:
     last = "no event yet" if tail.last_event_at is None else f"last event {tail.last_event_at:%Y-%m-%d %H:%M:%S} UTC"
     rate = f"; {tail.rate:,.0f} events/s" if tail.follows else ""
     yield (
@@ -126,7 +126,7 @@ def _tail_lines(tail: StandingTail) -> Iterator[str]:
         yield "what was missed is found by comparison: migrator parity --repair apply"
 
 
-def tail_lines(done: Followed) -> Iterator[str]:
+def tail_lines(done: TailResult) -> Iterator[str]:
     """Yield what a call of the tail did."""
     yield (
         f"saw {done.events:,} events, brought {done.documents:,} documents up to date: {done.written:,} rows written,"

@@ -34,15 +34,15 @@ def parity_command(
     one.
     """
     from migrator.cli.text import parity_lines, parity_status, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.parity.flow import compare  # noqa: PLC0415 - as above
-    from migrator.parity.recorded import compared  # noqa: PLC0415 - as above
+    from migrator.parity.check import check_parity  # noqa: PLC0415 - as above
+    from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - as above
     from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
 
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
     if repair is None:
-        outcome = compare(settings, scope) if scope != Scope() else compared(settings)
+        outcome = check_parity(settings, scope) if scope != Scope() else check_and_record(settings)
     else:
         from migrator.parity.repair import apply_repair, plan_repair  # noqa: PLC0415 - as above
 

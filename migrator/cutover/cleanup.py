@@ -95,7 +95,7 @@ def _ledger(target: Connection) -> Iterator[str]:
     if not _has_schema(target, "migration"):
         return
     plan = ledger.latest_plan(target)
-    count = 0 if plan is None else ledger.quarantined(target, plan.profile)
+    count = 0 if plan is None else ledger.quarantined_count(target, plan.profile)
     aside = f", and the bytes of {count:,} quarantined documents, which are in no row" if count else ""
     yield (
         f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the move{aside}; {REMOVE_LEDGER}"

@@ -26,12 +26,13 @@ from migrator.cutover.journal import Cutover, Journal, exclusive, latest
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
 from migrator.errors import MigratorError, RefusedError
-from migrator.parity import recorded, since
-from migrator.parity.flow import compare
+from migrator.parity import recheck, recorded_check
+from migrator.parity.check import check_parity
+from migrator.pipeline import locks
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, close_kept, waited_out
-from migrator.pipeline.tail import lock, positions, touched
-from migrator.pipeline.tail.follow import Tail
+from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
+from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.loop import Tail
 from migrator.store.postgres import parallel_run
 from migrator.telemetry import say
 
@@ -84,7 +85,7 @@ def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
             return _result(journal, resumed=resumed)
     finally:
         sessions.close()
-        close_kept()
+        close_cached()
 
 
 def abort(settings: Settings) -> Cutover:
@@ -279,7 +280,7 @@ def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> No
 
 def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePause | None") -> int:
     """Bring the target up to a position, by our own tail or by the one that runs; return the events seen."""
-    if lock.held(sessions.target) and not tail.following:
+    if locks.is_held(sessions.target) and not tail.following:
         _wait_for_other_tail(sessions, goal, pause)
         return 0
     stop = threading.Event()
@@ -299,10 +300,10 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
     """Wait until the tail of another process has come up to a position, owing nothing."""
     until = time.monotonic() + (pause.left() if pause is not None else sessions.settings.copy.patience_s)
-    while time.monotonic() < until and lock.held(sessions.target):
-        found = positions.standing(sessions.target, sessions.profile.name)
+    while time.monotonic() < until and locks.is_held(sessions.target):
+        found = positions.tail_state(sessions.target, sessions.profile.name)
         reached = found is not None and found.position.time >= goal and not found.derived_owed
-        if reached and not touched.count(sessions.target):
+        if reached and not backlog.count(sessions.target):
             return
         time.sleep(POLL_S)
     raise RefusedError("the write pause would exceed its limit: the tail that follows did not come up to the fence")
@@ -310,12 +311,12 @@ def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePaus
 
 def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> int:
     """Compare what changed since the last complete and clean comparison, or everything; return the documents."""
-    last = recorded.last(sessions.target)
+    last = recorded_check.last_check(sessions.target)
     if last is None or not last.clean:
         raise RefusedError("the last complete comparison is not clean")
-    changed = since.changed_since(sessions, last.position, position)
+    changed = recheck.changed_since(sessions, last.position, position)
     if changed is not None:
-        found = recorded.compare_changed(sessions, changed)
+        found = recorded_check.compare_changed(sessions, changed)
         if found.wrong:
             places = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in found.wrong.items())
             raise RefusedError(f"the last comparison found differences behind the fence: {places}")
@@ -325,8 +326,8 @@ def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> i
             f"the write pause would exceed its limit: everything must be compared, which took {last.seconds:,.0f} s"
             " before; call cutover compare shortly before the switch"
         )
-    outcome = compare(sessions.settings, Scope())
-    if not recorded.is_complete(outcome) or not recorded.is_clean(outcome):
+    outcome = check_parity(sessions.settings, Scope())
+    if not recorded_check.is_complete(outcome) or not recorded_check.is_clean(outcome):
         raise RefusedError("the last comparison found differences behind the fence: call migrator parity")
     return sum(one.documents for one in outcome.collections)
 
@@ -336,7 +337,7 @@ def _undo(sessions: Sessions, journal: Journal) -> None:
 
     A source that has gone away is waited for: else its writers would find the fence when it comes back.
     """
-    waited_out(sessions.settings, lambda: _reopen_source(sessions, journal.cutover))
+    retry_transient(sessions.settings, lambda: _reopen_source(sessions, journal.cutover))
     with suppress(psycopg.Error, MigratorError):
         if sessions.target.closed:
             sessions.open_target()

@@ -21,7 +21,7 @@ from migrator.cutover import fence, server_gates
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.cutover.status import attention
 from migrator.errors import MigratorError, RefusedError, UnreachableError
-from migrator.pipeline.history import history
+from migrator.pipeline.tail.positions import oplog_history
 from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
 from migrator.store.postgres import lock_sessions
@@ -76,7 +76,7 @@ def _source_findings(settings: Settings, source: MongoDatabase) -> Iterator[Gate
     yield _finding("source", lambda: (True, f"MongoDB {mongo.version(source)}, database {source.name}"))
     yield _finding("read", lambda: (True, f"{len(source.list_collection_names()):,} collections may be read"))
     yield _finding("replica set", lambda: server_gates.replica_set(source))
-    yield _finding("history", lambda: server_gates.oplog(history(source)))
+    yield _finding("history", lambda: server_gates.oplog(oplog_history(source)))
     yield _finding("writers of the source", lambda: server_gates.writers(source, settings))
     yield _finding("reverse sync", lambda: server_gates.reverse_sync(profile_of(settings.source)))
 

@@ -15,14 +15,14 @@ from migrator.connections.postgres import translated
 from migrator.cutover import config_file, epoch, journal, parallel, server_gates
 from migrator.cutover.server_gates import Answer, Gate
 from migrator.errors import MigratorError
-from migrator.parity import recorded
-from migrator.parity.silent import silent
-from migrator.pipeline import deferred, ledger
+from migrator.parity import recorded_check
+from migrator.parity.silent_schedules import find_silent_schedules
+from migrator.pipeline import deferred_ddl, ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.history import history
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail import positions, touched
-from migrator.pipeline.tail.turn import guard
+from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.conditions import require_same_conditions
+from migrator.pipeline.tail.positions import oplog_history
 
 
 class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +69,9 @@ def _copy(sessions: Sessions, _: GateOptions) -> Answer:
     scope = plans.plan_scope(plan)
     if scope.only or scope.tenants:
         return False, "only a part was copied: call migrator backfill without --only and --tenant"
-    if deferred.owed(sessions.target):
+    if deferred_ddl.outstanding(sessions.target):
         return False, "indexes are still to be built: call migrator backfill"
-    guard(sessions, plan)
+    require_same_conditions(sessions, plan)
     return True, f"complete, as of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -80,13 +80,13 @@ def _replica_set(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 def _tail(sessions: Sessions, _: GateOptions) -> Answer:
-    standing = positions.standing(sessions.target, sessions.profile.name)
+    standing = positions.tail_state(sessions.target, sessions.profile.name)
     if standing is None:
         return False, "the source was never followed: call migrator tail"
     if standing.alarm is not None:
         return False, f"alarm: {standing.alarm}; call migrator parity --repair apply"
     behind = max(0, committed_time(sessions.source).time - standing.position.time.time)
-    owed = touched.count(sessions.target)
+    owed = backlog.count(sessions.target)
     limit = sessions.settings.cutover.max_lag_s
     if behind > limit or owed:
         return False, f"{behind} s behind (at most {limit}), {owed:,} documents owed: let migrator tail catch up"
@@ -94,7 +94,7 @@ def _tail(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
-    found = recorded.last(sessions.target)
+    found = recorded_check.last_check(sessions.target)
     limit = sessions.settings.cutover.comparison_max_age_s
     if found is None:
         return False, "nothing was compared as a whole: call migrator cutover compare"
@@ -108,7 +108,7 @@ def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
 
 
 def _quarantine(sessions: Sessions, conditions: GateOptions) -> Answer:
-    count = ledger.quarantined(sessions.target, sessions.profile.name)
+    count = ledger.quarantined_count(sessions.target, sessions.profile.name)
     allowed = conditions.quarantined
     if count > allowed:
         words = f"{count:,} documents are quarantined (at most {allowed:,}): migrator quarantine list names them"
@@ -139,7 +139,7 @@ def _schedules_fire(sessions: Sessions, _: GateOptions) -> Answer:
     plan = ledger.latest_plan(sessions.target)
     if plan is None:
         return False, "nothing was copied yet: call migrator backfill"
-    found = silent(sessions, plans.plan_context(plan))
+    found = find_silent_schedules(sessions, plans.plan_context(plan))
     if found:
         named = ", ".join(one.source_id for one in found[:5])
         return False, (
@@ -176,18 +176,18 @@ def _clocks(sessions: Sessions, conditions: GateOptions) -> Answer:
 
 
 def _history(sessions: Sessions, _: GateOptions) -> Answer:
-    found = history(sessions.source)
+    found = oplog_history(sessions.source)
     passed, words = server_gates.oplog(found)
     if found is None:
         return passed, words
-    standing = positions.standing(sessions.target, sessions.profile.name)
+    standing = positions.tail_state(sessions.target, sessions.profile.name)
     if standing is not None and found.oldest > standing.position.time:
         return False, f"{words}, and the tail stands before that: call migrator parity --repair apply, then tail"
     limits = sessions.settings.cutover
     needed = limits.max_lag_s + limits.max_pause_s
     if found.full and found.seconds < needed:
         return False, f"{words}, and a switch may need {needed} s: enlarge the oplog"
-    last = recorded.last(sessions.target)
+    last = recorded_check.last_check(sessions.target)
     if last is None or found.oldest <= last.position:
         return True, words
     words += ", less than since the last comparison, so that everything is compared behind the fence"

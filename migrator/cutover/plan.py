@@ -17,7 +17,7 @@ from migrator.cutover.processes import Arrivals
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.status import Attention, attention
 from migrator.errors import MigratorError
-from migrator.parity import recorded, since
+from migrator.parity import recheck, recorded_check
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
 from migrator.store.postgres import parallel_run
@@ -132,13 +132,13 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
 
 def _expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
     """Return the expected write pause in seconds, and how many documents it has to compare."""
-    last = recorded.last(sessions.target)
-    stands = positions.standing(sessions.target, sessions.profile.name)
+    last = recorded_check.last_check(sessions.target)
+    stands = positions.tail_state(sessions.target, sessions.profile.name)
     if last is None or stands is None:
         return None, None
     rate = max(last.documents / last.seconds, 1.0) if last.seconds else 1.0
     try:
-        changed = since.changed_since(sessions, last.position, committed_time(sessions.source))
+        changed = recheck.changed_since(sessions, last.position, committed_time(sessions.source))
     except MigratorError:
         changed = None
     if changed is None:

@@ -19,14 +19,14 @@ from migrator.errors import BackendMovedError, LostLockError, RefusedError
 from migrator.interruption import count_signal
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.tail.alarms import AlarmError
-from migrator.pipeline.tail.follow import Followed, Tail, Until
+from migrator.pipeline.tail.loop import Tail, TailResult, Until
+from migrator.pipeline.tail.positions import AlarmError
 from migrator.telemetry import say
 
 POLL_S = 1.0
 
 
-def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Followed | ReverseSyncResult | None:
+def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> TailResult | ReverseSyncResult | None:
     """Follow in the direction that the persistence epoch says: from MongoDB before a cutover, to MongoDB after it.
 
     Returns none when the cutover was finished: then nothing is left to be followed, in either direction.
@@ -74,7 +74,7 @@ def _record_stop(settings: Settings, why: str) -> None:
             Journal(target, found).note(**{REVERSE_STOPPED: why})
 
 
-def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> Followed:
+def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> TailResult:
     """Follow; an alarm is answered once by a comparison of everything with repair, from a position taken before it."""
     with Tail(settings, metrics_file=metrics_file) as tail:
         try:

@@ -25,9 +25,8 @@ from psycopg import sql
 from migrator.connections.postgres import Connection
 from migrator.cutover.outbox import ChangedRow
 from migrator.errors import MigratorError
-from migrator.pipeline.decoding import Outcome, outcomes
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import rebuild, rendered
+from migrator.pipeline.transform import DocumentOutcome, rebuild, serialize_rows, transform_batch
 from migrator.records import ALL, Record, Schedule, SourcedRecord, Trigger
 from migrator.sources.profile import Collection, Context, Document, Rejected, Rows, Skipped
 from migrator.sources.stellaops import names
@@ -37,7 +36,7 @@ from migrator.store.mongo.places import PLACES, Place
 from migrator.store.postgres.rows import fetch
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
 
 PROVENANCE: Final = frozenset({"source", "source_id", "extra"})
 """Columns that say where a row came from, not what it says."""
@@ -280,7 +279,7 @@ def _with_copy_mark(document: Document, *, copy: bool) -> Document:
     return plain | {COPY_OF: names.SCHEDULES} if copy else plain
 
 
-def _row_ids(wanted: _ChangedDocument, outcome: Outcome | None) -> list[tuple[type[Record], str]]:
+def _row_ids(wanted: _ChangedDocument, outcome: DocumentOutcome | None) -> list[tuple[type[Record], str]]:
     """Return the rows that a document has or had: those it would make today, and those that were noted."""
     found = {(RECORDS[table], row_id): None for table, row_id in wanted.rows}
     if outcome is not None and outcome.loadable is not None:
@@ -310,14 +309,14 @@ def _states_triggers(collection: Collection) -> bool:
 
 def _current_outcomes(
     sessions: Sessions, context: Context, collection: Collection, keys: Sequence[Any]
-) -> dict[bytes, Outcome]:
+) -> dict[bytes, DocumentOutcome]:
     """Return what the documents that exist say today, put through the copy's code, by their ``_id``."""
     batches: Iterable[Any] = sessions.source[sessions.name_of(collection.name)].find_raw_batches(
         {"_id": {"$in": list(keys)}}
     )
     return {
         bson.encode({"": documents.decode(outcome.raw)["_id"]}): outcome
-        for piece in outcomes(collection, context, sessions.resolver, b"".join(batches))
+        for piece in transform_batch(collection, context, sessions.resolver, b"".join(batches))
         for outcome in piece
     }
 
@@ -340,7 +339,7 @@ def _with_source(collection: Collection, key: object, row: Record) -> Record:
 
 
 def _encode_document(
-    collection: Collection, context: Context, outcome: Outcome | None, stored: Rows
+    collection: Collection, context: Context, outcome: DocumentOutcome | None, stored: Rows
 ) -> tuple[Document | None, tuple[tuple[str, str], ...]]:
     """Return the document that the stored rows stand for, none where its owner is gone, and what it cannot carry."""
     if not any(type(row) is collection.tables[0] for row in stored):
@@ -400,7 +399,7 @@ def _lost_columns(
             row = msgspec.structs.replace(row, timezone=there[place].timezone)  # type: ignore[attr-defined] # noqa: PLW2901 - none is UTC
         kind = codec(type(row))
         head, tail = kind.render(row)
-        (again,) = rendered((there[place],))
+        (again,) = serialize_rows((there[place],))
         differing = kind.differing((again.head, again.tail), head + tail)
         lost |= {
             (row.table, name)

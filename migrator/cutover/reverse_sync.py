@@ -38,9 +38,9 @@ from migrator.cutover.reverse_encoding import (
 )
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.ledger import latest_plan
-from migrator.pipeline.plan import OWN, plan_context
-from migrator.pipeline.sessions import Sessions, retrying
-from migrator.pipeline.tail.apply import Applier
+from migrator.pipeline.plan import OWN_COLLECTION, plan_context
+from migrator.pipeline.sessions import Sessions, run_with_sessions
+from migrator.pipeline.tail.applier import Applier
 from migrator.records import Record, SourcedRecord, Trigger
 from migrator.sources.profile import Context
 from migrator.sources.stellaops.names import SCHEDULES
@@ -55,7 +55,7 @@ TRANSACTION_BYTES: Final = 24 * 1024 * 1024
 """About what one transaction of MongoDB writes; an entry of its oplog holds 16 MB, and it may need several."""
 POLL_S: Final = 0.2
 LOCK_NAME: Final = "migrator reverse stream"
-FENCE_COLLECTION: Final = OWN
+FENCE_COLLECTION: Final = OWN_COLLECTION
 """The tool's own collection in the source; it exists while the window is open."""
 FENCE_ID: Final = "fence"
 """The ``_id`` of its document."""
@@ -96,7 +96,7 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
     stream = _ReverseSync(noted_by_now=noted_by_now)
     try:
         while not stop.is_set():
-            done = retrying(settings, stream.carry)
+            done = run_with_sessions(settings, stream.carry)
             total += done
             if done.notes:
                 telemetry.logger().info("reverse.carried", documents=done.documents, removed=done.removed)

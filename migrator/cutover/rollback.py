@@ -28,9 +28,9 @@ from migrator.cutover.journal import Cutover, Journal, exclusive, latest
 from migrator.cutover.rollback_gaps import Gap, find_gaps, gap_lines
 from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError, RefusedError, UnreachableError
-from migrator.pipeline.sessions import Sessions, close_kept, waited_out
+from migrator.pipeline.locks import ROWS_KEY
+from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
-from migrator.pipeline.tail.lock import ROWS_KEY
 from migrator.sources import profile_of
 from migrator.telemetry import say
 
@@ -115,7 +115,7 @@ def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
             return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
     finally:
         sessions.close()
-        close_kept()
+        close_cached()
 
 
 def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
@@ -130,7 +130,7 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
                 carried, lost = _run_steps_before(sessions, journal, level, folder)
             except BaseException:
                 with suppress(psycopg.Error, MigratorError):  # what failed says more; called again, it goes on
-                    waited_out(settings, lambda: _undo(sessions, journal.cutover))
+                    retry_transient(settings, lambda: _undo(sessions, journal.cutover))
                 raise
         with _tail_held(sessions):
             _reopen_source(sessions, journal, level)

@@ -17,7 +17,7 @@ from migrator.connections.mongo import replica_set as name_of_set
 from migrator.connections.postgres import Connection
 from migrator.cutover import fence
 from migrator.cutover.journal import database_time
-from migrator.pipeline.history import History
+from migrator.pipeline.tail.positions import OplogHistory
 from migrator.sources.profile import Profile
 
 
@@ -122,7 +122,7 @@ def writers(source: MongoDatabase, settings: Settings) -> Answer:
     return True, words
 
 
-def oplog(history: History | None) -> Answer:
+def oplog(history: OplogHistory | None) -> Answer:
     """How far back the source's history reaches."""
     if history is None:
         return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"

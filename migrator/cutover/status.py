@@ -10,7 +10,7 @@ from migrator.connections.postgres import Connection, open_target, translate_err
 from migrator.cutover import journal, outbox, rollback
 from migrator.cutover.cutover import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.cutover.journal import Journal
-from migrator.pipeline.tail import lock
+from migrator.pipeline import locks
 from migrator.sources import profile_of
 
 RUN = "migrator cutover run"
@@ -53,7 +53,7 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
         return None
     book = Journal(target, last)
     level = rollback.unfinished_level(book)
-    works = lock.held(target, journal.LOCK)
+    works = locks.is_held(target, journal.LOCK)
     if level is not None:
         return _of_rollback(book, level, works=works)
     if last.state == "running":

@@ -1,16 +1,20 @@
-"""A second opinion that shares no code with the transform: figures computed by MongoDB's pipeline and by SQL, compared.
+"""Aggregates computed by MongoDB's pipeline and by SQL, compared: a second opinion without code of the transform.
 
 A codec fault that is symmetric passes every round trip; it does not pass this. One pass per collection and side:
-grouped by tenant and by all the words that are counted, with every sum and every first and last time beside them. The
-few partial figures are folded here.
+grouped by tenant and by all the words that are counted, with every sum and every first and last time. Documents that
+are in no table on purpose (quarantined, left out by a rule) are left out by ``_id``.
 
-Documents that are in no table on purpose (quarantined, left behind by a rule) are left out by ``_id``.
+Per column the number of values is counted, and of characters or members. Which field a column comes from is declared
+here a second time, apart from the profiles: a column that was mixed up with another passes the round trip where reading
+and writing mix them up alike. Columns that a profile derives (ids, references, durations, words with older spellings)
+are compared by the round trip and the other aggregates alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 import psycopg
 from bson import Decimal128
 from bson.errors import InvalidBSON
@@ -23,7 +27,7 @@ from migrator.connections import mongo, postgres
 from migrator.errors import UnreachableError
 from migrator.parity.model import AggregateDifference, AggregateResult
 from migrator.sources.profile import Collection, Measure, Profile
-from migrator.values.rawid import among
+from migrator.values.identity import id_filter
 
 LARGEST_EXCLUSION: Final = 8 * 1024 * 1024
 """Bytes of ``_id`` values that may be left out one by one; MongoDB takes no command over 16 MB."""
@@ -33,7 +37,7 @@ SIMPLE: Final = {"locale": "simple"}
 NONE: Final = "(none)"
 """Label of documents in which a word is absent or null."""
 
-_Figures = dict[tuple[str, str], Decimal | None]
+_Values = dict[tuple[str, str], Decimal | None]
 """(tenant, label) → figure, of one measure."""
 
 _DOCUMENTS: Final = Measure(name="documents", kind="group", expression=None, sql="NULL")
@@ -41,7 +45,7 @@ _TOLERANCE: Final = Decimal("1e-9")
 """Share of a sum by which two sums of fractions may differ: doubles are added in no fixed order."""
 
 
-def aggregates(
+def compare_aggregates(
     database: Database[dict[str, Any]],
     connection: psycopg.Connection[Any],
     profile: Profile,
@@ -80,19 +84,19 @@ def _collection(
             try:
                 partial = list(source.aggregate(pipeline, allowDiskUse=True, collation=SIMPLE))
             except OperationFailure as error:
-                raise _CannotTell(
+                raise _NotComparable(
                     f"MongoDB could not compute it: {(error.details or {}).get('codeName', error.code)}"
                 ) from error
             except InvalidBSON as error:  # written since the documents were compared, else it was left out
-                raise _CannotTell("a document holds a text that is not UTF-8") from error
+                raise _NotComparable("a document holds a text that is not UTF-8") from error
         expected = _fold(measures, (_from_mongo(measures, row) for row in partial))
         actual = _fold(measures, _from_postgres(connection, profile, collection, measures))
-    except _CannotTell as error:
+    except _NotComparable as error:
         return [_result(collection, measure, unverified=str(error)) for measure in measures]
     return [_compare(collection, measure, expected[measure.name], actual[measure.name]) for measure in measures]
 
 
-class _CannotTell(Exception):  # noqa: N818 - an answer about one collection, not a failure of the tool
+class _NotComparable(Exception):  # noqa: N818 - an answer about one collection, not a failure of the tool
     """A figure cannot be computed the same way on both sides."""
 
 
@@ -104,9 +108,9 @@ def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
     """Return what ``_id`` must match for a document to be counted; none: all are."""
     if not source_ids:
         return None
-    filtered = among(source_ids, "$nin")
+    filtered = id_filter(source_ids, "$nin")
     if len(filtered.raw) > LARGEST_EXCLUSION:
-        raise _CannotTell(f"{len(source_ids)} documents are set aside, too many to leave out one by one")
+        raise _NotComparable(f"{len(source_ids)} documents are set aside, too many to leave out one by one")
     return filtered
 
 
@@ -172,13 +176,13 @@ def _from_postgres(
             return [(row[0], list(row[1 : len(words) + 1]), list(row[len(words) + 1 :])) for row in cursor]
     except UnreachableError as error:
         if isinstance(error.__cause__, psycopg.DataError):
-            raise _CannotTell(f"PostgreSQL could not compute it: {type(error.__cause__).__name__}") from error
+            raise _NotComparable(f"PostgreSQL could not compute it: {type(error.__cause__).__name__}") from error
         raise
 
 
-def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Figures]:
+def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Values]:
     """Add the partial figures up: per measure, by tenant and label."""
-    folded: dict[str, _Figures] = {one.name: {} for one in measures}
+    folded: dict[str, _Values] = {one.name: {} for one in measures}
     for tenant, words, figures in rows:
         words_left, figures_left = iter(words), iter(figures[:-1])
         for one in measures:
@@ -195,11 +199,11 @@ def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Figur
     return folded
 
 
-def _add(into: _Figures, at: tuple[str, str], figure: Decimal | None) -> None:
+def _add(into: _Values, at: tuple[str, str], figure: Decimal | None) -> None:
     into[at] = (into.get(at) or Decimal(0)) + (figure or Decimal(0))
 
 
-def _outermost(into: _Figures, at: tuple[str, str], figure: Decimal | None, *, first: bool) -> None:
+def _outermost(into: _Values, at: tuple[str, str], figure: Decimal | None, *, first: bool) -> None:
     held = into.get(at)
     if held is None or figure is None:
         into[at] = figure if held is None else held
@@ -207,7 +211,7 @@ def _outermost(into: _Figures, at: tuple[str, str], figure: Decimal | None, *, f
         into[at] = min(held, figure) if first else max(held, figure)
 
 
-def _compare(collection: Collection, measure: Measure, expected: _Figures, actual: _Figures) -> AggregateResult:
+def _compare(collection: Collection, measure: Measure, expected: _Values, actual: _Values) -> AggregateResult:
     places = sorted({*expected, *actual})
     differing = [
         AggregateDifference(tenant=at[0], label=at[1], source=_text(expected.get(at)), target=_text(actual.get(at)))
@@ -227,7 +231,7 @@ def _compare(collection: Collection, measure: Measure, expected: _Figures, actua
     )
 
 
-def _total(figures: _Figures) -> Decimal:
+def _total(figures: _Values) -> Decimal:
     return sum((figure for figure in figures.values() if figure is not None), Decimal(0))
 
 
@@ -271,3 +275,113 @@ def _text(figure: Decimal | None) -> str:
     if figure is None:
         return NONE
     return str(int(figure)) if figure == figure.to_integral_value() else str(figure)
+
+
+ColumnMeasure: TypeAlias = Literal["filled", "characters", "members"]
+"""Not null; besides the length of a text; besides the length of a list."""
+
+PREFIX: Final = "column "
+"""The names of these measures begin with it."""
+
+WHITE_SPACE: Final = "".join(chr(code) for code in range(0x3001) if chr(code).isspace())
+"""What trimming takes from the ends of a text; what MongoDB's ``$trim`` takes by itself is another set."""
+
+_AUTHORED = "createdBy updatedBy deletedBy"
+_SCHEDULE = (
+    "selection onlyIf notify limits createdAt updatedAt deletedAt payload priority maxRetries retryDelayMs"
+    " retryStrategy retryCapMs retryCount onExhausted timeoutMs maxConcurrency metadata pausedAt cancelledAt"
+    " completedAt mode"
+)
+_RUN = (
+    "stats reason deltas createdAt startedAt finishedAt runNumber attempt scheduledAt availableAt fence"
+    " leaseExpiresAt result metadata"
+)
+_FIELDS: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "stellaops/schedules": (_SCHEDULE, "name description handlerName queue", _AUTHORED, "subscribers tags"),
+    "stellaops/triggers": (
+        "intervalMs anchor runAt startAt endAt maxFires misfirePolicy misfireGraceMs nextFireAt lastFireAt",
+        "cronExpression timezone eventName",
+        "",
+        "",
+    ),
+    "stellaops/runs": (
+        _RUN,
+        "workerId externalTaskId errorDetail traceId spanId parentSpanId triggeredBy dedupeKey",
+        "error",
+        "",
+    ),
+    "stellaops/execution_logs": ("loggedAt context", "level message", "", ""),
+    "stellaops/impact_snapshots": ("selector images usageOnly generatedAt total", "", "snapshotId", ""),
+    "stellaops/run_summaries": ("updatedAt lastRun recent counters", "", "", ""),
+    "stellaops/workers": ("pid capacity registeredAt lastHeartbeatAt metadata", "hostname version", "", "queues"),
+    "stellaops/locks": ("acquiredAt metadata", "", "", ""),
+    "stellaops/audit": ("occurredAt actor metadata", "category action", "entityId correlationId message", ""),
+    "stellaops/handlers": ("defaultTimeoutMs", "name handlerPath queue", "", ""),
+    "stellaops/graph_jobs": ("", "", "correlationId", ""),
+}
+"""Fields that are a column of the same name in camelCase: filled only, texts, texts that are trimmed, lists.
+
+A text that is trimmed is counted as the source's model keeps it: without white space at its ends, a blank one not at
+all. Any other text counts as it is, an empty one too.
+"""
+
+
+def with_column_measures(profile: Profile) -> Profile:
+    """Return the profile, its collections measured column by column as well."""
+    return msgspec.structs.replace(
+        profile, collections=tuple(_with_column_measures(profile, collection) for collection in profile.collections)
+    )
+
+
+def has_column_measures(profile: str) -> bool:
+    """Tell whether fields of this profile are columns as they stand, so that both databases can count them."""
+    return any(source.startswith(f"{profile}/") for source in _FIELDS)
+
+
+def split_columns(results: list[AggregateResult]) -> tuple[list[AggregateResult], list[AggregateResult]]:
+    """Return the figures of the profile, and those of the columns."""
+    own = [one for one in results if not one.measure.startswith(PREFIX)]
+    return own, [one for one in results if one.measure.startswith(PREFIX)]
+
+
+def column_of(measure: str) -> tuple[str, str]:
+    """Return column and kind of one of these measures."""
+    column, _, kind = measure.removeprefix(PREFIX).partition(" ")
+    return column, kind
+
+
+def _with_column_measures(profile: Profile, collection: Collection) -> Collection:
+    filled, texts, trimmed, lists = _FIELDS.get(profile.source_of(collection.name), ("", "", "", ""))
+    measures = [
+        *(_measure(field, "filled") for field in f"{filled} {texts} {lists}".split()),
+        *(_measure(field, "filled", trim=True) for field in trimmed.split()),
+        *(_measure(field, "characters") for field in texts.split()),
+        *(_measure(field, "characters", trim=True) for field in trimmed.split()),
+        *(_measure(field, "members") for field in lists.split()),
+    ]
+    return msgspec.structs.replace(collection, measures=(*collection.measures, *measures))
+
+
+def _trimmed(path: str) -> Any:  # noqa: ANN401 - a MongoDB expression
+    """Return the expression of a text without white space at its ends; of a blank one, null."""
+    text = {"$cond": [{"$eq": [{"$type": path}, "string"]}, path, ""]}
+    bare = {"$trim": {"input": text, "chars": WHITE_SPACE}}
+    return {"$cond": [{"$eq": [bare, ""]}, None, bare]}
+
+
+def _measure(field: str, kind: ColumnMeasure, *, trim: bool = False) -> Measure:
+    column = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in field)
+    path = f"${field}"
+    value: Any = _trimmed(path) if trim else path
+    expression: Any
+    if kind == "filled":
+        expression = {"$cond": [{"$ne": [{"$ifNull": [value, None]}, None]}, 1, 0]}
+        sql = f"(CASE WHEN {column} IS NULL THEN 0 ELSE 1 END)"
+    elif kind == "characters":
+        text = {"$ifNull": [value, ""]} if trim else {"$cond": [{"$eq": [{"$type": path}, "string"]}, path, ""]}
+        expression = {"$strLenCP": text}
+        sql = f"coalesce(length({column}), 0)"
+    else:
+        expression = {"$cond": [{"$isArray": path}, {"$size": path}, 0]}
+        sql = f"coalesce(cardinality({column}), 0)"
+    return Measure(name=f"{PREFIX}{column} {kind}", kind="sum", expression=expression, sql=sql)

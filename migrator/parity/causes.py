@@ -1,12 +1,16 @@
-"""Why two values differ, as far as the two values themselves can tell, and what most often mends it.
+"""Why two values differ, as far as the two values themselves can tell, what most often fixes it, and how it is told.
 
 ``classify`` looks at one place only. ``stale`` (the document changed after it was copied) and ``foreign-writer`` (a row
-was written by somebody else) need more than the two values; ``parity.compare`` sets them where it knows.
+was written by another program) need more than the two values; ``parity.compare`` sets them where it knows.
+
+DeepDiff words the first few differences and decides nothing: equality is decided on canonical bytes. DeepDiff is a
+thousand times slower than a comparison, and its idea of equality is its own. Paths and types are named, types as BSON
+and PostgreSQL call them; values only when asked for.
 """
 
 import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -14,6 +18,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from bson import Decimal128, Int64
+
+from migrator.values.document import type_name
 
 CauseCode: TypeAlias = Literal[
     "absent-null",
@@ -140,7 +146,7 @@ def cause_codes() -> tuple[str, ...]:
 
 def classify(expected: object, actual: object) -> CauseCode:
     """Return why ``actual`` is not ``expected``; either may be ``ABSENT``. The caller knows that they differ."""
-    for fits, judge in _JUDGES:
+    for fits, judge in _CLASSIFIERS:
         if fits(expected, actual):
             return judge(expected, actual)
     return "value" if type(expected) is type(actual) else "type"
@@ -214,9 +220,9 @@ def _sequences(expected: Sequence[Any], actual: Sequence[Any]) -> CauseCode:
 
 
 _Fits: TypeAlias = Callable[[Any, Any], bool]
-_Judge: TypeAlias = Callable[[Any, Any], CauseCode]
+_Classifier: TypeAlias = Callable[[Any, Any], CauseCode]
 
-_JUDGES: Final[tuple[tuple[_Fits, _Judge], ...]] = (
+_CLASSIFIERS: Final[tuple[tuple[_Fits, _Classifier], ...]] = (
     (lambda a, b: _nothing(a) or _nothing(b), lambda _a, _b: "absent-null"),
     (lambda a, b: isinstance(a, datetime) and isinstance(b, datetime), _times),
     (lambda a, b: _is_number(a) and _is_number(b), _numbers),
@@ -226,3 +232,64 @@ _JUDGES: Final[tuple[tuple[_Fits, _Judge], ...]] = (
     (lambda a, b: isinstance(a, (list, tuple)) and type(a) is type(b), _sequences),
 )
 """The first pair that fits decides; the order matters: an empty text is an empty kind before it is a text."""
+
+
+MAX_LINES: Final = 5
+"""Of one difference."""
+
+_SENTENCES: Final = {
+    "dictionary_item_added": "{path} is only in the target",
+    "dictionary_item_removed": "{path} is only in the source",
+    "iterable_item_added": "{path} is only in the target",
+    "iterable_item_removed": "{path} is only in the source",
+    "type_changes": "{path} is {before} in the source and {after} in the target",
+    "values_changed": "{path} differs ({before})",
+}
+
+
+def describe_difference(
+    expected: object, actual: object, *, values: bool = False, lines: int = MAX_LINES
+) -> tuple[str, ...]:
+    """Say where ``actual`` (rebuilt, or stored) is not ``expected`` (the source's), in at most ``lines`` lines.
+
+    Where DeepDiff sees nothing although the canonical bytes differ (1 and 1.0, -0.0), it says so in a line of its own.
+    """
+    if expected is ABSENT or actual is ABSENT:
+        return (f"the value is {_type_of(expected)} in the source and {_type_of(actual)} in the target",)
+    said = sorted(_sentences(expected, actual, values=values))
+    if not said:
+        return ("the same to the eye; the typed bytes differ (int32, int64 and double, or the sign of zero)",)
+    rest = len(said) - lines
+    return (*said[:lines], f"and {rest} more") if rest > 0 else tuple(said)
+
+
+def _sentences(expected: object, actual: object, *, values: bool) -> Iterator[str]:
+    from deepdiff import DeepDiff  # noqa: PLC0415 - slow to import, and needed only where something differs
+
+    tree = DeepDiff(expected, actual, view="tree", ignore_nan_inequality=True, threshold_to_diff_deeper=0)
+    for kind, levels in tree.items():
+        for level in _levels(levels):
+            sentence = _SENTENCES.get(kind, "{path} differs").format(
+                path=path_of(level.path(output_format="list")),
+                before=_type_of(level.t1),
+                after=_type_of(level.t2),
+            )
+            yield f"{sentence}: {level.t1!r} and {level.t2!r}" if values else sentence
+
+
+def _type_of(value: object) -> str:
+    if value is ABSENT:
+        return "absent"
+    return type_name(value)
+
+
+def _levels(levels: Any) -> Iterable[Any]:  # noqa: ANN401 - DeepDiff's tree is untyped
+    return levels if isinstance(levels, Iterable) else ()
+
+
+def path_of(steps: list[object]) -> str:
+    """Return a field path as the reports write it: ``stats.queued``, ``images[3].digest``."""
+    text = ""
+    for step in steps:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".") or "the value"

@@ -1,7 +1,8 @@
 """Both links of the round trip, for every document: its rows are stored as decoded, and they encode back to it.
 
-The comparison walks the source in ranges as the copy does, computes the rows each document must have, fetches the rows
-with those ids, and compares bytes. Rows that no document asks for are found afterwards (``parity.extra``).
+The parity check walks the source in ranges as the copy does, computes the rows each document must have, fetches the
+rows with those ids, and compares bytes. Extra rows are found afterwards (``parity.extra_rows``). Derived rows, which
+belong to no document, are made again and compared column by column.
 """
 
 from collections import Counter
@@ -9,11 +10,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
+from psycopg import sql
 
-from migrator.parity.causes import ABSENT, CauseCode, classify
-from migrator.parity.equal import entry_apart, stored_rows
-from migrator.parity.explain import explain
-from migrator.parity.live import MOVING, Recheck
+from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
+from migrator.parity.equal import quarantine_difference, stored_rows
 from migrator.parity.model import (
     KEYS_LISTED,
     CauseCount,
@@ -24,26 +24,26 @@ from migrator.parity.model import (
     NoteCount,
     QuarantineCount,
 )
-from migrator.pipeline import ledger, orphans
-from migrator.pipeline.decoding import Outcome, outcomes
+from migrator.parity.recheck import MOVING, Recheck
+from migrator.pipeline import ledger, locks, references
+from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
-from migrator.pipeline.sessions import Sessions, retrying
-from migrator.pipeline.tail import lock
-from migrator.pipeline.transform import Loadable, Row, rebuild
-from migrator.records import EMPTY
-from migrator.sources.profile import Collection, Rejected
-from migrator.store.postgres.rows import origin, row_key
-from migrator.values import jsonb, residue
+from migrator.pipeline.sessions import Sessions, run_with_sessions
+from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, rebuild, transform_batch
+from migrator.records import EMPTY, Record
+from migrator.sources.profile import Closing, Collection, Rejected
+from migrator.store.postgres.rows import fetch, origin, row_key, table_name
+from migrator.values import jsonb, remainder
 from migrator.values.canonical import same
-from migrator.values.rawid import source_id_of
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
+from migrator.values.identity import source_id_of
 
-WORDED = 20
+DESCRIBED = 20
 """Differences of a chunk that DeepDiff puts into words: it takes 0.5 ms for each."""
 
 
-class _Tally(msgspec.Struct):
+class _ChunkTotals(msgspec.Struct):
     """What a chunk has shown so far."""
 
     collection: str
@@ -83,13 +83,13 @@ class _Tally(msgspec.Struct):
 def compare_chunk(job: ChunkJob) -> CollectionComparison:
     """Compare one range of a collection with what is stored; reads only."""
     with collector_paused():
-        return retrying(job.settings, lambda sessions: _compare(job, sessions))
+        return run_with_sessions(job.settings, lambda sessions: _compare(job, sessions))
 
 
 def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
-    tally = _Tally(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
+    tally = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
     aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
     for batch in raw_batches(
         sessions.source,
@@ -99,15 +99,15 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
         condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
         batch_size=batch_documents(chunk.average_bytes),
     ):
-        found = [one for piece in outcomes(collection, job.context, sessions.resolver, batch) for one in piece]
+        found = [one for piece in transform_batch(collection, job.context, sessions.resolver, batch) for one in piece]
         stored = stored_rows(sessions.target, found)
-        if lock.held(sessions.target):
+        if locks.is_held(sessions.target):
             found, moving = _rechecked(sessions, collection, job, found, stored, aside)
             tally.moving += moving
-        for outcome, loadable in _sort_out(found, tally, aside):
-            _judge(collection, outcome, loadable, stored, tally)
-        if not lock.held(sessions.target):  # a tail that follows may be about to record one
-            _look_for_references(sessions, found, tally)
+        for outcome, loadable in _without_quarantined(found, tally, aside):
+            _compare_rows(collection, outcome, loadable, stored, tally)
+        if not locks.is_held(sessions.target):  # a tail that follows may be about to record one
+            _compare_references(sessions, found, tally)
     return _comparison(collection, tally)
 
 
@@ -115,10 +115,10 @@ def _rechecked(
     sessions: Sessions,
     collection: Collection,
     job: ChunkJob,
-    found: list[Outcome],
+    found: list[DocumentOutcome],
     stored: dict[type, dict[bytes, bytes]],
-    aside: dict[str, ledger.Entry],
-) -> tuple[list[Outcome], int]:
+    aside: dict[str, ledger.QuarantineEntry],
+) -> tuple[list[DocumentOutcome], int]:
     recheck = Recheck(sessions, collection, job.context)
     try:
         return recheck.outlived(found, stored, aside), recheck.moving
@@ -126,9 +126,9 @@ def _rechecked(
         recheck.close()
 
 
-def _sort_out(
-    piece: Iterable[Outcome], tally: _Tally, aside: Mapping[str, ledger.Entry]
-) -> Iterable[tuple[Outcome, Loadable]]:
+def _without_quarantined(
+    piece: Iterable[DocumentOutcome], tally: _ChunkTotals, aside: Mapping[str, ledger.QuarantineEntry]
+) -> Iterable[tuple[DocumentOutcome, LoadableDocument]]:
     """Count what has no rows on purpose, and yield the documents that must have some."""
     for outcome in piece:
         tally.documents += 1
@@ -140,7 +140,7 @@ def _sort_out(
         else:
             key = source_id_of(outcome.raw)
             if key in aside:
-                _count_aside(tally, outcome, key, aside[key])
+                _count_quarantined(tally, outcome, key, aside[key])
             elif outcome.loadable is not None:
                 yield outcome, outcome.loadable
             else:
@@ -157,25 +157,25 @@ def _rejected(collection: str, key: str, why: Rejected | None) -> Difference:
     )
 
 
-def _count_aside(tally: _Tally, outcome: Outcome, key: str, entry: ledger.Entry) -> None:
+def _count_quarantined(tally: _ChunkTotals, outcome: DocumentOutcome, key: str, entry: ledger.QuarantineEntry) -> None:
     tally.quarantined += 1
     tally.excluded.append(key)
-    apart = entry_apart(outcome, entry)
+    apart = quarantine_difference(outcome, entry)
     if apart is not None:
         tally.ledger += 1
         tally.differ(Difference(collection=tally.collection, source_id=key, side="ledger", table="", cause=apart))
     why = outcome.rejected
     place = (entry.reason, entry.path, entry.expected) if why is None else (why.reason, why.path, why.expected)
     tally.quarantine[place] += 1
-    _keep(tally.quarantine_keys.setdefault(place, []), key)
+    _add_example(tally.quarantine_keys.setdefault(place, []), key)
 
 
-def _look_for_references(sessions: Sessions, found: Iterable[Outcome], tally: _Tally) -> None:
+def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], tally: _ChunkTotals) -> None:
     """Look whether the dangling references of these documents are on record."""
-    dangling = [one for outcome in found for one in orphans.of_outcome(outcome, own=True)]
+    dangling = [one for outcome in found for one in references.dangling_references_of(outcome, own=True)]
     if not dangling:
         return
-    recorded = orphans.recorded(sessions.target, tally.collection, {one[0] for one in dangling})
+    recorded = references.recorded_dangling(sessions.target, tally.collection, {one[0] for one in dangling})
     for key in dict.fromkeys(one[0] for one in dangling if one not in recorded):
         tally.ledger += 1
         tally.differ(
@@ -185,12 +185,12 @@ def _look_for_references(sessions: Sessions, found: Iterable[Outcome], tally: _T
         )
 
 
-def _judge(
+def _compare_rows(
     collection: Collection,
-    outcome: Outcome,
-    loadable: Loadable,
+    outcome: DocumentOutcome,
+    loadable: LoadableDocument,
     stored: dict[type, dict[bytes, bytes]],
-    tally: _Tally,
+    tally: _ChunkTotals,
 ) -> None:
     missing = False
     equal = True
@@ -205,7 +205,7 @@ def _judge(
         tally.rows[record.table] += 1
         if not codec(record).equal((row.head, row.tail), found):
             equal = False
-            _explain(collection, row, found, source_id_of(outcome.raw), tally)
+            _add_differences(collection, row, found, source_id_of(outcome.raw), tally)
     # A document without residue was shown to encode to its own bytes while its rows were made (transform.settle).
     if loadable.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
         equal = False
@@ -223,7 +223,7 @@ def _judge(
             tally.residue += 1
 
 
-def _stored(row: Row, stored: Mapping[bytes, bytes]) -> bytes | None:
+def _stored(row: SerializedRow, stored: Mapping[bytes, bytes]) -> bytes | None:
     """Return the stored row of a document's row: the one with its key, else the document's own under another tenant."""
     kind = codec(type(row.record))
     found = stored.get(row_key(kind, row.head))
@@ -235,16 +235,16 @@ def _stored(row: Row, stored: Mapping[bytes, bytes]) -> bytes | None:
     return next((one for one in same_id if origin(kind, one) == document), None)
 
 
-def _count_notes(loadable: Loadable, tally: _Tally, *, equal: bool) -> None:
+def _count_notes(loadable: LoadableDocument, tally: _ChunkTotals, *, equal: bool) -> None:
     for group, kind, path in loadable.notes:
         if group == "finding":
             tally.notes[kind, path] += 1
-            _keep(tally.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
-        elif kind in residue.LOSSES:
+            _add_example(tally.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
+        elif kind in remainder.LOSSES:
             tally.losses[path, kind, equal] += 1
 
 
-def _rebuilds(collection: Collection, outcome: Outcome, loadable: Loadable) -> bool:
+def _rebuilds(collection: Collection, outcome: DocumentOutcome, loadable: LoadableDocument) -> bool:
     assert outcome.prepared is not None  # noqa: S101 - a loadable document was prepared
     try:
         rebuilt = rebuild(collection, tuple(row.record for row in loadable.rows))
@@ -253,7 +253,7 @@ def _rebuilds(collection: Collection, outcome: Outcome, loadable: Loadable) -> b
     return same(rebuilt, outcome.prepared.document)
 
 
-def _not_rebuilt(collection: Collection, outcome: Outcome) -> Difference:
+def _not_rebuilt(collection: Collection, outcome: DocumentOutcome) -> Difference:
     return Difference(
         collection=collection.name,
         source_id=source_id_of(outcome.raw),
@@ -267,14 +267,14 @@ def _missing(collection: str, key: str, table: str) -> Difference:
     return Difference(collection=collection, source_id=key, side="missing", table=table, cause="missing-row")
 
 
-def _explain(collection: Collection, row: Row, found: bytes, key: str, tally: _Tally) -> None:
+def _add_differences(collection: Collection, row: SerializedRow, found: bytes, key: str, tally: _ChunkTotals) -> None:
     kind = codec(type(row.record))
     references = {one.column for one in collection.references if one.record is type(row.record)}
     wanted, stored = kind.read(row.head + row.tail), kind.read(found)
-    known = _beyond_values(wanted, stored, tally.as_of)
+    known = _cause_of_row(wanted, stored, tally.as_of)
     for name in kind.differing((row.head, row.tail), found):
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
-        worded = len(tally.differences) < WORDED
+        worded = len(tally.differences) < DESCRIBED
         tally.differ(
             Difference(
                 collection=tally.collection,
@@ -284,12 +284,12 @@ def _explain(collection: Collection, row: Row, found: bytes, key: str, tally: _T
                 path=name,
                 cause=known or ("reference" if name in references else classify(before, after)),
                 tenant=str(wanted["tenant_id"] or ""),
-                words=explain(before, after) if worded else (),
+                words=describe_difference(before, after) if worded else (),
             )
         )
 
 
-def _beyond_values(wanted: Mapping[str, object], stored: Mapping[str, object], as_of: datetime) -> CauseCode | None:
+def _cause_of_row(wanted: Mapping[str, object], stored: Mapping[str, object], as_of: datetime) -> CauseCode | None:
     """Return the cause that the row as a whole tells: somebody else wrote it, or its document changed since."""
     if wanted.get("source") != stored.get("source"):
         return "foreign-writer"
@@ -304,12 +304,12 @@ def _value(kind: str, value: object) -> object:
     return jsonb.decode(value) if kind == "jsonb" and isinstance(value, bytes) else value
 
 
-def _keep(keys: list[str], key: str) -> None:
+def _add_example(keys: list[str], key: str) -> None:
     if len(keys) < KEYS_LISTED:
         keys.append(key)
 
 
-def _comparison(collection: Collection, tally: _Tally) -> CollectionComparison:
+def _comparison(collection: Collection, tally: _ChunkTotals) -> CollectionComparison:
     differing = Counter[tuple[str, str]]()
     for (table, path, side, _), count in tally.causes.items():
         if side == "row":
@@ -365,3 +365,78 @@ def _comparison(collection: Collection, tally: _Tally) -> CollectionComparison:
             if tally.rows[record.table]
         ),
     )
+
+
+def compare_derived(sessions: Sessions, closing: Closing, *, listed: int) -> CollectionComparison:
+    """Compare one closing pass's rows, column by column; there is no document to encode back to."""
+    record = closing.record
+    kind = codec(record)
+    rows = derived_rows(sessions, closing)
+    stored = fetch(sessions.target, record.table, kind, [row.record.id for row in rows])  # type: ignore[attr-defined] # every loaded record has an id
+    name = f"(derived) {record.table}"
+    differences: list[Difference] = []
+    matched = missing = 0
+    for row in rows:
+        found = stored.get(row_key(kind, row.head))
+        key = str(row.record.source_id)  # type: ignore[attr-defined] # as above
+        if found is None:
+            missing += 1
+            differences.append(
+                Difference(collection=name, source_id=key, side="missing", table=record.table, cause="missing-row")
+            )
+        elif kind.equal((row.head, row.tail), found):
+            matched += 1
+        else:
+            differences.extend(
+                Difference(
+                    collection=name, source_id=key, side="row", table=record.table, path=column, cause="foreign-writer"
+                )
+                for column in kind.differing((row.head, row.tail), found)
+            )
+    extra = _extra_derived(sessions, record, {str(row.record.source) for row in rows}, name, rows)  # type: ignore[attr-defined] # as above
+    differences.extend(extra)
+    counts: dict[tuple[str, str, str], int] = {}
+    for one in differences:
+        counts[one.path, one.side, one.cause] = counts.get((one.path, one.side, one.cause), 0) + 1
+    return CollectionComparison(
+        collection=name,
+        tables=(record.table,),
+        documents=len(rows),
+        matched=matched,
+        differing=len(rows) - matched - missing,
+        missing=missing,
+        rows=len(stored),
+        extra=len(extra),
+        clean=matched,
+        causes=tuple(
+            CauseCount(table=record.table, path=key[0], side=key[1], cause=key[2], count=count)  # type: ignore[arg-type] # made from Differences
+            for key, count in sorted(counts.items())
+        ),
+        differences=tuple(sorted(differences)[:listed]),
+        columns=tuple(
+            ColumnCount(
+                table=record.table,
+                column=column,
+                compared=len(stored),
+                differing=sum(one.side == "row" and one.path == column for one in differences),
+            )
+            for column in kind.columns
+            if stored
+        ),
+    )
+
+
+def _extra_derived(
+    sessions: Sessions, record: type[Record], sources: set[str], name: str, rows: list[SerializedRow]
+) -> list[Difference]:
+    ids = [row.record.id for row in rows]  # type: ignore[attr-defined] # as above
+    found = sessions.target.execute(
+        sql.SQL("SELECT coalesce(source_id, id::text) FROM {} WHERE source = ANY(%s) AND NOT id = ANY(%s)").format(
+            table_name(record.table)
+        ),
+        (sorted(sources), ids),
+    )
+    return [
+        Difference(collection=name, source_id=row[0], side="extra", table=record.table, cause="extra-row")
+        for row in found
+    ]

@@ -6,20 +6,20 @@ from hashlib import sha256
 from migrator.connections.postgres import Connection
 from migrator.parity.causes import CauseCode
 from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Outcome
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, EXPECTED_ID
+from migrator.pipeline.transform import DocumentOutcome
 from migrator.store.postgres.rows import fetch, row_key
-from migrator.values.rawid import source_id_of
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
+from migrator.values.identity import source_id_of
 
 CONTESTED = (DUPLICATE_ID, DUPLICATE_KEY)
 """Reasons for which a document is in quarantine that could be decoded: another one has its key."""
 
-Stored = dict[type, dict[bytes, bytes]]
+StoredRows = dict[type, dict[bytes, bytes]]
 """Rows by their ``row_key``, by table."""
 
 
-def stored_rows(target: Connection, found: Iterable[Outcome]) -> Stored:
+def stored_rows(target: Connection, found: Iterable[DocumentOutcome]) -> StoredRows:
     """Return the stored rows with the ids that these documents' rows have."""
     ids: dict[type, list[object]] = {}
     for outcome in found:
@@ -28,7 +28,7 @@ def stored_rows(target: Connection, found: Iterable[Outcome]) -> Stored:
     return {record: fetch(target, record.table, codec(record), keys) for record, keys in ids.items()}  # type: ignore[attr-defined,arg-type] # records
 
 
-def entry_apart(outcome: Outcome, entry: ledger.Entry) -> CauseCode | None:
+def quarantine_difference(outcome: DocumentOutcome, entry: ledger.QuarantineEntry) -> CauseCode | None:
     """Return how a document's entry in quarantine is not what the document says; None where it is."""
     if sha256(outcome.raw).digest() != entry.digest:
         return "quarantine-changed" if outcome.loadable is None else "quarantine-mended"
@@ -38,17 +38,19 @@ def entry_apart(outcome: Outcome, entry: ledger.Entry) -> CauseCode | None:
         return None if said == (entry.reason, entry.path, entry.expected) else "quarantine-entry"
     if entry.reason not in CONTESTED:
         return "quarantine-mended"
-    lacks_id = entry.expected == ID_OF_ITS_OWN
+    lacks_id = entry.expected == EXPECTED_ID
     return None if lacks_id == (entry.reason == DUPLICATE_ID) and not entry.path else "quarantine-entry"
 
 
-def is_equal(outcome: Outcome, stored: Mapping[type, Mapping[bytes, bytes]], aside: Mapping[str, ledger.Entry]) -> bool:
+def is_equal(
+    outcome: DocumentOutcome, stored: Mapping[type, Mapping[bytes, bytes]], aside: Mapping[str, ledger.QuarantineEntry]
+) -> bool:
     """Tell whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped."""
     if outcome.skipped:
         return True
     entry = aside.get(source_id_of(outcome.raw)) if aside else None
     if entry is not None:
-        return entry_apart(outcome, entry) is None
+        return quarantine_difference(outcome, entry) is None
     if outcome.loadable is None:
         return False
     for row in outcome.loadable.rows:

@@ -39,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True, order=True, kw_only=True):
     cause: CauseCode
     tenant: str = ""
     words: tuple[str, ...] = ()
-    """DeepDiff's wording (``parity.explain``), for the first few only."""
+    """DeepDiff's wording (``parity.causes``), for the first few only."""
 
 
 class CauseCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
@@ -71,7 +71,7 @@ class LossCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
 
     It does where the document is equal on both links: the stored residue is the expected one, and gives it back.
 
-    ``path`` and ``kind`` are those of ``values.residue.entries``.
+    ``path`` and ``kind`` are those of ``values.remainder.entries``.
     """
 
     path: str
@@ -177,7 +177,7 @@ class AggregateDifference(msgspec.Struct, frozen=True, order=True, kw_only=True)
     target: str
 
 
-class Silent(msgspec.Struct, frozen=True, order=True, kw_only=True):
+class SilentSchedule(msgspec.Struct, frozen=True, order=True, kw_only=True):
     """A schedule that is enabled, has a rule in its document, and has no enabled trigger: it never fires."""
 
     collection: str
@@ -194,10 +194,10 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """In load order; a collection that was left out by ``--only`` is there, with ``unverified`` set."""
     aggregates: tuple[AggregateResult, ...] = ()
     columns: tuple[AggregateResult, ...] = ()
-    """How many values, characters and members each column holds (``parity.columns``)."""
+    """How many values, characters and members each column holds (``parity.aggregates``)."""
     unknown_collections: tuple[str, ...] = ()
     """In the source database, in no profile: not copied, so not compared."""
-    silent: tuple[Silent, ...] = ()
+    silent: tuple[SilentSchedule, ...] = ()
     """The first few schedules that never fire though their documents have a rule; ``silent_total`` counts all."""
     silent_total: int = 0
 

@@ -12,24 +12,24 @@ from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
-from migrator.parity import recorded
-from migrator.parity.flow import compare
+from migrator.parity import recorded_check
+from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.derived import write_derived
-from migrator.pipeline.model import Plan
+from migrator.pipeline.completion import write_derived
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, naming_holders
-from migrator.pipeline.tail import positions, touched
-from migrator.pipeline.tail.apply import Applier
-from migrator.pipeline.tail.lock import ROWS_KEY
-from migrator.pipeline.tail.lookups import ensure_indexes, says_its_source
-from migrator.pipeline.tail.session import OWED_AT_A_TIME
-from migrator.pipeline.tail.turn import UNFINISHED, guard
+from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.applier import Applier
+from migrator.pipeline.tail.conditions import UNFINISHED, require_same_conditions
+from migrator.pipeline.tail.lookups import ensure_indexes, has_source_column
+from migrator.pipeline.tail.loop import BACKLOG_DOCUMENTS
 from migrator.store.postgres.epoch import require_forward
 
-EVERY = 10_000_000
+ALL_DIFFERENCES = 10_000_000
 """Differences listed one by one: a repair needs all of them."""
 
 
@@ -51,10 +51,10 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_repair(settings: Settings, scope: Scope) -> Repair:
     """Return what a repair would do; writes nothing."""
-    found = _compared(settings, scope)
+    found = _checked(settings, scope)
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
             plan = _plan(sessions)
             return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
     finally:
@@ -71,23 +71,23 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
     whole = not scope.only and not scope.tenants
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
             plan = _plan(sessions)
             profile = sessions.profile.name
-            standing = positions.standing(sessions.target, profile)
+            standing = positions.tail_state(sessions.target, profile)
             alarm = standing.alarm if standing is not None and whole else None
             if alarm is not None:
                 # before anything is compared: what changes from here on, the tail will see
-                start = positions.at(committed_time(sessions.source))
-                positions.begin(sessions.target, profile, plans.source_identity(sessions.source), start)
-            found = _compared(settings, scope)
+                start = positions.position_at_time(committed_time(sessions.source))
+                positions.start_from(sessions.target, profile, plans.source_identity(sessions.source), start)
+            found = _checked(settings, scope)
             applier = Applier(sessions, plan)
             named = _named(applier, sessions, found)
             with sessions.target.transaction():
                 ensure_indexes(sessions.target, sessions.profile)
-                touched.add(sessions.target, named)
+                backlog.add(sessions.target, named)
                 if alarm is not None:
-                    touched.add(sessions.target, _aside(sessions))
+                    backlog.add(sessions.target, _quarantined(sessions))
             written, removed = _drain(sessions, applier)
             if whole:
                 write_derived(sessions)
@@ -102,20 +102,20 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
         written=written,
         removed=removed,
         settled=alarm or "",
-        after=recorded.compared(settings) if whole else compare(settings, scope),
+        after=recorded_check.check_and_record(settings) if whole else check_parity(settings, scope),
     )
 
 
-def _compared(settings: Settings, scope: Scope) -> ParityOutcome:
-    report = msgspec.structs.replace(settings.report, max_differences=EVERY)
-    return compare(msgspec.structs.replace(settings, report=report), scope)
+def _checked(settings: Settings, scope: Scope) -> ParityOutcome:
+    report = msgspec.structs.replace(settings.report, max_differences=ALL_DIFFERENCES)
+    return check_parity(msgspec.structs.replace(settings, report=report), scope)
 
 
 def _plan(sessions: Sessions) -> Plan:
     plan = ledger.latest_plan(sessions.target)
     if plan is None or plan.state != "complete":
         raise RefusedError(f"nothing can be repaired yet: {UNFINISHED if plan else 'nothing was copied'}")
-    guard(sessions, plan)
+    require_same_conditions(sessions, plan)
     require_forward(sessions.target)
     return plan
 
@@ -132,7 +132,7 @@ def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[s
         for difference in one.differences:
             record = records.get(difference.table)
             key = difference.source_id
-            if difference.side == "extra" and record is not None and not says_its_source(record):
+            if difference.side == "extra" and record is not None and not has_source_column(record):
                 key = applier.lookups.by_row(collection, record, key)
             if key:
                 named.setdefault(one.collection, set()).add(key)
@@ -141,7 +141,7 @@ def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[s
     return {name: tuple(sorted(ids)) for name, ids in sorted(named.items())}
 
 
-def _aside(sessions: Sessions) -> dict[str, set[str]]:
+def _quarantined(sessions: Sessions) -> dict[str, set[str]]:
     """Return everything that is set aside: it may have been mended, or removed, while nobody looked."""
     profile = sessions.profile
     return {one.name: ledger.quarantined_ids(sessions.target, profile.name, one.name) for one in profile.collections}
@@ -151,11 +151,11 @@ def _drain(sessions: Sessions, applier: Applier) -> tuple[int, int]:
     """Apply everything that is owed, beside a tail that may be doing the same."""
     names = tuple(one.name for one in sessions.profile.collections)
     written = removed = 0
-    while touched.any_left(sessions.target, names):
+    while backlog.any_left(sessions.target, names):
         with sessions.target.transaction():
             sessions.target.execute("SELECT pg_advisory_xact_lock(%s)", (ROWS_KEY,))
             applier.reader.not_before(committed_time(sessions.source))
             applier.name_all(names)
-            done = applier.apply(touched.take(sessions.target, names, OWED_AT_A_TIME))
+            done = applier.apply(backlog.take(sessions.target, names, BACKLOG_DOCUMENTS))
         written, removed = written + done.written, removed + done.removed
     return written, removed

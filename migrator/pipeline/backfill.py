@@ -11,25 +11,23 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import RefusedError
-from migrator.pipeline import deferred, ledger
+from migrator.pipeline import deferred_ddl, ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.closing import refresh_statistics
-from migrator.pipeline.copy import copy_chunk
-from migrator.pipeline.derived import write_derived
+from migrator.pipeline.chunk import copy_chunk
+from migrator.pipeline.completion import refresh_statistics, write_derived
 from migrator.pipeline.executors import ChunkJob, executor, require_executor, submit, workers
-from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk
-from migrator.pipeline.orphans import close_links
-from migrator.pipeline.plan import Found, Scope
-from migrator.pipeline.references import ORPHAN
-from migrator.pipeline.sessions import Sessions, naming_holders, waited_out
-from migrator.pipeline.tail import contested
-from migrator.pipeline.tail.lock import alone, stay_alone
+from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
+from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
+from migrator.pipeline.plan import Scope, SourceCollection
+from migrator.pipeline.references import ORPHAN, fill_links
+from migrator.pipeline.sessions import Sessions, lock_holders_named, retry_transient
+from migrator.pipeline.tail import applier
 from migrator.sources.profile import Profile
 from migrator.store.postgres.epoch import require_forward
 from migrator.telemetry import Progress
 
 
-class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a call of backfill did."""
 
     plan: Plan
@@ -47,7 +45,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     orphans: int
     """References to nothing that the plan's chunks have met so far, in this call or an earlier one."""
     unknown_collections: tuple[str, ...]
-    by_collection: dict[str, ChunkDone]
+    by_collection: dict[str, ChunkResult]
 
 
 def backfill(
@@ -57,7 +55,7 @@ def backfill(
     restart: bool = False,
     dry_run: bool = False,
     position: bool = True,
-) -> Backfill:
+) -> BackfillResult:
     """Copy the source into the target, or go on with an unfinished copy; a second call writes nothing.
 
     Raises ``RefusedError`` when the target holds foreign rows, another backfill runs, an unfinished copy was begun
@@ -69,17 +67,19 @@ def backfill(
         with (
             translate_errors("the target"),
             speaking_of_source("the source"),
-            naming_holders(settings),
-            alone(sessions),
+            lock_holders_named(settings),
+            backfill_lock(sessions),
         ):
             return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
     finally:
         sessions.close()
 
 
-def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> Backfill:
+def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> BackfillResult:
     settings, profile = sessions.settings, sessions.profile
-    begun = waited_out(settings, lambda: _begun(sessions, scope, restart=restart, dry_run=dry_run, position=position))
+    begun = retry_transient(
+        settings, lambda: _start(sessions, scope, restart=restart, dry_run=dry_run, position=position)
+    )
     plan = begun.plan
     pending = [chunk for chunk in begun.chunks if not chunk.done]
     progress = Progress("dry run" if dry_run else "backfill", sum(chunk.estimated for chunk in pending))
@@ -97,30 +97,30 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     done, interrupted = run_chunks(settings, profile, jobs, progress)
     progress.close()
     if not dry_run and not interrupted:
-        waited_out(settings, lambda: _settle(sessions, plan))
+        retry_transient(settings, lambda: _complete(sessions, plan))
         sessions.source.client.close()  # now, since its threads take half a second to end, for which the exit waits
-        waited_out(settings, lambda: _build(sessions, plan))
-    return waited_out(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
+        retry_transient(settings, lambda: _restore_deferred(sessions, plan))
+    return retry_transient(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
 
 
-class _Begun(msgspec.Struct, frozen=True):
+class _Start(msgspec.Struct, frozen=True):
     """What a call begins with."""
 
     plan: Plan
-    chunks: list[PlannedChunk]
+    chunks: list[Chunk]
     unknown: tuple[str, ...]
     resumed: bool
 
 
-def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Begun:
+def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Start:
     """Take up the unfinished copy, or plan a new one; called again after a failure of a server."""
-    stay_alone(sessions)
+    keep_backfill_lock(sessions)
     fault_points.reach(fault_points.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
     plans.check_scope(profile, scope)
     found, unknown = plans.survey(sessions.source, profile, settings)
     if not found:
-        raise RefusedError(plans.nothing_found(sessions.source, profile, unknown))
+        raise RefusedError(plans.no_collection_message(sessions.source, profile, unknown))
     plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
     require_forward(target)
     plans.guard_foreign(target, profile)
@@ -137,51 +137,51 @@ def _begun(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, po
         chunks = _cut(sessions, chosen)
         if not dry_run:
             new = plan
-            waited_out(settings, lambda: _store(sessions, new, chosen, chunks))
+            retry_transient(settings, lambda: _store(sessions, new, chosen, chunks))
     else:
         plans.guard_resume(plan, sessions.source, profile, settings, scope)
         chunks = ledger.chunks_of(target, plan.id)
-    return _Begun(plan, chunks, unknown, resumed)
+    return _Start(plan, chunks, unknown, resumed)
 
 
-def _settle(sessions: Sessions, plan: Plan) -> None:
+def _complete(sessions: Sessions, plan: Plan) -> None:
     """Run the closing passes that need all rows; each of them may have been done before."""
-    stay_alone(sessions)
+    keep_backfill_lock(sessions)
     target = sessions.target
-    close_links(target, plan)
-    contested.settle(sessions, plan)
+    fill_links(target, plan)
+    applier.settle_contested_keys(sessions, plan)
     if not plans.plan_scope(plan).only:
         write_derived(sessions)
     fault_points.reach(fault_points.AFTER_DERIVED_WRITTEN)
 
 
-def _build(sessions: Sessions, plan: Plan) -> None:
+def _restore_deferred(sessions: Sessions, plan: Plan) -> None:
     """Build what the load went without; the copy is complete then."""
-    stay_alone(sessions)
+    keep_backfill_lock(sessions)
     refresh_statistics(sessions, plan)  # first: checking the foreign keys is planned with them
     fault_points.reach(fault_points.AFTER_STATISTICS_TAKEN)
-    deferred.restore(sessions.settings, workers(sessions.settings.copy))
+    deferred_ddl.restore(sessions.settings, workers(sessions.settings.copy))
     fault_points.reach(fault_points.AFTER_DEFERRED_RESTORED)
     ledger.set_plan_state(sessions.target, plan.id, "complete")
 
 
-def _cut(sessions: Sessions, chosen: Sequence[Found]) -> list[PlannedChunk]:
-    chunks: list[PlannedChunk] = []
+def _cut(sessions: Sessions, chosen: Sequence[SourceCollection]) -> list[Chunk]:
+    chunks: list[Chunk] = []
     for one in chosen:
         mode = plans.load_mode(sessions.target, one.collection)
         chunks.extend(plans.cut(sessions.source, one, sessions.settings, mode))
     return chunks
 
 
-def _store(sessions: Sessions, plan: Plan, chosen: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:
-    stay_alone(sessions)
+def _store(sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], chunks: Sequence[Chunk]) -> None:
+    keep_backfill_lock(sessions)
     with sessions.target.transaction():
         ledger.store_plan(sessions.target, plan, chunks, datetime.now(UTC))
         _defer(sessions, plan, chosen, chunks)
     fault_points.reach(fault_points.AFTER_PLAN_STORED)
 
 
-def _defer(sessions: Sessions, plan: Plan, found: Sequence[Found], chunks: Sequence[PlannedChunk]) -> None:
+def _defer(sessions: Sessions, plan: Plan, found: Sequence[SourceCollection], chunks: Sequence[Chunk]) -> None:
     direct = {chunk.collection for chunk in chunks if chunk.mode == "direct"}
     documents: dict[str, int] = {}
     kept: set[str] = set()
@@ -190,9 +190,9 @@ def _defer(sessions: Sessions, plan: Plan, found: Sequence[Found], chunks: Seque
             documents[record.table] = documents.get(record.table, 0) + one.documents
             if one.collection.name not in direct:
                 kept.add(record.table)
-    tables = [name for name, count in documents.items() if name not in kept and count >= deferred.WORTHWHILE_DOCUMENTS]
+    tables = [name for name, count in documents.items() if name not in kept and count >= deferred_ddl.MIN_DOCUMENTS]
     if tables:
-        deferred.defer(sessions.target, plan.id, tables)
+        deferred_ddl.defer(sessions.target, plan.id, tables)
 
 
 def levels(profile: Profile) -> dict[str, int]:
@@ -205,10 +205,10 @@ def levels(profile: Profile) -> dict[str, int]:
 
 def run_chunks(
     settings: Settings, profile: Profile, jobs: Sequence[ChunkJob], progress: Progress
-) -> tuple[list[ChunkDone], bool]:
+) -> tuple[list[ChunkResult], bool]:
     """Run the chunks, parents before what refers to them; return what was done, and whether it was interrupted."""
     depth = levels(profile)
-    done: list[ChunkDone] = []
+    done: list[ChunkResult] = []
     if not jobs:
         return done, False
     with executor(settings.copy) as pool:
@@ -219,7 +219,7 @@ def run_chunks(
     return done, False
 
 
-def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkDone], progress: Progress) -> bool:
+def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkResult], progress: Progress) -> bool:
     """Run chunks that do not depend on each other; on Ctrl-C finish those that run, and return False."""
     futures = submit(pool, copy_chunk, jobs)
     try:
@@ -234,14 +234,14 @@ def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkDone], 
     return True
 
 
-def _count_if_done(future: "Future[ChunkDone]", done: list[ChunkDone], progress: Progress) -> None:
+def _count_if_done(future: "Future[ChunkResult]", done: list[ChunkResult], progress: Progress) -> None:
     try:
         _count(future.result(), done, progress)
     except (Exception, KeyboardInterrupt):  # noqa: BLE001 - the call ends as interrupted anyway; the chunk stays pending
         return
 
 
-def _count(result: ChunkDone, done: list[ChunkDone], progress: Progress) -> None:
+def _count(result: ChunkResult, done: list[ChunkResult], progress: Progress) -> None:
     done.append(result)
     progress.add(result.documents, sum(result.rows.values()), result.bytes, result.quarantined)
 
@@ -258,19 +258,21 @@ def _require_parents(target: Connection, profile: Profile, scope: Scope, present
             )
 
 
-def _result(sessions: Sessions, begun: _Begun, done: Sequence[ChunkDone], *, complete: bool, dry_run: bool) -> Backfill:
-    stay_alone(sessions)
+def _result(
+    sessions: Sessions, begun: _Start, done: Sequence[ChunkResult], *, complete: bool, dry_run: bool
+) -> BackfillResult:
+    keep_backfill_lock(sessions)
     target, plan = sessions.target, begun.plan
-    by_collection: dict[str, ChunkDone] = {}
+    by_collection: dict[str, ChunkResult] = {}
     for one in done:
         sofar = by_collection.get(one.collection)
         by_collection[one.collection] = one if sofar is None else _add(sofar, one)
     if dry_run:
         quarantined, orphans = sum(one.quarantined for one in done), 0
     else:
-        quarantined = ledger.quarantined(target, plan.profile)
-        orphans = ledger.noted(target, plan.id, "finding", ORPHAN)
-    return Backfill(
+        quarantined = ledger.quarantined_count(target, plan.profile)
+        orphans = ledger.noted_documents(target, plan.id, "finding", ORPHAN)
+    return BackfillResult(
         plan=plan,
         resumed=begun.resumed,
         complete=complete,
@@ -286,12 +288,12 @@ def _result(sessions: Sessions, begun: _Begun, done: Sequence[ChunkDone], *, com
     )
 
 
-def _add(one: ChunkDone, other: ChunkDone) -> ChunkDone:
+def _add(one: ChunkResult, other: ChunkResult) -> ChunkResult:
     def both(name: str) -> dict[str, int]:
         left, right = getattr(one, name), getattr(other, name)
         return {key: left.get(key, 0) + right.get(key, 0) for key in sorted({*left, *right})}
 
-    return ChunkDone(
+    return ChunkResult(
         collection=one.collection,
         ordinal=one.ordinal,
         documents=one.documents + other.documents,

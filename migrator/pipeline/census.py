@@ -15,14 +15,14 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import plan as plans
-from migrator.pipeline.decoding import outcomes
 from migrator.pipeline.executors import ChunkJob, collector_paused, executor, submit
 from migrator.pipeline.extract import batch_documents, raw_batches
-from migrator.pipeline.plan import Found, Scope
-from migrator.pipeline.references import Unlooked
-from migrator.pipeline.sessions import SourceSessions, retrying_source
+from migrator.pipeline.plan import Scope, SourceCollection
+from migrator.pipeline.references import UncheckedResolver
+from migrator.pipeline.sessions import SourceSessions, run_with_source
+from migrator.pipeline.transform import transform_batch
 from migrator.telemetry import Progress
-from migrator.values.bsontypes import type_name
+from migrator.values.document import type_name
 
 MAX_PATHS = 5_000
 """Field paths listed per collection: keys made from data (ids as keys) would have no end."""
@@ -82,7 +82,7 @@ def census(settings: Settings, scope: Scope) -> Census:
             plans.check_scope(sessions.profile, scope)
             found, unknown = plans.survey(sessions.source, sessions.profile, settings)
             if not found:
-                raise RefusedError(plans.nothing_found(sessions.source, sessions.profile, unknown))
+                raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
             chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
             plan = plans.new_plan(sessions.source, sessions.profile, settings, scope, found, position=False)
             jobs = [
@@ -102,8 +102,8 @@ def census(settings: Settings, scope: Scope) -> Census:
     )
 
 
-def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["Part"]]:
-    parts: dict[str, list[Part]] = {}
+def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["ChunkCensus"]]:
+    parts: dict[str, list[ChunkCensus]] = {}
     if not jobs:
         raise UsageError("no collection of the source is in this scope")
     progress = Progress("inspect", sum(job.chunk.estimated for job in jobs))
@@ -116,7 +116,7 @@ def _run(settings: Settings, jobs: Sequence[ChunkJob]) -> dict[str, list["Part"]
     return parts
 
 
-class Part(msgspec.Struct, kw_only=True):
+class ChunkCensus(msgspec.Struct, kw_only=True):
     """The counts of one chunk."""
 
     collection: str
@@ -131,16 +131,16 @@ class Part(msgspec.Struct, kw_only=True):
     findings: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
 
 
-def census_chunk(job: ChunkJob) -> Part:
+def census_chunk(job: ChunkJob) -> ChunkCensus:
     """Count one range of a collection."""
     with collector_paused():
-        return retrying_source(job.settings, lambda sessions: _count(job, sessions))
+        return run_with_source(job.settings, lambda sessions: _count(job, sessions))
 
 
-def _count(job: ChunkJob, sessions: SourceSessions) -> Part:
+def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
-    part = Part(collection=chunk.collection)
+    part = ChunkCensus(collection=chunk.collection)
     for batch in raw_batches(
         sessions.source,
         sessions.name_of(chunk.collection),
@@ -149,7 +149,7 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> Part:
         condition={},
         batch_size=batch_documents(chunk.average_bytes),
     ):
-        for piece in outcomes(collection, job.context, Unlooked(), batch):
+        for piece in transform_batch(collection, job.context, UncheckedResolver(), batch):
             for outcome in piece:
                 part.documents += 1
                 part.bytes += len(outcome.raw)
@@ -188,8 +188,8 @@ def _visit(value: Any, path: str, known: frozenset[str], types: Counter[tuple[st
             _visit(item, f"{path}[]", known, types)
 
 
-def _merge(found: Found, parts: Iterable[Part]) -> CollectionCensus:
-    total = Part(collection=found.collection.name)
+def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionCensus:
+    total = ChunkCensus(collection=found.collection.name)
     for part in parts:
         total.documents += part.documents
         total.bytes += part.bytes

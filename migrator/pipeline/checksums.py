@@ -17,7 +17,7 @@ _NOTES: Final[LiteralString] = (
     ' note.collection COLLATE "C", note.class COLLATE "C", note.kind COLLATE "C", note.path COLLATE "C")'
     " FROM migration.notes AS note WHERE {})"
 )
-_OF: Final[dict[str, LiteralString]] = {
+_CHECKSUMMED: Final[dict[str, LiteralString]] = {
     "plans": (
         "stored.id, stored.profile, stored.profile_version, stored.tool_version, stored.config_digest,"  # noqa: S608 - literals of this file
         " stored.source_identity, extract(epoch FROM stored.as_of), stored.state, stored.context,"
@@ -41,7 +41,7 @@ _OF: Final[dict[str, LiteralString]] = {
 """Table → what its checksum is over; nothing that a setting of the session spells otherwise."""
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class ChecksumResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the checksums of all rows."""
 
     rows: int
@@ -51,16 +51,16 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     """Rows without a checksum, which an older version wrote."""
 
 
-def of(table: str) -> sql.SQL:
+def checksum_sql(table: str) -> sql.SQL:
     """Return the SQL of the checksum of the row ``stored``."""
-    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))".replace("{}", _OF[table]))
+    return sql.SQL("sha256(convert_to(jsonb_build_array({})::text, 'UTF8'))".replace("{}", _CHECKSUMMED[table]))
 
 
 def write(target: Connection, table: str, condition: LiteralString, *values: object) -> None:
     """Give the rows that a condition over ``stored`` names their checksum."""
     target.execute(
         sql.SQL("UPDATE {} AS stored SET checksum = {} WHERE {}").format(
-            sql.Identifier("migration", table), of(table), sql.SQL(condition)
+            sql.Identifier("migration", table), checksum_sql(table), sql.SQL(condition)
         ),
         values,
     )
@@ -81,7 +81,7 @@ _ROWS: Final[dict[str, tuple[LiteralString, LiteralString]]] = {
 }
 
 
-def look(target: Connection) -> Looked:
+def verify_checksums(target: Connection) -> ChecksumResult:
     """Compute every checksum again; reads only."""
     total = without = 0
     changed: list[tuple[str, str]] = []
@@ -90,9 +90,9 @@ def look(target: Connection) -> Looked:
             sql.SQL(
                 "SELECT {}, stored.checksum IS NULL, stored.checksum IS DISTINCT FROM {} FROM {} AS stored WHERE {}"
                 " ORDER BY 1"
-            ).format(sql.SQL(words), of(table), sql.Identifier("migration", table), sql.SQL(condition))
+            ).format(sql.SQL(words), checksum_sql(table), sql.Identifier("migration", table), sql.SQL(condition))
         ).fetchall()
         total += len(rows)
         without += sum(row[1] for row in rows)
         changed += [(table, row[0]) for row in rows if row[2] and not row[1]]
-    return Looked(rows=total, changed=tuple(changed), without=without)
+    return ChecksumResult(rows=total, changed=tuple(changed), without=without)

@@ -18,7 +18,7 @@ import msgspec
 from migrator import fault_points, interruption
 from migrator.config import CopySettings, Settings
 from migrator.errors import ConfigurationError, UnreachableError, install_extra
-from migrator.pipeline.model import Plan, PlannedChunk
+from migrator.pipeline.ledger import Chunk, Plan
 from migrator.sources.profile import Context
 from migrator.telemetry import shield_streams
 
@@ -38,7 +38,7 @@ class ChunkJob(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     plan: Plan
     context: Context
-    chunk: PlannedChunk
+    chunk: Chunk
     tenants: tuple[str, ...] = ()
     dry_run: bool = False
 
@@ -48,7 +48,7 @@ def workers(settings: CopySettings) -> int:
     return settings.workers or len(os.sched_getaffinity(0))
 
 
-class Inline(Executor):
+class InlineExecutor(Executor):
     """Runs every job at once, in this process: for samples so small that a process would take longer to start."""
 
     def submit(self, function: Callable[..., Done], /, *arguments: Any, **named: Any) -> "Future[Done]":  # noqa: ANN401 - as the base class has it

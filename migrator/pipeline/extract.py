@@ -1,18 +1,21 @@
-"""Reading a collection by ``_id`` range, as raw BSON.
+"""Extract: a collection is read by ``_id`` range, or documents by their ids, as raw BSON.
 
 A range is a pair of index bounds (``hint`` with ``min`` and ``max``), never a ``$gt`` filter: MongoDB compares within a
 type only, so a filter loses every document whose ``_id`` has another type than the bound, without an error.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 from bson.max_key import MaxKey
+from bson.timestamp import Timestamp
 from pymongo.cursor import Cursor
 
 from migrator.connections.mongo import MongoDatabase
+from migrator.pipeline.sessions import SourceSessions
 from migrator.sources.profile import Collection
 from migrator.values import document as documents
+from migrator.values.identity import id_filter, source_id_of
 
 BATCH_BYTES = 2_097_152
 """Bytes asked of the server at a time, about; bounds the memory of a worker."""
@@ -29,7 +32,7 @@ def batch_documents(average_bytes: float) -> int:
     return max(1, min(MAX_BATCH_DOCUMENTS, int(BATCH_BYTES / max(average_bytes, 1.0))))
 
 
-def bounded(cursor: AnyCursor, lower: bytes | None, upper: bytes | None) -> AnyCursor:
+def bound_cursor(cursor: AnyCursor, lower: bytes | None, upper: bytes | None) -> AnyCursor:
     """Return a cursor that keeps to ``lower <= _id < upper``; none is no bound.
 
     Bounds are stored as the BSON document ``{"_id": value}``. They go through the cursor's methods: its constructor
@@ -65,9 +68,60 @@ def raw_batches(
     batch_size: int,
 ) -> Iterator[bytes]:
     """Yield the documents with ``lower <= _id < upper`` in ``_id`` order, as batches of concatenated BSON."""
-    with bounded(source[name].find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
+    with bound_cursor(source[name].find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
         yield from cursor
     if lower is not None and upper is None:
         # The server ends a range that names no end before MaxKey, which is a legal _id, and the last one.
         with source[name].find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
             yield from cursor
+
+
+IDS_PER_QUERY = 1_000
+ID_CHARACTERS_PER_QUERY = 1_000_000
+"""Ids asked for at a time: so many, and about so long together."""
+
+
+class DocumentReader:
+    """Reads documents again, in one causal session: a new primary answers only when it has caught up."""
+
+    def __init__(self, sessions: SourceSessions) -> None:
+        self._sessions = sessions
+        self._session = sessions.source.client.start_session(causal_consistency=True)
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.end_session()
+
+    def not_before(self, time: Timestamp) -> None:
+        """See to it that no later answer is older than this cluster time."""
+        self._session.advance_operation_time(time)
+
+    def documents(self, collection: str, source_ids: Iterable[str]) -> Iterator[bytes]:
+        """Yield those of these documents that exist, as batches of concatenated BSON of at most 16 MB."""
+        place = self._sessions.source[self._sessions.name_of(collection)]
+        for some in _id_batches(source_ids):
+            with place.find_raw_batches(
+                {"_id": id_filter(some)}, batch_size=IDS_PER_QUERY, session=self._session
+            ) as cursor:
+                for batch in cursor:
+                    yield cast("bytes", batch)
+
+    def ids(self, collection: str) -> Iterator[str]:
+        """Yield the source ids of all documents of a collection."""
+        place = self._sessions.source[self._sessions.name_of(collection)]
+        with place.find_raw_batches({}, {"_id": 1}, session=self._session) as cursor:
+            for batch in cursor:
+                yield from map(source_id_of, documents.split(cast("bytes", batch)))
+
+
+def _id_batches(source_ids: Iterable[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    size = 0
+    for one in source_ids:
+        some.append(one)
+        size += len(one)
+        if len(some) == IDS_PER_QUERY or size > ID_CHARACTERS_PER_QUERY:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

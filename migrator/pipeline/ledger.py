@@ -1,4 +1,4 @@
-"""The ledger in the schema ``migration``: plans, chunks, and what each chunk set aside or counted.
+"""The ledger in the schema ``migration``: plans, chunks, and what each chunk quarantined or counted.
 
 A chunk's entry commits in the same transaction as its rows: that is the whole resume guarantee.
 """
@@ -15,15 +15,68 @@ from psycopg.types.json import Jsonb
 
 from migrator.connections.postgres import Connection
 from migrator.pipeline import checksums
-from migrator.pipeline.model import ChunkDone, Plan, PlannedChunk
-from migrator.pipeline.transform import Link, SetAside
+from migrator.pipeline.transform import PendingLink, QuarantinedDocument
 
-State = Literal["open", "complete", "abandoned"]
+LoadMode = Literal["direct", "merge"]
+"""``direct``: the range was empty when the plan was made, rows are appended; ``merge``: rows are compared first."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass over the source; its ``as_of``, profile and configuration hold for all of its chunks."""
+
+    id: UUID
+    profile: str
+    profile_version: int
+    tool_version: str
+    config_digest: str
+    source_identity: str
+    as_of: datetime
+    state: str = "open"
+    context: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What decode may know (``Context``), and the scope: collections and tenants."""
+    stream_position: bytes | None = None
+    """Where a change stream must start so that nothing written since is missed; taken before the first read."""
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A range of ``_id`` in one collection: ``lower <= _id < upper``, none for an open end."""
+
+    collection: str
+    ordinal: int
+    lower: bytes | None
+    upper: bytes | None
+    estimated: int
+    average_bytes: int
+    mode: LoadMode = "direct"
+    done: bool = False
+
+
+class ChunkResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chunk did; the figures stand in the ledger too."""
+
+    collection: str
+    ordinal: int
+    documents: int = 0
+    """Read from the source."""
+    bytes: int = 0
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    quarantined: int = 0
+    rows: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rows that its documents stand for, by table."""
+    written: dict[str, int] = msgspec.field(default_factory=dict)
+    """Rows inserted or changed, by table."""
+    clean: int = 0
+    """Documents without residue."""
+    already: bool = False
+    """Another worker had done it."""
+
+
+PlanState = Literal["open", "complete", "abandoned"]
 CLOSING_PASS = -1
 """The ordinal of what a closing pass counted."""
 
 
-def latest_plan(connection: Connection, state: State | None = None) -> Plan | None:
+def latest_plan(connection: Connection, state: PlanState | None = None) -> Plan | None:
     """Return the newest plan (in ``state``), without its chunks."""
     row = connection.execute(
         "SELECT id, profile, profile_version, tool_version, config_digest, source_identity, as_of, state, context,"
@@ -46,7 +99,7 @@ def latest_plan(connection: Connection, state: State | None = None) -> Plan | No
     )
 
 
-def chunks_of(connection: Connection, plan: UUID) -> list[PlannedChunk]:
+def chunks_of(connection: Connection, plan: UUID) -> list[Chunk]:
     """Return a plan's chunks in order."""
     rows = connection.execute(
         "SELECT collection, ordinal, min_id, max_id, estimated, mode, state, average_bytes FROM migration.chunks"
@@ -54,7 +107,7 @@ def chunks_of(connection: Connection, plan: UUID) -> list[PlannedChunk]:
         (plan,),
     )
     return [
-        PlannedChunk(
+        Chunk(
             collection=row[0],
             ordinal=row[1],
             lower=None if row[2] is None else bytes(row[2]),
@@ -68,7 +121,7 @@ def chunks_of(connection: Connection, plan: UUID) -> list[PlannedChunk]:
     ]
 
 
-def store_plan(connection: Connection, plan: Plan, chunks: Iterable[PlannedChunk], now: datetime) -> None:
+def store_plan(connection: Connection, plan: Plan, chunks: Iterable[Chunk], now: datetime) -> None:
     """Record a new plan with all its chunks pending."""
     connection.execute(
         "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest, source_identity,"
@@ -111,7 +164,7 @@ def store_plan(connection: Connection, plan: Plan, chunks: Iterable[PlannedChunk
     checksums.write_plan(connection, plan.id)
 
 
-def set_plan_state(connection: Connection, plan: UUID, state: State) -> None:
+def set_plan_state(connection: Connection, plan: UUID, state: PlanState) -> None:
     """Close or abandon a plan."""
     with connection.transaction():
         connection.execute("UPDATE migration.plans SET state = %s WHERE id = %s", (state, plan))
@@ -128,7 +181,7 @@ def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int
 
 
 def finish_chunk(
-    connection: Connection, plan: UUID, done: ChunkDone, digest: bytes, began: datetime, worker: str
+    connection: Connection, plan: UUID, done: ChunkResult, digest: bytes, began: datetime, worker: str
 ) -> None:
     """Mark a chunk done, with what it did; part of the transaction of its rows, after its notes."""
     connection.execute(
@@ -181,7 +234,7 @@ def store_notes(
         checksums.write_plan(connection, plan)
 
 
-def set_aside(connection: Connection, plan: Plan, collection: str, documents: Sequence[SetAside]) -> None:
+def quarantine(connection: Connection, plan: Plan, collection: str, documents: Sequence[QuarantinedDocument]) -> None:
     """Put documents into quarantine; one that is there already is brought up to date, and only if something changed."""
     if not documents:
         return
@@ -243,7 +296,7 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
     return {row[0] for row in rows}
 
 
-class Entry(msgspec.Struct, frozen=True):
+class QuarantineEntry(msgspec.Struct, frozen=True):
     """What the quarantine says of a document."""
 
     reason: str
@@ -253,17 +306,17 @@ class Entry(msgspec.Struct, frozen=True):
     """SHA-256 of the document's bytes."""
 
 
-def quarantine_entries(connection: Connection, profile: str, collection: str) -> dict[str, Entry]:
+def quarantine_entries(connection: Connection, profile: str, collection: str) -> dict[str, QuarantineEntry]:
     """Return what the quarantine says of a collection's documents that are in it now, by source id."""
     rows = connection.execute(
         "SELECT source_id, reason, path, expected, sha256(raw) FROM migration.quarantine"
         " WHERE profile = %s AND collection = %s AND state = 'open'",
         (profile, collection),
     )
-    return {row[0]: Entry(row[1], row[2], row[3], bytes(row[4])) for row in rows}
+    return {row[0]: QuarantineEntry(row[1], row[2], row[3], bytes(row[4])) for row in rows}
 
 
-def quarantined(connection: Connection, profile: str) -> int:
+def quarantined_count(connection: Connection, profile: str) -> int:
     """Return how many documents are set aside now."""
     row = connection.execute(
         "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open'", (profile,)
@@ -281,7 +334,7 @@ def quarantined_by_collection(connection: Connection, profile: str) -> dict[str,
     return {row[0]: int(row[1]) for row in rows}
 
 
-def noted(connection: Connection, plan: UUID, group: str, kind: str) -> int:
+def noted_documents(connection: Connection, plan: UUID, group: str, kind: str) -> int:
     """Return how many documents of a plan had a note of a class and kind, over all paths."""
     row = connection.execute(
         "SELECT coalesce(sum(documents), 0)::bigint FROM migration.notes WHERE plan_id = %s AND class = %s"
@@ -314,7 +367,7 @@ def source_key(source_id: str) -> bytes:
     return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
 
 
-def store_links(connection: Connection, collection: str, links: Sequence[Link]) -> None:
+def store_links(connection: Connection, collection: str, links: Sequence[PendingLink]) -> None:
     """Record references that the closing pass fills."""
     with connection.cursor() as cursor:
         cursor.executemany(

@@ -1,4 +1,4 @@
-"""Writing rows: straight into an empty range, or by comparison where rows may be stored already."""
+"""Load: rows are appended to an empty range, or compared with the stored rows and merged."""
 
 from collections import Counter
 from collections.abc import Container, Sequence
@@ -8,43 +8,43 @@ import msgspec
 import psycopg
 
 from migrator.connections.postgres import Connection
-from migrator.pipeline.transform import Loadable, Row, SetAside
+from migrator.pipeline.transform import LoadableDocument, QuarantinedDocument, SerializedRow
 from migrator.records import Record
 from migrator.store.postgres.rows import copy_in, fetch, origin, row_key, table_name, upsert
-from migrator.values.rawid import source_id_of
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
+from migrator.values.identity import source_id_of
 
 DUPLICATE_ID = "duplicate-id"
 DUPLICATE_KEY = "duplicate-key"
-ID_OF_ITS_OWN = "an id of its own"
+EXPECTED_ID = "an id of its own"
 
 
-class Loser(msgspec.Struct):
+class KeyConflict(msgspec.Struct):
     """A document that may not be stored beside another one, and the constraint that says so."""
 
-    document: Loadable
+    document: LoadableDocument
     reason: str
     constraint: str
 
 
-def expected_of(loser: Loser) -> str:
+def expected_of(loser: KeyConflict) -> str:
     """Return what a loser lacks, in words for its quarantine entry."""
-    return ID_OF_ITS_OWN if loser.reason == DUPLICATE_ID else key_of_its_own(loser.constraint)
+    return EXPECTED_ID if loser.reason == DUPLICATE_ID else expected_key(loser.constraint)
 
 
-def key_of_its_own(constraint: str) -> str:
+def expected_key(constraint: str) -> str:
     """Return what a document lacks that violates a unique constraint."""
     return f"a key of its own ({constraint})"
 
 
-class Appended:
+class RowAppender:
     """Rows on their way straight into their tables; holds bytes alone, so that decoded documents can go at once."""
 
     def __init__(self) -> None:
         self._parts: dict[type[Record], list[bytes]] = {}
         """Head and tail of each row, by table."""
 
-    def add(self, document: Loadable) -> None:
+    def add(self, document: LoadableDocument) -> None:
         """Take the rows of one document; it lists its owner before what depends on it."""
         for row in document.rows:
             record = type(row.record)
@@ -67,15 +67,15 @@ class Appended:
 
 
 def merge_rows(
-    connection: Connection, batch: Sequence[Loadable], owned: Container[int] = ()
-) -> tuple[Counter[str], list[Loser]]:
+    connection: Connection, batch: Sequence[LoadableDocument], owned: Container[int] = ()
+) -> tuple[Counter[str], list[KeyConflict]]:
     """Write what is new or different, in ``_id`` order.
 
     ``owned`` has the ``id()`` of rows that are known to be stored, and their document's: they are not fetched, and the
     server compares them. Returns the rows written by table, and the documents that lost a key to another one.
     """
-    losers: list[Loser] = []
-    changed: list[tuple[Loadable, list[Row]]] = []
+    losers: list[KeyConflict] = []
+    changed: list[tuple[LoadableDocument, list[SerializedRow]]] = []
     stored = {
         record: fetch(
             connection,
@@ -87,7 +87,7 @@ def merge_rows(
     }
     new: set[tuple[type[Any], bytes]] = set()
     for document in batch:
-        different: list[Row] = []
+        different: list[SerializedRow] = []
         keys: list[tuple[type[Any], bytes]] = []
         for row in document.rows:
             record, kind = type(row.record), codec(type(row.record))
@@ -96,7 +96,7 @@ def merge_rows(
             if found is not None and kind.equal((row.head, row.tail), found):
                 continue
             if (record, key) in new or (found is not None and _of_another(row, found)):
-                losers.append(Loser(document, DUPLICATE_ID, "primary key"))
+                losers.append(KeyConflict(document, DUPLICATE_ID, "primary key"))
                 break
             different.append(row)
             keys.append((record, key))
@@ -111,10 +111,10 @@ def merge_rows(
 
 def _write(
     connection: Connection,
-    changed: list[tuple[Loadable, list[Row]]],
+    changed: list[tuple[LoadableDocument, list[SerializedRow]]],
     owned: Container[int],
     counts: Counter[str],
-    losers: list[Loser],
+    losers: list[KeyConflict],
 ) -> None:
     """Write the changed rows; halve the batch on a violated key until the document that violates it stands alone."""
     if not changed:
@@ -124,7 +124,7 @@ def _write(
             written = _upsert_all(connection, changed, owned)
     except psycopg.errors.UniqueViolation as error:
         if len(changed) == 1:
-            losers.append(Loser(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
+            losers.append(KeyConflict(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
             return
         middle = len(changed) // 2
         _write(connection, changed[:middle], owned, counts, losers)
@@ -134,7 +134,7 @@ def _write(
 
 
 def _upsert_all(
-    connection: Connection, changed: list[tuple[Loadable, list[Row]]], owned: Container[int]
+    connection: Connection, changed: list[tuple[LoadableDocument, list[SerializedRow]]], owned: Container[int]
 ) -> Counter[str]:
     counts: Counter[str] = Counter()
     for record in dict.fromkeys(type(row.record) for _, rows in changed for row in rows):
@@ -154,29 +154,29 @@ def _upsert_all(
     return counts
 
 
-def _tables(batch: Sequence[Loadable]) -> list[type[Any]]:
+def _tables(batch: Sequence[LoadableDocument]) -> list[type[Any]]:
     """Return the record types of a batch, parents first: a document lists its owner before what depends on it."""
     return list(dict.fromkeys(type(row.record) for document in batch for row in document.rows))
 
 
-def _rows(batch: Sequence[Loadable], record: type) -> list[Row]:
+def _rows(batch: Sequence[LoadableDocument], record: type) -> list[SerializedRow]:
     return [row for document in batch for row in document.rows if type(row.record) is record]
 
 
-def _key(row: Row) -> Any:  # noqa: ANN401 - a UUID, or the number of an event
+def _key(row: SerializedRow) -> Any:  # noqa: ANN401 - a UUID, or the number of an event
     return row.record.id  # type: ignore[attr-defined] # every record that is loaded has an id
 
 
-def _of_another(row: Row, stored: bytes) -> bool:
+def _of_another(row: SerializedRow, stored: bytes) -> bool:
     """Tell whether the stored row with a row's id came from another document."""
     kind = codec(type(row.record))
     return origin(kind, stored) != origin(kind, row.head + row.tail)
 
 
-def lost(loser: Loser) -> SetAside:
+def quarantined_conflict(loser: KeyConflict) -> QuarantinedDocument:
     """Return a document that lost a key to another one as it goes into quarantine."""
     document = loser.document
-    return SetAside(
+    return QuarantinedDocument(
         source_id=source_id_of(document.raw),
         reason=loser.reason,
         path="",

@@ -1,4 +1,4 @@
-"""Cutting the source into chunks, and deciding how each is loaded."""
+"""The plan of a copy: the collections that the source has, their chunks, how each is loaded; and its preview."""
 
 import hashlib
 import uuid
@@ -11,22 +11,27 @@ import msgspec
 
 from migrator import __version__
 from migrator.config import Settings
-from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set, translate_errors
-from migrator.connections.postgres import Connection
-from migrator.errors import RefusedError, UsageError
-from migrator.pipeline.extract import bounded, tenant_filter
-from migrator.pipeline.model import Mode, Plan, PlannedChunk
+from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import Connection, translate_errors
+from migrator.errors import MigratorError, RefusedError, UsageError
+from migrator.pipeline import ledger
+from migrator.pipeline.executors import workers
+from migrator.pipeline.extract import bound_cursor, tenant_filter
+from migrator.pipeline.ledger import Chunk, LoadMode, Plan
+from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.tail.positions import oplog_history
 from migrator.records import Lock
 from migrator.sources.profile import Collection, Context, Profile
 from migrator.store import epoch
 from migrator.store.postgres import parallel_run
 from migrator.values import document as documents
-from migrator.values.rawid import bound_of
+from migrator.values.identity import bound_of
 
-ORDINARY = "collection"
+ORDINARY_COLLECTION = "collection"
 """What MongoDB calls a collection that is neither a view nor a time series."""
 SYSTEM_PREFIX = "system."
-OWN = "migrator_reverse"
+OWN_COLLECTION = "migrator_reverse"
 """The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is nobody's data."""
 
 
@@ -37,7 +42,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     tenants: tuple[str, ...] = ()
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SourceCollection(msgspec.Struct, frozen=True, kw_only=True):
     """A collection of the profile as the source has it."""
 
     collection: Collection
@@ -46,27 +51,29 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     average_bytes: float
 
 
-def nothing_found(source: MongoDatabase, profile: Profile, unknown: Sequence[str]) -> str:
+def no_collection_message(source: MongoDatabase, profile: Profile, unknown: Sequence[str]) -> str:
     """Return the sentence for a database without any collection of the profile."""
     holds = f"it has: {', '.join(unknown[:10])}" if unknown else "it is empty, or does not exist"
     return f"database {source.name} has no collection of profile {profile.name}; {holds}"
 
 
-def survey(source: MongoDatabase, profile: Profile, settings: Settings) -> tuple[list[Found], tuple[str, ...]]:
+def survey(
+    source: MongoDatabase, profile: Profile, settings: Settings
+) -> tuple[list[SourceCollection], tuple[str, ...]]:
     """Return the profile's collections that exist, in load order, and the names of those that it does not read."""
-    with translate_errors("the source"):
-        kinds = {one["name"]: one.get("type", ORDINARY) for one in source.list_collections(nameOnly=True)}
+    with speaking_of_source("the source"):
+        kinds = {one["name"]: one.get("type", ORDINARY_COLLECTION) for one in source.list_collections(nameOnly=True)}
         names = set(kinds)
         for collection in profile.collections:
             name = settings.source.collections.get(collection.name, collection.name)
-            if kinds.get(name, ORDINARY) != ORDINARY:
+            if kinds.get(name, ORDINARY_COLLECTION) != ORDINARY_COLLECTION:
                 raise _not_a_collection(source, collection.name, name, kinds[name])
         found = [
-            _found(source, collection, name)
+            _source_collection(source, collection, name)
             for collection in profile.collections
             if (name := settings.source.collections.get(collection.name, collection.name)) in names
         ]
-    unknown = names - {one.name for one in found} - {OWN}
+    unknown = names - {one.name for one in found} - {OWN_COLLECTION}
     return found, tuple(sorted(name for name in unknown if not name.startswith(SYSTEM_PREFIX)))
 
 
@@ -86,10 +93,12 @@ def _not_a_collection(source: MongoDatabase, collection: str, name: str, kind: s
     )
 
 
-def require_tenants(source: MongoDatabase, found: Sequence[Found], scope: Scope, default_tenant: str | None) -> None:
+def require_tenants(
+    source: MongoDatabase, found: Sequence[SourceCollection], scope: Scope, default_tenant: str | None
+) -> None:
     """Raise ``UsageError`` for a tenant of the scope that no document of the source is of."""
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
-    with translate_errors("the source"):
+    with speaking_of_source("the source"):
         for tenant in scope.tenants:
             if not any(
                 source[one.name].find_one(tenant_filter(one.collection, (tenant,), default_tenant), {"_id": 1})
@@ -98,10 +107,10 @@ def require_tenants(source: MongoDatabase, found: Sequence[Found], scope: Scope,
                 raise UsageError(f"unknown tenant {tenant}: no document of the source is of it")
 
 
-def _found(source: MongoDatabase, collection: Collection, name: str) -> Found:
+def _source_collection(source: MongoDatabase, collection: Collection, name: str) -> SourceCollection:
     stats = next(iter(source[name].aggregate([{"$collStats": {"storageStats": {}}}])))["storageStats"]
     documents = int(stats.get("count", 0))
-    return Found(
+    return SourceCollection(
         collection=collection,
         name=name,
         documents=documents,
@@ -131,13 +140,13 @@ def new_plan(
     profile: Profile,
     settings: Settings,
     scope: Scope,
-    found: Sequence[Found],
+    found: Sequence[SourceCollection],
     *,
     position: bool = True,
 ) -> Plan:
     """Return a plan without chunks; the position of the change stream is taken here, before anything is read."""
     identity = source_identity(source) if position else source.name
-    with translate_errors("the source"):
+    with speaking_of_source("the source"):
         now: datetime = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
         stream = _stream_position(source) if position else None
     return Plan(
@@ -195,15 +204,15 @@ def guard_resume(plan: Plan, source: MongoDatabase, profile: Profile, settings: 
         )
 
 
-def cut(source: MongoDatabase, found: Found, settings: Settings, mode: Mode) -> Iterator[PlannedChunk]:
+def cut(source: MongoDatabase, found: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
     """Yield a collection's chunks: ranges of ``_id`` between keys found by stepping through the ``_id`` index."""
     size = chunk_documents(settings, found.average_bytes)
     lower: bytes | None = None
     ordinal = 0
-    with translate_errors("the source"):
+    with speaking_of_source("the source"):
         while True:
             upper = _key_after(source, found.name, lower, size)
-            yield PlannedChunk(
+            yield Chunk(
                 collection=found.collection.name,
                 ordinal=ordinal,
                 lower=lower,
@@ -224,7 +233,7 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
 
 def _key_after(source: MongoDatabase, name: str, lower: bytes | None, steps: int) -> bytes | None:
     """Return the next bound; an ``_id`` that no value stands for is none, the one after it is taken."""
-    with bounded(source[name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1), lower, None) as cursor:
+    with bound_cursor(source[name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1), lower, None) as cursor:
         for batch in cursor:
             for raw in documents.split(cast("bytes", batch)):
                 if (bound := bound_of(raw)) is not None:
@@ -237,7 +246,7 @@ def _stream_position(source: MongoDatabase) -> bytes:
     return bson.encode({"operationTime": committed_time(source)})
 
 
-def load_mode(target: Connection, collection: Collection) -> Mode:
+def load_mode(target: Connection, collection: Collection) -> LoadMode:
     """Return ``direct`` when every table that a collection feeds is empty, else ``merge``."""
     for record in collection.tables:
         if target.execute(f"SELECT EXISTS (SELECT FROM scheduler.{record.table})").fetchone() != (False,):  # noqa: S608 - a record's table name
@@ -271,3 +280,103 @@ def guard_foreign(target: Connection, profile: Profile) -> None:
 def digest_of(settings: msgspec.Struct, *more: object) -> str:
     """Return the SHA-256 of what must not change between the parts of one copy, in hexadecimal."""
     return hashlib.sha256(msgspec.json.encode([settings, *more], order="sorted")).hexdigest()
+
+
+DOCUMENTS_PER_SECOND = 15_000
+"""Of one worker, on documents of 1 KB: a cautious figure from benchmarks/; only for the estimate."""
+BYTES_PER_SECOND = 20_000_000
+"""Of one worker, on large documents; as above."""
+OPLOG_MARGIN = 3
+LARGE_DOCUMENT = 1_000_000
+
+
+class PlannedCollection(msgspec.Struct, frozen=True, kw_only=True):
+    """A collection as it would be copied."""
+
+    collection: str
+    tables: tuple[str, ...]
+    documents: int
+    average_bytes: int
+    mode: str
+    chunks: tuple[Chunk, ...]
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan that was not stored."""
+
+    collections: tuple[PlannedCollection, ...]
+    unknown_collections: tuple[str, ...]
+    workers: int
+    estimated_seconds: int
+    resumes: bool
+    """An unfinished copy would be gone on with instead."""
+    risks: tuple[str, ...]
+
+
+def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
+    """Return what a backfill in ``scope`` would do; writes nothing to either side."""
+    sessions = Sessions(settings)
+    try:
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+            return _plan_backfill(sessions, scope)
+    finally:
+        sessions.close()
+
+
+def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:
+    settings = sessions.settings
+    check_scope(sessions.profile, scope)
+    found, unknown = survey(sessions.source, sessions.profile, settings)
+    chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
+    collections = tuple(_planned_collection(sessions, one) for one in chosen)
+    seconds = sum(
+        max(one.documents / DOCUMENTS_PER_SECOND, one.documents * one.average_bytes / BYTES_PER_SECOND)
+        for one in chosen
+    )
+    estimated = round(seconds / workers(settings.copy))
+    return BackfillPlan(
+        collections=collections,
+        unknown_collections=unknown,
+        workers=workers(settings.copy),
+        estimated_seconds=estimated,
+        resumes=ledger.latest_plan(sessions.target, "open") is not None,
+        risks=tuple(_risks(sessions, chosen, unknown, estimated)),
+    )
+
+
+def _planned_collection(sessions: Sessions, one: SourceCollection) -> PlannedCollection:
+    mode = load_mode(sessions.target, one.collection)
+    return PlannedCollection(
+        collection=one.collection.name,
+        tables=tuple(record.table for record in one.collection.tables),
+        documents=one.documents,
+        average_bytes=round(one.average_bytes),
+        mode=mode,
+        chunks=tuple(cut(sessions.source, one, sessions.settings, mode)),
+    )
+
+
+def _risks(sessions: Sessions, chosen: list[SourceCollection], unknown: tuple[str, ...], seconds: int) -> list[str]:
+    risks = []
+    if unknown:
+        risks.append(f"collections that the profile does not read stay behind: {', '.join(unknown)}")
+    risks.extend(
+        f"{one.name}: documents of {one.average_bytes / 1e6:.1f} MB on average; a worker holds several at a time"
+        for one in chosen
+        if one.average_bytes > LARGE_DOCUMENT
+    )
+    try:
+        require_replica_set(sessions.source)
+        kept = oplog_history(sessions.source)
+        if kept is not None and kept.full and kept.seconds < OPLOG_MARGIN * seconds:
+            risks.append(
+                f"the oplog reaches back {kept.seconds} s and the copy may take {seconds} s: changes made meanwhile"
+                " could be lost to a change stream; enlarge the oplog, or let migrator tail run beside the copy"
+            )
+    except MigratorError as error:
+        risks.append(str(error))
+    try:
+        guard_foreign(sessions.target, sessions.profile)
+    except MigratorError as error:
+        risks.append(str(error))
+    return risks

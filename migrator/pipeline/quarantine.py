@@ -13,21 +13,26 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import RefusedError, UsageError
-from migrator.pipeline import ledger, orphans
+from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
-from migrator.pipeline.decoding import aside, outcomes
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, lost, merge_rows
-from migrator.pipeline.model import Plan
-from migrator.pipeline.orphans import close_links
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows, quarantined_conflict
+from migrator.pipeline.locks import backfill_lock
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.references import ORPHAN
-from migrator.pipeline.sessions import Sessions, naming_holders
-from migrator.pipeline.tail import contested
-from migrator.pipeline.tail.lock import alone
-from migrator.pipeline.transform import NOT_ROUND_TRIP, UNDECODABLE, Loadable, SetAside
+from migrator.pipeline.references import ORPHAN, fill_links
+from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.tail import applier
+from migrator.pipeline.transform import (
+    NOT_ROUND_TRIP,
+    UNDECODABLE,
+    LoadableDocument,
+    QuarantinedDocument,
+    quarantined_document,
+    transform_batch,
+)
 from migrator.sources import profile_of
 from migrator.values import document as documents
-from migrator.values.rawid import among, source_id_of
+from migrator.values.identity import id_filter, source_id_of
 
 BATCH = 500
 
@@ -67,7 +72,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
-class Retried(msgspec.Struct, frozen=True, kw_only=True):
+class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
     """What trying again led to."""
 
     loaded: int
@@ -109,7 +114,7 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
     return found[0], bytes(row[0]) if row else b""
 
 
-def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> Retried:
+def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> RetryResult:
     """Read the documents again and load those that can be loaded now.
 
     A document that still cannot stays where it is, with today's reason; one that the source no longer has is closed as
@@ -120,8 +125,8 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
         with (
             translate_errors("the target"),
             speaking_of_source("the source"),
-            naming_holders(settings),
-            alone(sessions),
+            lock_holders_named(settings),
+            backfill_lock(sessions),
         ):
             plan = ledger.latest_plan(sessions.target)
             if plan is None:
@@ -133,52 +138,52 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
                 ids = [one.source_id for one in group]
                 for begin in range(0, len(ids), BATCH):
                     counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
-            close_links(sessions.target, plan)
-            contested.settle(sessions, plan)
+            fill_links(sessions.target, plan)
+            applier.settle_contested_keys(sessions, plan)
     finally:
         sessions.close()
-    return Retried(loaded=counts["loaded"], rejected=counts["rejected"], gone=counts["gone"])
+    return RetryResult(loaded=counts["loaded"], rejected=counts["rejected"], gone=counts["gone"])
 
 
 def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str]) -> Counter[str]:
     collection, target = sessions.profile.by_name()[name], sessions.target
     current = dict(_current(sessions, name, source_ids))
     gone = [one for one in source_ids if one not in current]
-    loadable: dict[str, Loadable] = {}
-    still: list[SetAside] = []
-    waiting: list[orphans.Orphan] = []
+    loadable: dict[str, LoadableDocument] = {}
+    still: list[QuarantinedDocument] = []
+    waiting: list[references.DanglingReference] = []
     batch = b"".join(current.values())
-    for piece in outcomes(collection, plans.plan_context(plan), sessions.resolver, batch):
+    for piece in transform_batch(collection, plans.plan_context(plan), sessions.resolver, batch):
         for outcome in piece:
             key = source_id_of(outcome.raw)
-            waiting.extend(orphans.of_outcome(outcome))
+            waiting.extend(references.dangling_references_of(outcome))
             if outcome.loadable is not None:
                 loadable[key] = outcome.loadable
             elif outcome.rejected is not None:
-                still.append(aside(outcome.raw, outcome.rejected))
+                still.append(quarantined_document(outcome.raw, outcome.rejected))
             else:
                 gone.append(key)
     with target.transaction():
         _, losers = merge_rows(target, list(loadable.values()))
-        for loser in map(lost, losers):
+        for loser in map(quarantined_conflict, losers):
             loadable.pop(loser.source_id, None)
             still.append(loser)
-        ledger.set_aside(target, plan, name, still)
+        ledger.quarantine(target, plan, name, still)
         ledger.release(target, plan.profile, name, loadable)
         ledger.supersede(target, plan.profile, name, gone)
-        orphans.store(target, name, waiting)
+        references.store_dangling(target, name, waiting)
         ledger.store_links(target, name, [link for document in loadable.values() for link in document.links])
     return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))
 
 
 def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
     """Yield the documents as the source has them now."""
-    for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": among(source_ids)}):
+    for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": id_filter(source_ids)}):
         for raw in documents.split(cast("bytes", batch)):
             yield source_id_of(raw), raw
 
 
-def readable(raw: bytes) -> str:
+def extended_json(raw: bytes) -> str:
     """Return a document as canonical Extended JSON, for a person who asked to see its values."""
     from bson import json_util  # noqa: PLC0415 - only here
 

@@ -6,28 +6,36 @@ reference leads to a row only if the row is of the document that is named, and o
 to a schedule and a trigger of the tenant ``*``. Any other is a dangling reference: it becomes null, its text stays in
 the remainder, and a note counts it. A reference into the same table (``retry_of``) may point forward, so it is loaded
 as null with a pending link, and filled in a closing pass.
+
+Dangling references are recorded in ``migration.orphans``, so that the tail reads their document again when the row is
+stored. An entry that is out of date costs one document read, and nothing else; only the tail removes entries.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
 from psycopg import sql
 
+from migrator import fault_points
 from migrator.connections.postgres import Connection
-from migrator.pipeline.transform import PendingLink, Prepared, Resolved
+from migrator.pipeline import ledger
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.transform import DecodedDocument, DocumentOutcome, ForwardReference, ResolvedDocument
 from migrator.records import Record
 from migrator.sources.profile import Collection, Note, Reference, ReferenceKey, Rejected, Rows
 from migrator.store.postgres.rows import table_name
 from migrator.store.validation import GLOBAL
 from migrator.values import identity
+from migrator.values.identity import source_id_of
 
 ORPHAN = "orphan"
 CACHED_IDS = 200_000
 """Known ids kept per table; bounds the memory of a worker."""
 
-Key: TypeAlias = tuple[UUID | int, str]
+RowKey: TypeAlias = tuple[UUID | int, str]
 """Id and tenant of a row."""
 
 
@@ -40,7 +48,7 @@ class StoredRow(NamedTuple):
     source_id: str
 
 
-class Orphaned(Rejected):
+class MissingParent(Rejected):
     """A row cannot be without a reference that leads nowhere: the document is set aside until the row is stored."""
 
     def __init__(self, reference: Reference, target: UUID) -> None:
@@ -48,50 +56,50 @@ class Orphaned(Rejected):
         self.orphan: ReferenceKey = (reference.target.table, target)
 
 
-class Unlooked:
+class UncheckedResolver:
     """Takes every reference as it is, where there is no target to ask: the census, and a dry run."""
 
-    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:
         """Do nothing."""
 
-    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:  # noqa: ARG002 - the protocol's
+    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:  # noqa: ARG002 - the protocol's
         """Return the rows as they were decoded."""
-        return Resolved(prepared.rows, prepared.notes, ())
+        return ResolvedDocument(prepared.rows, prepared.notes, ())
 
 
-class FirstLoad:
+class FirstLoadResolver:
     """Resolves as ``resolver`` does, but takes a reference into the table that is being loaded as pending.
 
     Looking it up would find what happens to be loaded already, and cost a query for each piece of documents.
     """
 
-    def __init__(self, resolver: "Resolver", collection: Collection) -> None:
+    def __init__(self, resolver: "TargetResolver", collection: Collection) -> None:
         elsewhere = tuple(one for one in collection.references if one.target is not one.record)
         self._elsewhere = msgspec.structs.replace(collection, references=elsewhere)
         self._resolver = resolver
 
-    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:  # noqa: ARG002 - the protocol's
+    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:  # noqa: ARG002 - the protocol's
         """Look up the references into other tables."""
         self._resolver.learn(self._elsewhere, prepared)
 
-    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:
         """Return the rows; references into their own table are null, with a pending link."""
         return self._resolver.resolve(collection, prepared)
 
 
-class Resolver:
+class TargetResolver:
     """Knows which referenced rows are stored; asks the target once per piece, for what it has not seen."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._stored: dict[str, dict[UUID, tuple[StoredRow, ...]]] = {}
-        self._doomed: dict[str, set[Key]] = {}
+        self._doomed: dict[str, set[RowKey]] = {}
 
-    def doom(self, table: str, keys: Iterable[Key]) -> None:
+    def doom(self, table: str, keys: Iterable[RowKey]) -> None:
         """Take rows that are still stored as gone: they are removed as soon as nothing refers to them any more."""
         self._doomed.setdefault(table, set()).update(keys)
 
-    def spare(self, table: str, key: Key) -> None:
+    def spare(self, table: str, key: RowKey) -> None:
         """Take a doomed row as stored after all; whose it is now is asked anew."""
         self._doomed.get(table, set()).discard(key)
         self.changed(table, (key,))
@@ -102,13 +110,13 @@ class Resolver:
             self.changed(table, keys)
         self._doomed.clear()
 
-    def changed(self, table: str, keys: Iterable[Key]) -> None:
+    def changed(self, table: str, keys: Iterable[RowKey]) -> None:
         """Forget what was known of rows that were written."""
         known: dict[Any, tuple[StoredRow, ...]] = self._stored.get(table, {})
         for one, _ in keys:
             known.pop(one, None)
 
-    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:
         """Look up every reference of these documents that is not known yet."""
         prepared = list(prepared)
         named: dict[type[Record], set[UUID]] = {}
@@ -127,7 +135,7 @@ class Resolver:
         if not unknown:
             return
         known = self._stored.setdefault(record.table, {})
-        whose = _WHOSE if "source" in record.__struct_fields__ else _WHOSE_BY_PAYLOAD
+        whose = _DOCUMENT_OF_ROW if "source" in record.__struct_fields__ else _DOCUMENT_OF_GRAPH_JOB
         mine = {one: one for one in unknown}  # the objects that documents share: equal at once
         found = self._connection.execute(
             sql.SQL("SELECT id, tenant_id, {} FROM {} WHERE id = ANY(%s)").format(whose, table_name(record.table)),
@@ -136,7 +144,7 @@ class Resolver:
         for one, *stored in found:
             known[mine[one]] = (*known.get(one, ()), StoredRow(*stored))
 
-    def _global_targets(self, reference: Reference, prepared: Iterable[Prepared]) -> set[UUID]:
+    def _global_targets(self, reference: Reference, prepared: Iterable[DecodedDocument]) -> set[UUID]:
         """Return the unknown ids that dangling references would have if their documents were of the tenant ``*``."""
         known = self._stored.get(reference.target.table, {})
         any_doomed = bool(self._doomed.get(reference.target.table))
@@ -151,7 +159,7 @@ class Resolver:
                     wanted.add(other)
         return wanted
 
-    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
         rows, notes, links = prepared.rows, prepared.notes, []
         orphans: tuple[ReferenceKey, ...] = ()
@@ -166,14 +174,14 @@ class Resolver:
                     if reference.shared:
                         shared[position] = found[1]
                     if found[0] != target:
-                        rows = _with(rows, position, reference.column, found[0])
+                        rows = _with_value(rows, position, reference.column, found[0])
                     continue
                 if reference.required:
-                    raise Orphaned(reference, target)
-                rows = _with(rows, position, reference.column, None)
+                    raise MissingParent(reference, target)
+                rows = _with_value(rows, position, reference.column, None)
                 if reference.target is reference.record:
                     named = None if reference.named is None else reference.named(prepared.document)
-                    links.append(PendingLink(position, reference, target, named))
+                    links.append(ForwardReference(position, reference, target, named))
                     continue
                 notes = (*notes, Note(ORPHAN, reference.column))
                 orphans = (*orphans, (reference.target.table, target))
@@ -181,10 +189,10 @@ class Resolver:
                 if other is not None and other != target:
                     orphans = (*orphans, (reference.target.table, other))
         to_global = any(tenant == GLOBAL != _tenant(rows[position]) for position, tenant in shared.items())
-        return Resolved(rows, notes, tuple(links), orphans, to_global)
+        return ResolvedDocument(rows, notes, tuple(links), orphans, to_global)
 
     def _led(
-        self, reference: Reference, prepared: Prepared, row: Record, target: UUID, beside: str | None
+        self, reference: Reference, prepared: DecodedDocument, row: Record, target: UUID, beside: str | None
     ) -> tuple[UUID, str] | None:
         """Return id and tenant of the row that a reference leads to.
 
@@ -219,18 +227,20 @@ def _is_of(stored: StoredRow, named: str, row_id: UUID, reference: Reference) ->
     return stored.source_id == named or (by_id and not identity.keeps_uuid(stored.source_id))
 
 
-_WHOSE = sql.SQL("coalesce(substr(source, strpos(source, '/') + 1), ''), coalesce(source_id, '')")
-_WHOSE_BY_PAYLOAD = sql.SQL("CASE WHEN payload ? '_id' THEN 'graph_jobs' ELSE '' END, coalesce(payload ->> '_id', '')")
+_DOCUMENT_OF_ROW = sql.SQL("coalesce(substr(source, strpos(source, '/') + 1), ''), coalesce(source_id, '')")
+_DOCUMENT_OF_GRAPH_JOB = sql.SQL(
+    "CASE WHEN payload ? '_id' THEN 'graph_jobs' ELSE '' END, coalesce(payload ->> '_id', '')"
+)
 """Graph jobs of the source hold their document; those born here have no ``_id`` in it."""
 
 
-def _global_id(reference: Reference, prepared: Prepared) -> UUID | None:
+def _global_id(reference: Reference, prepared: DecodedDocument) -> UUID | None:
     """Return the id that the row referred to has if its document is of the tenant ``*``."""
     named = None if reference.named is None else reference.named(prepared.document)
     return None if named is None else reference.id_in(GLOBAL, named)
 
 
-def _with(rows: Rows, position: int, column: str, value: UUID | None) -> Rows:
+def _with_value(rows: Rows, position: int, column: str, value: UUID | None) -> Rows:
     row = msgspec.structs.replace(rows[position], **{column: value})
     return (*rows[:position], row, *rows[position + 1 :])
 
@@ -240,7 +250,7 @@ def _tenant(row: Record) -> str:
     return tenant
 
 
-def _targets(reference: Reference, prepared: Iterable[Prepared]) -> list[UUID]:
+def _targets(reference: Reference, prepared: Iterable[DecodedDocument]) -> list[UUID]:
     """Return the ids that these documents name in one column."""
     record, column = reference.record, reference.column
     return [
@@ -249,3 +259,142 @@ def _targets(reference: Reference, prepared: Iterable[Prepared]) -> list[UUID]:
         for row in one.rows
         if type(row) is record and (target := getattr(row, column)) is not None
     ]
+
+
+DanglingReference: TypeAlias = tuple[str, str, UUID]
+"""Source id of the document that refers, table and row referred to."""
+
+_LEADS_TO_ROW = sql.SQL(
+    "other.id = link.target_id AND other.tenant_id = link.tenant_id AND (link.target_source_id IS NULL"
+    " OR other.source IS DISTINCT FROM link.target_source OR other.source_id = link.target_source_id)"
+)
+"""A pending link leads to the row of the document that it names, in its tenant (``references``)."""
+
+
+def dangling_references(raw: bytes, references: Iterable[ReferenceKey]) -> Iterator[DanglingReference]:
+    """Yield the entries of one document."""
+    source_id = source_id_of(raw)
+    for table, target in references:
+        yield source_id, table, target
+
+
+def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> Iterator[DanglingReference]:
+    """Yield the entries of a document as it came out; ``own``: also references into its own table, for good."""
+    if isinstance(outcome.rejected, MissingParent):
+        yield from dangling_references(outcome.raw, (outcome.rejected.orphan,))
+    elif outcome.loadable is not None:
+        loadable = outcome.loadable
+        if loadable.orphans:
+            yield from dangling_references(outcome.raw, loadable.orphans)
+        if own and loadable.links:
+            yield from dangling_references(
+                outcome.raw, ((link.target_table, link.target_id) for link in loadable.links)
+            )
+
+
+def store_dangling(target: Connection, collection: str, orphans: Sequence[DanglingReference]) -> None:
+    """Record references that lead nowhere; those on record already stay."""
+    if not orphans:
+        return
+    ids, tables, targets = zip(*orphans, strict=True)
+    target.execute(
+        "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
+        " SELECT %s, * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::uuid[]) ON CONFLICT DO NOTHING",
+        (collection, [ledger.source_key(one) for one in ids], list(ids), list(tables), list(targets)),
+    )
+
+
+def _store_unfilled_links(target: Connection) -> None:
+    """Record the references into their own table that a closing pass could not fill."""
+    for (table,) in target.execute("SELECT DISTINCT record_table FROM migration.pending_links ORDER BY 1").fetchall():
+        target.execute(
+            sql.SQL(
+                "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
+                " SELECT link.collection, sha256(convert_to(stored.source_id, 'UTF8')), stored.source_id,"
+                " link.target_table, link.target_id FROM migration.pending_links AS link"
+                " JOIN {} AS stored ON stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
+                " WHERE link.record_table = %s AND stored.source_id IS NOT NULL ON CONFLICT DO NOTHING"
+            ).format(table_name(table)),
+            (table,),
+        )
+
+
+def recorded_dangling(target: Connection, collection: str, source_ids: Iterable[str]) -> set[DanglingReference]:
+    """Return the entries of some documents."""
+    rows = target.execute(
+        "SELECT source_id, target_table, target_id FROM migration.orphans WHERE collection = %s"
+        " AND source_key = ANY(%s)",
+        (collection, [ledger.source_key(one) for one in source_ids]),
+    )
+    return {(row[0], row[1], row[2]) for row in rows}
+
+
+def forget_dangling(target: Connection, collection: str, source_ids: Iterable[str]) -> None:
+    """Take away the entries of documents that are looked at anew."""
+    target.execute(
+        "DELETE FROM migration.orphans WHERE collection = %s AND source_key = ANY(%s)",
+        (collection, [ledger.source_key(one) for one in source_ids]),
+    )
+
+
+def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | int]) -> dict[str, set[str]]:
+    """Return, by collection, the documents whose references may lead to rows that are stored now.
+
+    By id alone: whether the row is of the document and the tenant that they name is decided when they are read again.
+    """
+    found: dict[str, set[str]] = {}
+    for collection, source_id in target.execute(
+        "SELECT DISTINCT collection, source_id FROM migration.orphans WHERE target_table = %s AND target_id = ANY(%s)",
+        (table, list(ids)),
+    ):
+        found.setdefault(collection, set()).add(source_id)
+    return found
+
+
+def fill_links(target: Connection, plan: Plan) -> Counter[str]:
+    """Fill the references into their own table whose row is stored now; count what stays empty, by collection."""
+    with target.transaction():
+        places = target.execute(
+            "SELECT DISTINCT record_table, column_name, target_table FROM migration.pending_links ORDER BY 1, 2, 3"
+        ).fetchall()
+        for table, column, referred in places:
+            target.execute(
+                sql.SQL(
+                    "UPDATE {table} AS stored SET {column} = link.target_id, extra = link.resolved_extra"
+                    " FROM migration.pending_links AS link"
+                    " WHERE link.record_table = {name} AND link.column_name = {column_name}"
+                    " AND stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
+                ).format(
+                    table=table_name(table),
+                    column=sql.Identifier(column),
+                    name=sql.Literal(table),
+                    column_name=sql.Literal(column),
+                    referred=table_name(referred),
+                    leads=_LEADS_TO_ROW,
+                )
+            )
+            fault_points.reach(fault_points.AFTER_LINKS_FILLED)
+            target.execute(
+                sql.SQL(
+                    "DELETE FROM migration.pending_links AS link WHERE link.record_table = {name}"
+                    " AND link.column_name = {column}"
+                    " AND EXISTS (SELECT FROM {referred} AS other WHERE {leads})"
+                ).format(
+                    name=sql.Literal(table),
+                    column=sql.Literal(column),
+                    referred=table_name(referred),
+                    leads=_LEADS_TO_ROW,
+                )
+            )
+        left: Counter[str] = Counter()
+        for name, column, count in target.execute(
+            "SELECT collection, column_name, count(*) FROM migration.pending_links GROUP BY 1, 2 ORDER BY 1, 2"
+        ).fetchall():
+            left[name] += count
+            notes = Counter({("finding", ORPHAN, column): count})
+            ledger.store_notes(target, plan.id, name, ledger.CLOSING_PASS, notes)
+        _store_unfilled_links(target)
+        target.execute("DELETE FROM migration.pending_links")
+    fault_points.reach(fault_points.AFTER_LINKS_CLOSED)
+    return left

@@ -14,7 +14,7 @@ from migrator.connections.mongo import MongoDatabase, committed, open_source
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.errors import LockedError, MigratorError, UnreachableError
-from migrator.pipeline.references import Resolver
+from migrator.pipeline.references import TargetResolver
 from migrator.schema import table_locks
 from migrator.sources import profile_of
 from migrator.telemetry import waiting
@@ -67,7 +67,7 @@ class Sessions(SourceSessions):
 
     def forget(self) -> None:
         """Forget what was known of the target's rows."""
-        self.resolver = Resolver(self.target)
+        self.resolver = TargetResolver(self.target)
 
     def close(self) -> None:
         """Close both connections."""
@@ -77,45 +77,45 @@ class Sessions(SourceSessions):
 
 Kind = TypeVar("Kind", bound=SourceSessions)
 
-_kept: list[SourceSessions] = []
+_cached: list[SourceSessions] = []
 """This process's connections: one set, or none."""
 
 
-def retrying(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
+def run_with_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
     """Run ``work`` with this process's connections to both sides, as ``waited_out`` says."""
     with translate_errors("the target"), speaking_of_source("the source"):
-        return waited_out(settings, lambda: _with_sessions(settings, Sessions, work))
+        return retry_transient(settings, lambda: _with_sessions(settings, Sessions, work))
 
 
-def retrying_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
+def run_with_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
     """Run ``work`` with this process's connection to the source, as ``waited_out`` says."""
     with speaking_of_source("the source"):
-        return waited_out(settings, lambda: _with_sessions(settings, SourceSessions, work))
+        return retry_transient(settings, lambda: _with_sessions(settings, SourceSessions, work))
 
 
-def waited_out(settings: Settings, work: Callable[[], Result]) -> Result:
+def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
     """Run ``work``; on a transient failure say why, wait, and run it again, for ``copy.patience_s`` from the first one.
 
     ``work`` must be a whole transaction, and connect anew by itself. The last failure is raised as it is.
     """
-    stamina.instrumentation.set_on_retry_hooks([_say])
+    stamina.instrumentation.set_on_retry_hooks([_report_retry])
     for attempt in stamina.retry_context(
-        on=_Patience(settings.copy.patience_s),
+        on=_RetryBudget(settings.copy.patience_s),
         attempts=None,
         timeout=None,
         wait_initial=FIRST_WAIT_S,
         wait_max=LONGEST_WAIT_S,
     ):
         with attempt:
-            with naming_holders(settings):
+            with lock_holders_named(settings):
                 result = work()
-            _Patience.exhausted = False
+            _RetryBudget.exhausted = False
             return result
     raise AssertionError("retry_context ends with a result or an error")
 
 
 @contextmanager
-def naming_holders(settings: Settings) -> Iterator[None]:
+def lock_holders_named(settings: Settings) -> Iterator[None]:
     """Say who holds the lock that was waited for in vain; raises ``LockedError``."""
     try:
         yield
@@ -125,7 +125,7 @@ def naming_holders(settings: Settings) -> Iterator[None]:
         raise LockedError(words) from error
 
 
-class _Patience:
+class _RetryBudget:
     """Tells whether to try again: after a transient failure, for so many seconds from the first one."""
 
     exhausted: ClassVar[bool] = False
@@ -140,12 +140,12 @@ class _Patience:
             return False
         now = time.monotonic()
         if self._until is None:
-            self._until = now if _Patience.exhausted else now + self._seconds
-        _Patience.exhausted = now >= self._until
-        return not _Patience.exhausted
+            self._until = now if _RetryBudget.exhausted else now + self._seconds
+        _RetryBudget.exhausted = now >= self._until
+        return not _RetryBudget.exhausted
 
 
-def _say(details: stamina.instrumentation.RetryDetails) -> None:
+def _report_retry(details: stamina.instrumentation.RetryDetails) -> None:
     """Say why nothing moves; in place of stamina's own line, which would go to standard output."""
     waiting(f"{reason_of(details.caused_by)}; trying again in {details.wait_for:.1f} s")
 
@@ -178,23 +178,23 @@ def is_transient_cause(cause: BaseException | None) -> bool:
     return isinstance(cause, psycopg.Error | PyMongoError) and is_transient(cause)
 
 
-def close_kept() -> None:
+def close_cached() -> None:
     """Close this process's connections, if there are any."""
-    while _kept:
-        _kept.pop().close()
+    while _cached:
+        _cached.pop().close()
 
 
 def _with_sessions(settings: Settings, kind: type[Kind], work: Callable[[Kind], Result]) -> Result:
-    if _kept and (_kept[0].settings != settings or type(_kept[0]) is not kind):
-        close_kept()
-    if not _kept:
-        _kept.append(kind(settings))
-    sessions = _kept[0]
+    if _cached and (_cached[0].settings != settings or type(_cached[0]) is not kind):
+        close_cached()
+    if not _cached:
+        _cached.append(kind(settings))
+    sessions = _cached[0]
     assert isinstance(sessions, kind)  # noqa: S101 - made so just above
     try:
         return work(sessions)
     except psycopg.errors.UniqueViolation:
         raise
     except (psycopg.Error, PyMongoError):
-        close_kept()
+        close_cached()
         raise

@@ -1,11 +1,12 @@
-"""One document to its rows, with the proof that they carry it.
+"""Transform: raw documents become serialized rows, with the proof that the rows carry the documents.
 
-The rule (design, equality and values): the document must survive BSON decoding unchanged, and what the columns give
-back, together with the residue, must be the document. The quick way proves both at once: if the rows encode to the very
-bytes that were read, there is no residue.
+A document must survive BSON decoding unchanged, and what its columns give back, together with the remainder, must be
+the document. The quick way proves both at once: if the rows encode to the very bytes that were read, there is no
+remainder. The copy, the tail and the parity check all call ``transform_batch``, so that what is written and what is
+expected cannot drift apart.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -22,16 +23,18 @@ from migrator.sources.profile import (
     ReferenceKey,
     Rejected,
     Rows,
+    Skipped,
 )
 from migrator.values import document as documents
-from migrator.values import residue
-from migrator.values.rowbytes import NulInTextError, codec
+from migrator.values import remainder
+from migrator.values.copy_format import NulInTextError, codec
+from migrator.values.identity import source_id_of
 
 NOT_ROUND_TRIP = "not-round-trip"
 UNDECODABLE = "undecodable"
 
 
-class Prepared(msgspec.Struct):
+class DecodedDocument(msgspec.Struct):
     """A decoded document whose references are still to be looked up."""
 
     raw: bytes
@@ -40,7 +43,7 @@ class Prepared(msgspec.Struct):
     notes: tuple[Note, ...]
 
 
-class Row(msgspec.Struct):
+class SerializedRow(msgspec.Struct):
     """A rendered row of one table."""
 
     record: Record
@@ -48,7 +51,7 @@ class Row(msgspec.Struct):
     tail: bytes
 
 
-class PendingLink(msgspec.Struct):
+class ForwardReference(msgspec.Struct):
     """A reference into its own table that the closing pass fills when the row it names is stored."""
 
     row: int
@@ -59,29 +62,29 @@ class PendingLink(msgspec.Struct):
     """Source id of the document that is referred to."""
 
 
-class Resolved(msgspec.Struct):
+class ResolvedDocument(msgspec.Struct):
     """A document's rows with their references as they can be stored now."""
 
     rows: Rows
     notes: tuple[Note, ...]
-    links: tuple[PendingLink, ...]
+    links: tuple[ForwardReference, ...]
     orphans: tuple[ReferenceKey, ...] = ()
     """References into other tables that lead nowhere."""
     refers_to_global: bool = False
     """A row refers to one of the tenant ``*``, not being of it."""
 
 
-class Lookup(Protocol):
+class ReferenceResolver(Protocol):
     """What resolves the references of documents."""
 
-    def learn(self, collection: Collection, prepared: Iterable[Prepared]) -> None:
+    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:
         """Prepare for these documents."""
 
-    def resolve(self, collection: Collection, prepared: Prepared) -> Resolved:
+    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:
         """Return a document's rows with their references as they can be stored now."""
 
 
-class Link(NamedTuple):
+class PendingLink(NamedTuple):
     """A reference that the closing pass fills."""
 
     table: str
@@ -98,24 +101,24 @@ class Link(NamedTuple):
     """The residue that the row has once the column is filled."""
 
 
-class Loadable(msgspec.Struct):
+class LoadableDocument(msgspec.Struct):
     """The rendered rows of one document, and what is to be said about it when they are stored."""
 
     raw: bytes
-    rows: list[Row]
+    rows: list[SerializedRow]
     residue: bytes = EMPTY
     clean: bool = True
     """The columns carry all of it; the kept text of a reference does not count against it."""
     notes: tuple[tuple[str, str, str], ...] = ()
     """(class, kind, path) of everything to count."""
-    links: tuple[Link, ...] = ()
+    links: tuple[PendingLink, ...] = ()
     orphans: tuple[ReferenceKey, ...] = ()
     """References into other tables that lead nowhere."""
     refers_to_global: bool = False
     """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
 
 
-class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+class QuarantinedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document on its way into quarantine."""
 
     source_id: str
@@ -126,9 +129,9 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
 
 
-def prepare(
+def decode_document(
     collection: Collection, context: Context, raw: bytes, document: Document | documents.Undecodable | None = None
-) -> Prepared:
+) -> DecodedDocument:
     """Make the rows of one document; ``document``: what ``documents.decode_all`` gave for it, where that was called.
 
     Raises ``Rejected`` or ``Skipped`` where it has none.
@@ -138,10 +141,10 @@ def prepare(
     if isinstance(document, documents.Undecodable):
         raise Rejected(UNDECODABLE, "", f"a readable document ({document})")
     decoded: Decoded = collection.decode(document, context)
-    return Prepared(raw, document, decoded.rows, decoded.notes)
+    return DecodedDocument(raw, document, decoded.rows, decoded.notes)
 
 
-def settle(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[Rows, bytes]:
+def attach_remainder(collection: Collection, prepared: DecodedDocument, rows: Rows) -> tuple[Rows, bytes]:
     """Return the rows with the residue attached, and the residue (``b"{}"`` for a clean document).
 
     Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type).
@@ -152,38 +155,40 @@ def settle(collection: Collection, prepared: Prepared, rows: Rows) -> tuple[Rows
         return rows, EMPTY
     if not documents.encode_to([document], raw)[0]:
         raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
-    left = residue.difference(document, rebuilt)
+    left = remainder.difference(document, rebuilt)
     return (rows, EMPTY) if left == EMPTY else (collection.attach(rows, left), left)
 
 
-def render(collection: Collection, prepared: Prepared, rows: Rows, *, proved: bool = False) -> tuple[list[Row], bytes]:
+def serialize(
+    collection: Collection, prepared: DecodedDocument, rows: Rows, *, proved: bool = False
+) -> tuple[list[SerializedRow], bytes]:
     """Return the rendered rows of a document and its residue; ``proved``: the rows encode to its bytes.
 
     A text with U+0000 is stored with U+FFFD in its place; the residue keeps the original.
     """
-    settled, left = (rows, EMPTY) if proved else settle(collection, prepared, rows)
+    settled, left = (rows, EMPTY) if proved else attach_remainder(collection, prepared, rows)
     try:
-        return [_rendered(row) for row in settled], left
+        return [_serialized(row) for row in settled], left
     except NulInTextError:
         storable = tuple(_without_nul(row) for row in rows)
-        settled, left = settle(collection, prepared, storable)
-        return [_rendered(row) for row in settled], left
+        settled, left = attach_remainder(collection, prepared, storable)
+        return [_serialized(row) for row in settled], left
 
 
-def rendered(rows: Rows) -> list[Row]:
+def serialize_rows(rows: Rows) -> list[SerializedRow]:
     """Return rendered rows that belong to no document, U+FFFD in place of U+0000."""
-    return [_rendered(_without_nul(row)) for row in rows]
+    return [_serialized(_without_nul(row)) for row in rows]
 
 
 def rebuild(collection: Collection, rows: Rows) -> Document:
     """Return the document that the rows stand for, residue included."""
-    rebuilt: Document = residue.apply(collection.encode(rows), collection.residue(rows))
+    rebuilt: Document = remainder.apply(collection.encode(rows), collection.residue(rows))
     return rebuilt
 
 
-def _rendered(row: Record) -> Row:
+def _serialized(row: Record) -> SerializedRow:
     head, tail = codec(type(row)).render(row)
-    return Row(row, head, tail)
+    return SerializedRow(row, head, tail)
 
 
 def _without_nul(row: Record) -> Record:
@@ -195,3 +200,119 @@ def _without_nul(row: Record) -> Record:
         elif isinstance(value, Sequence) and not isinstance(value, bytes | str) and any("\0" in item for item in value):
             changes[name] = tuple(item.replace("\0", "\ufffd") for item in value)
     return msgspec.structs.replace(row, **changes) if changes else row
+
+
+SMALL_BATCH_DOCUMENTS = 50
+"""Documents decoded together: few enough to stay in the processor's cache (facts/performance, decode and JSON)."""
+
+
+class DocumentOutcome(msgspec.Struct):
+    """One document of a batch: rows to store, or why there are none."""
+
+    raw: bytes
+    prepared: DecodedDocument | None = None
+    loadable: LoadableDocument | None = None
+    rejected: Rejected | None = None
+    skipped: str = ""
+
+
+def transform_batch(
+    collection: Collection,
+    context: Context,
+    resolver: ReferenceResolver,
+    batch: bytes,
+    at_a_time: int = SMALL_BATCH_DOCUMENTS,
+) -> Iterator[list[DocumentOutcome]]:
+    """Yield the outcomes of a batch, a piece of it at a time and in its order.
+
+    ``at_a_time`` is how many documents go together: the target is asked about references once for each piece.
+    """
+    for piece in _small_batches(batch, at_a_time):
+        found = [DocumentOutcome(raw) for raw in piece]
+        prepared: list[tuple[DocumentOutcome, DecodedDocument]] = []
+        for outcome, document in zip(found, documents.decode_all(piece), strict=True):
+            try:
+                outcome.prepared = decode_document(collection, context, outcome.raw, document)
+                prepared.append((outcome, outcome.prepared))
+            except Rejected as reason:
+                outcome.rejected = reason
+            except Skipped as reason:
+                outcome.skipped = reason.reason
+        _resolve_and_serialize(collection, resolver, prepared)
+        yield found
+
+
+def _resolve_and_serialize(
+    collection: Collection, resolver: ReferenceResolver, found: Sequence[tuple[DocumentOutcome, DecodedDocument]]
+) -> None:
+    """Look up what these documents refer to, prove that their rows carry them, and render the rows."""
+    resolver.learn(collection, [prepared for _, prepared in found])
+    resolved: list[tuple[DocumentOutcome, DecodedDocument, ResolvedDocument]] = []
+    for outcome, prepared in found:
+        try:
+            resolved.append((outcome, prepared, resolver.resolve(collection, prepared)))
+        except Rejected as reason:
+            outcome.rejected = reason
+    rebuilt = [collection.encode(one.rows) for _, _, one in resolved]
+    proved = documents.encode_to(rebuilt, [outcome.raw for outcome, _, _ in resolved])
+    for (outcome, prepared, one), is_proved in zip(resolved, proved, strict=True):
+        try:
+            outcome.loadable = _loadable(collection, prepared, one, proved=is_proved)
+        except Rejected as reason:
+            outcome.rejected = reason
+
+
+def _loadable(
+    collection: Collection, prepared: DecodedDocument, resolved: ResolvedDocument, *, proved: bool
+) -> LoadableDocument:
+    rows, left = serialize(collection, prepared, resolved.rows, proved=proved)
+    loadable = LoadableDocument(
+        prepared.raw, rows, left, orphans=resolved.orphans, refers_to_global=resolved.refers_to_global
+    )
+    if resolved.notes:
+        loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)
+    if left != EMPTY:
+        kept = {("residue", entry.kind, entry.field): None for entry in remainder.entries(left)}
+        loadable.notes += tuple(kept)
+        loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
+    if resolved.links:
+        loadable.links = tuple(_pending_links(collection, prepared, resolved))
+    return loadable
+
+
+def _pending_links(
+    collection: Collection, prepared: DecodedDocument, resolved: ResolvedDocument
+) -> Iterator[PendingLink]:
+    """Yield what the closing pass needs to fill the references into the same table."""
+    for link in resolved.links:
+        row = resolved.rows[link.row]
+        filled = msgspec.structs.replace(row, **{link.reference.column: link.target})
+        rows = (*resolved.rows[: link.row], filled, *resolved.rows[link.row + 1 :])
+        _, left = serialize(collection, prepared, rows)
+        source: str | None = getattr(row, "source", None)
+        named = link.named is not None and source is not None
+        yield PendingLink(
+            table=link.reference.record.table,
+            row_id=row.id,  # type: ignore[attr-defined] # every loaded record has an id and a tenant
+            tenant=row.tenant_id,  # type: ignore[attr-defined] # as above
+            column=link.reference.column,
+            target_table=link.reference.target.table,
+            target_id=link.target,
+            target_source=f"{str(source).partition('/')[0]}/{link.reference.collection}" if named else None,
+            target_source_id=link.named if named else None,
+            extra=left,
+        )
+
+
+def quarantined_document(raw: bytes, why: Rejected) -> QuarantinedDocument:
+    """Return a document that cannot become rows as it goes into quarantine."""
+    return QuarantinedDocument(
+        source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw
+    )
+
+
+def _small_batches(batch: bytes, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[bytes]]:
+    """Cut a batch into lists of raw documents, so many at a time."""
+    raws = list(documents.split(batch))
+    for begin in range(0, len(raws), at_a_time):
+        yield raws[begin : begin + at_a_time]

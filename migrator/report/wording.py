@@ -30,7 +30,7 @@ LOSS_WORDS: Final[dict[str, str]] = {
     "precision": "a time finer than a microsecond, or a number with more digits",
     "type": "a BSON type that the column does not tell apart",
 }
-"""Kinds of the loss ledger (``values.residue``) in words."""
+"""Kinds of the loss ledger (``values.remainder``) in words."""
 
 _OF_DATA: Final = ("schema", "parity", "meaning")
 """Areas of which a failed check means that the two sides are not equal."""

@@ -17,7 +17,7 @@ from migrator.records import Record, attach_extra, remainder_of
 from migrator.sources.profile import Decoded, Reference, Rejected, Rows
 from migrator.sources.rowvalues import to_document, to_row
 from migrator.sources.shapes import LONGEST_TENANT, Shape, indexed, rejection
-from migrator.values import identity, residue
+from migrator.values import identity, remainder
 
 Row: TypeAlias = dict[str, Any]
 """Column to value: None, bool, int, float, str, Decimal, UUID, datetime, list, dict."""
@@ -140,7 +140,7 @@ def load(table: TableSource, row: Row, context: RowContext) -> Decoded:
     decoded = table.decode(row, context)
     if not decoded.rows or table.encode is None:
         return decoded
-    left = residue.difference(to_document(row), to_document(table.encode(decoded.rows)))
+    left = remainder.difference(to_document(row), to_document(table.encode(decoded.rows)))
     return Decoded(attach_extra(decoded.rows, left), decoded.notes)
 
 
@@ -148,7 +148,7 @@ def restore(table: TableSource, rows: Rows) -> Row:
     """Return the row that records made by ``load`` stand for; raises ``TypeError`` for a table that makes none."""
     if table.encode is None:
         raise TypeError(f"rows of {table.name} are not rebuilt")
-    return to_row(residue.apply(to_document(table.encode(rows)), remainder_of(rows)))
+    return to_row(remainder.apply(to_document(table.encode(rows)), remainder_of(rows)))
 
 
 def tenant_of(context: RowContext) -> str:

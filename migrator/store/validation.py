@@ -13,7 +13,7 @@ import msgspec
 from migrator import states
 from migrator.errors import TransitionError, UsageError
 from migrator.records import ExecutionLog, GraphJob, GraphJobEvent, Handler, PolicyJob, Record, Run, Schedule, Trigger
-from migrator.values.rowbytes import column_types
+from migrator.values.copy_format import column_types
 
 R = TypeVar("R", bound=Record)
 

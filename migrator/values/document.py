@@ -1,19 +1,31 @@
-"""Raw BSON to Python and back, one document at a time.
+"""Raw BSON to Python and back, one document at a time; and the names of BSON types.
 
-Decoding folds several encodings into one value (a duplicate key, a deprecated type, an array whose keys are
-not 0, 1, ...). It is the caller's part to compare ``encode(decode(raw))`` with ``raw`` before a decoded
-document is trusted (design §6 a).
+Decoding folds several encodings into one value (a duplicate key, a deprecated type, an array whose keys are not 0, 1,
+...). The caller compares ``encode(decode(raw))`` with ``raw`` before it trusts a decoded document.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 import bson
+from bson.binary import Binary
 from bson.code import Code
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
+from bson.dbref import DBRef
+from bson.decimal128 import Decimal128
 from bson.errors import BSONError, InvalidBSON
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
+from bson.regex import Regex
+from bson.timestamp import Timestamp
 
 Value: TypeAlias = Any
 """A value of any BSON type, as ``decode`` gives it."""
@@ -175,3 +187,40 @@ def _reason(error: InvalidBSON) -> str:
     if "recursion" in text:
         return "too-deep"
     return "unknown-type" if "unknown BSON type" in text else "malformed"
+
+
+TYPE_NAMES: Final[dict[type, str]] = {
+    str: "string",
+    int: "int",
+    Int64: "long",
+    float: "double",
+    bool: "bool",
+    type(None): "null",
+    datetime: "date",
+    DatetimeMS: "date",
+    ObjectId: "objectId",
+    Decimal128: "decimal",
+    Binary: "binData",
+    bytes: "binData",
+    dict: "object",
+    list: "array",
+    Regex: "regex",
+    Timestamp: "timestamp",
+    Code: "javascript",
+    DBRef: "dbPointer",
+    MinKey: "minKey",
+    MaxKey: "maxKey",
+}
+
+
+_COLUMN_TYPE_NAMES: Final[dict[type, str]] = {UUID: "uuid", tuple: "array", Decimal: "numeric", date: "date"}
+"""Values of columns that BSON has no type for, as PostgreSQL calls them."""
+
+
+def type_name(value: Any) -> str:  # noqa: ANN401 - any BSON value, or one of a column
+    """Return the BSON type of a decoded value, or the PostgreSQL type of a column's value that BSON does not have."""
+    for kind in type(value).__mro__:
+        name = TYPE_NAMES.get(kind) or _COLUMN_TYPE_NAMES.get(kind)
+        if name is not None:
+            return name
+    return "unknown"

@@ -1,20 +1,69 @@
-"""Ids: how a row is found again from the document it came from.
+"""Ids: how a row is found again from the document it came from, and a document from its source id.
 
-All of it is computed from the document alone, so a second load meets the rows of the first. Golden values are
-tested: a change here separates every migrated database from its source.
+All of it is computed from the document alone, so a second load meets the rows of the first. Golden values are tested: a
+change here separates every migrated database from its source.
+
+A source id is the text of an ``_id``. An ``_id`` that is not a plain text is written as canonical Extended JSON, made
+injective: standard Extended JSON turns a member document ``{"$oid": ...}`` into an ObjectId when it is read back, so a
+user key that begins with ``$`` is written with one ``$`` more, which is removed on reading. Key order is kept.
+
+An ``_id`` may hold bytes that no Python value stands for (a text that is not UTF-8, a name twice). Its source id holds
+those bytes; ``id_filter`` makes the filter that finds such documents again.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha1, sha256
-from typing import Final
+from typing import Any, Final, Literal
 from uuid import NAMESPACE_URL, UUID, SafeUUID, uuid5
 
+import bson
+from bson import json_util
 from bson.binary import UUID_SUBTYPE, Binary
+from bson.code import Code
+from bson.codec_options import DatetimeConversion
+from bson.dbref import DBRef
+from bson.errors import InvalidBSON
 from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
 
-from migrator.values import extended
+from migrator.values import document
 from migrator.values.document import Value
+
+_EXTENDED_JSON = json_util.CANONICAL_JSON_OPTIONS.with_options(
+    tz_aware=False, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+def dump_extended_json(value: Value) -> str:
+    """Return the text of a BSON value: ASCII only, so without NUL."""
+    return json_util.dumps(_escaped(value), json_options=_EXTENDED_JSON)
+
+
+def load_extended_json(text: str) -> Value:
+    """Return the value of a text made by ``dumps``; raises ``ValueError`` or ``TypeError`` for others."""
+    return json_util.loads(text, json_options=_EXTENDED_JSON, object_pairs_hook=_member_document)
+
+
+def _escaped(value: Value) -> Value:
+    if isinstance(value, DBRef):
+        value = value.as_doc()
+    if isinstance(value, Mapping):
+        return {"$" + key if key.startswith("$") else key: _escaped(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(item) for item in value]
+    if isinstance(value, Code) and value.scope is not None:
+        return Code(str(value), _escaped(value.scope))
+    return value
+
+
+def _member_document(pairs: Value) -> Value:
+    found = json_util.object_pairs_hook(pairs, _EXTENDED_JSON)
+    if isinstance(found, dict):
+        return {key.removeprefix("$") if key.startswith("$$") else key: value for key, value in found.items()}
+    return found
+
 
 ROOT: Final = uuid5(NAMESPACE_URL, "urn:migrator:scheduler")
 """The namespace of the namespaces: each target table has ``uuid5(ROOT, table)``."""
@@ -46,7 +95,7 @@ def source_id(_id: Value) -> str:
             return _id
     elif type(_id) is ObjectId:
         return f'{{"_id": {{"$oid": "{_id}"}}}}'
-    return f"{_HEAD}{extended.dumps(_id)}}}"
+    return f"{_HEAD}{dump_extended_json(_id)}}}"
 
 
 def parse_source_id(text: str) -> Value:
@@ -58,7 +107,7 @@ def parse_source_id(text: str) -> Value:
         return ObjectId(found[1])
     if not text.startswith(_HEAD):
         raise ValueError("not a source id")
-    return extended.loads(text[len(_HEAD) : -1])
+    return load_extended_json(text[len(_HEAD) : -1])
 
 
 def row_id(table: str, tenant: str, collection: str, source_id: str, *, keep_uuid: bool = True) -> UUID:
@@ -146,3 +195,118 @@ def _kept(text: str) -> UUID | None:
 @lru_cache(maxsize=4096)
 def _name_prefix(table: str, tenant: str, collection: str) -> bytes:
     return uuid5(ROOT, table).bytes + f"{tenant}\0{collection}\0".encode()
+
+
+_ID_NAME = b"_id\0"
+_DOCUMENT_OVERHEAD = 5
+"""Length prefix of a document, and the zero byte at its end."""
+_FIXED_SIZES = {
+    0x01: 8,
+    0x06: 0,
+    0x07: 12,
+    0x08: 1,
+    0x09: 8,
+    0x0A: 0,
+    0x10: 4,
+    0x11: 8,
+    0x12: 8,
+    0x13: 16,
+    0x7F: 0,
+    0xFF: 0,
+}
+_STRINGS = (0x02, 0x0D, 0x0E)
+_DOCUMENTS = (0x03, 0x04, 0x0F)
+_BINARY_TYPE = 0x05
+_ARRAY_TYPE = 0x04
+_FOLDING = (0x03, 0x0C, 0x0F)
+"""Types of which decoding folds several encodings into one value: a document, a pointer, code with its scope."""
+_DB_POINTER_TAIL = 12
+UNREADABLE_SUBTYPE = 0x80
+"""User-defined binary: what stands for an ``_id`` whose bytes cannot be read as a value."""
+
+
+def raw_id(raw: bytes) -> Any:  # noqa: ANN401 - any BSON value
+    """Return the ``_id`` of a stored document; MongoDB keeps it as the first element.
+
+    An ``_id`` that no value stands for (a text that is not UTF-8, a document with a name twice) is returned as binary
+    of a user-defined subtype holding its bytes, so that two such documents stay apart.
+    """
+    try:
+        found = document.decode(raw)["_id"]
+    except (document.Undecodable, KeyError):
+        element = _first_element(raw)
+        return _value_of(element)
+    if raw[4] in _FOLDING and raw[5:9] == _ID_NAME:
+        return _value_of(_first_element(raw))
+    return found
+
+
+def _value_of(element: bytes) -> Any:  # noqa: ANN401 - any BSON value
+    try:
+        found = document.decode(_document(element))["_id"]
+        if _element_of(found) == element:
+            return found
+    except (document.Undecodable, InvalidBSON, KeyError):
+        pass
+    return Binary(element, UNREADABLE_SUBTYPE)
+
+
+def bound_of(raw: bytes) -> bytes | None:
+    """Return ``{"_id": value}`` as BSON, a bound of a range; None for an ``_id`` that no value stands for."""
+    element = _first_element(raw)
+    return None if _is_unreadable(_value_of(element)) else _document(element)
+
+
+def id_filter(source_ids: Iterable[str], operator: Literal["$in", "$nin"] = "$in") -> RawBSONDocument:
+    """Return what stands beside ``_id`` in a filter for documents (not) of these source ids.
+
+    Raises ``ValueError`` for a text that is no source id.
+    """
+    values: list[bytes] = []
+    for text in source_ids:
+        value = parse_source_id(text)
+        values.append(_element_of(value))
+        if _is_unreadable(value):
+            values.append(bytes(value))
+    start = 1 + len(_ID_NAME)
+    array = b"".join(
+        element[:1] + str(index).encode() + b"\0" + element[start:] for index, element in enumerate(values)
+    )
+    return RawBSONDocument(_document(bytes([_ARRAY_TYPE]) + operator.encode() + b"\0" + _document(array)))
+
+
+def _is_unreadable(value: object) -> bool:
+    return isinstance(value, Binary) and value.subtype == UNREADABLE_SUBTYPE and value[1:5] == _ID_NAME
+
+
+def _element_of(value: object) -> bytes:
+    return bson.encode({"_id": value}, codec_options=document.OPTIONS)[4:-1]
+
+
+def _document(elements: bytes) -> bytes:
+    return (len(elements) + _DOCUMENT_OVERHEAD).to_bytes(4, "little") + elements + b"\0"
+
+
+def _first_element(raw: bytes) -> bytes:
+    kind = raw[4]
+    start = 5 + len(_ID_NAME)
+    if raw[5:start] != _ID_NAME:
+        return raw[4:]
+    if kind in _FIXED_SIZES:
+        size = _FIXED_SIZES[kind]
+    else:
+        length = int.from_bytes(raw[start : start + 4], "little")
+        if kind in _STRINGS:
+            size = 4 + length
+        elif kind in _DOCUMENTS:
+            size = length
+        elif kind == _BINARY_TYPE:
+            size = 5 + length
+        else:
+            size = 4 + length + _DB_POINTER_TAIL
+    return raw[4 : start + size]
+
+
+def source_id_of(raw: bytes) -> str:
+    """Return the source id of a raw document, also of one that cannot be decoded as a whole."""
+    return source_id(raw_id(raw))

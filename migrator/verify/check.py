@@ -95,15 +95,15 @@ class Context:
         return self._comparison
 
     def _compare(self) -> ParityOutcome:
-        from migrator.parity.flow import compare  # noqa: PLC0415 - see the class
-        from migrator.parity.recorded import compared  # noqa: PLC0415 - see the class
+        from migrator.parity.check import check_parity  # noqa: PLC0415 - see the class
+        from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - see the class
         from migrator.pipeline.plan import Scope  # noqa: PLC0415 - see the class
 
         with self.timed("comparison of every document"):
             try:
                 if self.on_record:
-                    return compared(self.settings, must=False)
-                return compare(self.settings, Scope())
+                    return check_and_record(self.settings, must=False)
+                return check_parity(self.settings, Scope())
             except MigratorError as error:
                 self._comparison = error
                 raise

@@ -25,7 +25,7 @@ from migrator.connections.postgres import Connection, open_target
 from migrator.connections.postgres import translate_errors as speaking_of_target
 from migrator.cutover import backup, config_file, outbox, reverse_sync
 from migrator.errors import RefusedError
-from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.records import ALL
 from migrator.schema import revisions
 from migrator.schema.catalogue import differences
@@ -33,7 +33,7 @@ from migrator.schema.security import Roles
 from migrator.sources.stellaops import names
 from migrator.values import identity
 from migrator.values.document import split
-from migrator.values.rawid import raw_id
+from migrator.values.identity import raw_id
 from migrator.verify import timing
 from migrator.verify.scratch_databases import scratch_database, scratch_databases
 from migrator.verify.sensitivity.sample import copy_sample
@@ -123,7 +123,7 @@ def rehearse_reverse_sync(
         sessions = Sessions(settings)
         closing.callback(sessions.close)
         place = closing.enter_context(scratch_databases(settings))
-        closing.callback(close_kept)
+        closing.callback(close_cached)
         sample = prepare(place, lambda there: copy_sample(sessions, there.source))
         sessions.close()
         with open_target(place.settings, autocommit=True) as target, speaking_of_target("the target"):
@@ -131,7 +131,7 @@ def rehearse_reverse_sync(
             before = _documents(place.source)
             written = _write_rows(target)
             carry(place.settings)
-            close_kept()
+            close_cached()
             left, _ = outbox.backlog(target)
         after = _documents(place.source)
     changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}

@@ -25,7 +25,7 @@ from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, grant_of, op
 from migrator.connections.postgres import Connection
 from migrator.connections.postgres import translate_errors as speaking_of_target
 from migrator.errors import RefusedError
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from migrator.schema.transaction import connect
 from migrator.values.identity import stable_hash64
 
@@ -77,7 +77,7 @@ class ScratchDatabases:
         try:
             yield self._with(name)
         finally:
-            close_kept()
+            close_cached()
             self._beside.submit(self._remove, name)
 
     def _make(self) -> str:
@@ -119,7 +119,7 @@ def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
             source["_migrator"].drop()
         databases = ScratchDatabases(settings, name, control, source)
         closing.callback(databases.close)
-        closing.callback(close_kept)
+        closing.callback(close_cached)
         yield databases
 
 

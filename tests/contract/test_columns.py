@@ -11,7 +11,7 @@ from migrator.errors import UsageError
 from migrator.records import Record, Schedule
 from migrator.store.protocols import Session, SessionStore
 from migrator.values import jsonb
-from migrator.values.rowbytes import column_types
+from migrator.values.copy_format import column_types
 from tests.contract.rows import (
     NOW,
     SECOND,

@@ -22,11 +22,11 @@ from migrator.cutover.journal import latest
 from migrator.cutover.smoke import SmokeError
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DONE, UNVERIFIED
-from migrator.parity.recorded import compared, is_clean
+from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import close_kept
-from migrator.pipeline.tail.follow import Tail
+from migrator.pipeline.sessions import close_cached
+from migrator.pipeline.tail.loop import Tail
 from migrator.store import open_scheduler_store
 from migrator.store.postgres import parallel_run
 from tests.conftest import fresh_name
@@ -139,7 +139,7 @@ def planted(plant: Plant) -> Iterator[list[str]]:
 
             patched.setattr(plant.owner, plant.name, fails)
         yield passed
-    close_kept()
+    close_cached()
 
 
 def call(scene: Scene, *arguments: str) -> tuple[int, str, BaseException | None]:
@@ -225,8 +225,8 @@ def _again(scene: Scene) -> None:
     with Tail(scene.settings) as tail:
         tail.run("caught-up")
     backfill(scene.settings, Scope())
-    assert is_clean(compared(scene.settings))
-    close_kept()
+    assert is_clean(check_and_record(scene.settings))
+    close_cached()
 
 
 @pytest.mark.slow

@@ -30,9 +30,9 @@ from migrator.cutover.status import attention
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import UNVERIFIED
 from migrator.interruption import LIMIT_S
+from migrator.pipeline import locks
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.tail import lock
 from migrator.schema.revisions import LOCK_KEY
 from tests.conftest import fresh_name
 from tests.copying import kill, run, run_of, settings_for, start, write_config
@@ -244,7 +244,9 @@ def interrupted_at(point: str, times: int, ready: Scene, command: str) -> str:
             holder.execute("LOCK TABLE migration.cutover_steps IN SHARE ROW EXCLUSIVE MODE")
         status, said = interrupt(run_to.process, times, lambda: watch.execute(WAITING).fetchone() != (0,))
         holder.rollback()
-        wait_until(lambda: not lock.held(watch, LOCK))  # the server sees the end of its client when the wait is over
+        wait_until(
+            lambda: not locks.is_held(watch, LOCK)
+        )  # the server sees the end of its client when the wait is over
     assert status == UNVERIFIED, said
     assert (AT_ONCE if times == 2 else "migrator: interrupted") in said.splitlines(), said
     return said

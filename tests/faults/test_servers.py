@@ -17,9 +17,9 @@ from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.pipeline import backfill as flow
 from migrator.pipeline import ledger
-from migrator.pipeline.copy import copy_chunk
+from migrator.pipeline.chunk import copy_chunk
 from migrator.pipeline.executors import ChunkJob
-from migrator.pipeline.model import ChunkDone
+from migrator.pipeline.ledger import ChunkResult
 from migrator.pipeline.plan import Scope, plan_context
 from migrator.schema.revisions import upgrade
 from tests.copying import number, run, run_of, settings_for, write_config
@@ -155,7 +155,7 @@ def test_two_workers_on_one_chunk_copy_it_once(mongo_database: Database[Any], sc
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flow, "_run_level", lambda *_: False)
         plan = flow.backfill(settings, Scope()).plan
-    results: list[ChunkDone] = []
+    results: list[ChunkResult] = []
     with psycopg.connect(scheduler_dsn) as first, psycopg.connect(scheduler_dsn, autocommit=True) as watch:
         (chunk,) = ledger.chunks_of(first, plan.id)
         job = ChunkJob(settings=settings, plan=plan, context=plan_context(plan), chunk=chunk)
@@ -164,7 +164,7 @@ def test_two_workers_on_one_chunk_copy_it_once(mongo_database: Database[Any], sc
         second.start()
         while second.is_alive() and watch.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is None:
             pass
-        ledger.finish_chunk(first, plan.id, ChunkDone(collection="runs", ordinal=0), b"", plan.as_of, "first")
+        ledger.finish_chunk(first, plan.id, ChunkResult(collection="runs", ordinal=0), b"", plan.as_of, "first")
         first.commit()
         second.join()
     assert [one.already for one in results] == [True]

@@ -24,7 +24,7 @@ from migrator.embedded.demo import Size
 from migrator.embedded.demo.seed import seed
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.pipeline.tail.follow import Followed, Tail
+from migrator.pipeline.tail.loop import Tail, TailResult
 from migrator.schema.revisions import upgrade
 from tests.copying import kill, run, run_of, settings_for, start, write_config
 from tests.tailing import assert_as_a_fresh_copy, caught_up, compared, copied
@@ -141,7 +141,7 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def following(settings: Settings, stop: threading.Event, results: list[Followed]) -> threading.Thread:
+def following(settings: Settings, stop: threading.Event, results: list[TailResult]) -> threading.Thread:
     """Start a tail in a thread, and wait until it follows."""
     follows = threading.Event()
 
@@ -161,7 +161,7 @@ def test_elections_and_restarts_of_both_servers(mongo: MongoServer, postgres: Po
     dsn = postgres.create_database("target")
     upgrade(dsn)
     stop = threading.Event()
-    results: list[Followed] = []
+    results: list[TailResult] = []
     with MongoClient[Any](mongo.uri) as client:
         source = client["source"]
         source["runs"].insert_many([run_of(_id=f"r{number}") for number in range(9)])

@@ -13,9 +13,9 @@ from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.embedded.mongo import MongoServer
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
-from migrator.pipeline.backfill import Backfill, backfill
+from migrator.pipeline.backfill import BackfillResult, backfill
 from migrator.pipeline.plan import Scope
 from migrator.values import document as documents
 from tests.agenda_documents import (
@@ -86,7 +86,7 @@ def test_all_of_it_is_copied_and_found_equal(settings: Settings, target: Target)
     assert (done.complete, done.quarantined, done.skipped) == (True, 0, 0)
     assert number(target, "SELECT count(*) FROM scheduler.schedules") == 31 + 6 + 2
     assert number(target, "SELECT count(*) FROM scheduler.execution_logs") == 27
-    outcome = compare(settings, Scope())
+    outcome = check_parity(settings, Scope())
     assert {one.measure for one in outcome.aggregates} >= {
         "job",
         "enabled",
@@ -102,7 +102,7 @@ def test_all_of_it_is_copied_and_found_equal(settings: Settings, target: Target)
 
 def test_a_second_call_writes_nothing(settings: Settings, target: Target) -> None:
     backfill(settings, Scope())
-    again: Backfill = backfill(settings, Scope())
+    again: BackfillResult = backfill(settings, Scope())
     assert again.written == 0
     assert number(target, "SELECT count(*) FROM scheduler.workers") == 4
 
@@ -160,18 +160,18 @@ def test_whatever_the_documents_hold_the_sides_agree(
     stored = sum(number(target, f"SELECT count(*) FROM scheduler.{one}") for one in ("schedules", "execution_logs"))
     assert stored + done.quarantined == sum(source[one].count_documents({}) for one in ("jobs", "pulseJobs", "joblog"))
     assert stored > done.quarantined, "else the sides agree on little"
-    assert_equal(compare(settings, Scope()))
+    assert_equal(check_parity(settings, Scope()))
 
 
 @pytest.mark.proves("3-T3")
 def test_an_interval_whose_unit_was_counted_twice_is_told(settings: Settings, target: Target) -> None:
     """As the crawler's migration did: minutes that are read as hours."""
     assert backfill(settings, Scope()).complete
-    assert not compare(settings, Scope()).differs
+    assert not check_parity(settings, Scope()).differs
     several = "kind = 'interval' AND interval_ms > 0"
     changed = target.execute(f"UPDATE scheduler.triggers SET interval_ms = interval_ms * 60 WHERE {several}").rowcount
     target.commit()
     assert changed > 0
-    found = [one for part in compare(settings, Scope()).collections for one in part.differences]
+    found = [one for part in check_parity(settings, Scope()).collections for one in part.differences]
     assert {(one.table, one.path) for one in found if one.side == "row"} == {("triggers", "interval_ms")}
     assert len({one.source_id for one in found}) == changed

@@ -11,7 +11,7 @@ from bson import Decimal128, Int64, ObjectId
 from pymongo.database import Database
 
 from migrator.parity import aggregates as module
-from migrator.parity.aggregates import aggregates
+from migrator.parity.aggregates import compare_aggregates
 from migrator.parity.model import AggregateResult
 from migrator.records import AuditEntry
 from migrator.sources.profile import Collection, Measure, Profile
@@ -81,7 +81,7 @@ def test_equal_data_give_equal_figures(mongo_database: Database[Any], target: ps
     put(target, size="0.25")
     put(target, size=None)
     put(target, source="example/other", action="not ours")
-    results = aggregates(mongo_database, target, PROFILE, {})
+    results = compare_aggregates(mongo_database, target, PROFILE, {})
     assert differing(results) == set()
     assert [(one.measure, one.compared, one.unverified) for one in results] == [
         ("documents", 2, ""),
@@ -107,14 +107,14 @@ def test_each_kind_of_fault_shows_in_its_figure(
 ) -> None:
     mongo_database["entries"].insert_one(entry())
     put(target, **row)
-    assert differing(aggregates(mongo_database, target, PROFILE, {})) == expected
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == expected
 
 
 def test_a_figure_that_one_side_lacks_is_a_difference(
     mongo_database: Database[Any], target: psycopg.Connection[Any]
 ) -> None:
     mongo_database["entries"].insert_one(entry())
-    results = by_measure(aggregates(mongo_database, target, PROFILE, {}))
+    results = by_measure(compare_aggregates(mongo_database, target, PROFILE, {}))
     line = results["action"].differing[0]
     assert (line.tenant, line.label, line.source, line.target) == ("a", "made", "1", "(none)")
 
@@ -125,7 +125,7 @@ def test_sums_of_fractions_need_not_agree_in_their_last_digits(
     mongo_database["entries"].insert_many([entry(size=0.1), entry(size=0.2)])
     put(target, size="0.1")
     put(target, size="0.20000000000000001")
-    assert differing(aggregates(mongo_database, target, PROFILE, {})) == set()
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == set()
 
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), float("-inf")])
@@ -135,7 +135,7 @@ def test_numbers_that_json_does_not_have_are_left_out_of_sums(
     mongo_database["entries"].insert_many([entry(), entry(size=size)])
     put(target)
     put(target, size=None)
-    assert differing(aggregates(mongo_database, target, PROFILE, {})) == set()
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) == set()
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_documents_that_are_set_aside_are_left_out_whatever_their_id(
 ) -> None:
     mongo_database["entries"].insert_many([entry(_id="stays"), entry(_id=key, action="odd", size=1000)])
     put(target)
-    assert differing(aggregates(mongo_database, target, PROFILE, {})) >= {"documents", "action", "size"}
-    assert differing(aggregates(mongo_database, target, PROFILE, {"entries": [source_id(key)]})) == set()
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {})) >= {"documents", "action", "size"}
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {"entries": [source_id(key)]})) == set()
 
 
 def test_ids_are_told_apart_byte_by_byte_whatever_the_collation(
@@ -158,7 +158,7 @@ def test_ids_are_told_apart_byte_by_byte_whatever_the_collation(
     mongo_database["entries"].insert_many([entry(_id="Key"), entry(_id="other", action="Made")])
     put(target)
     put(target, action="Made")
-    assert differing(aggregates(mongo_database, target, PROFILE, {"entries": ["KEY"]})) == set()
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {"entries": ["KEY"]})) == set()
 
 
 def test_a_document_without_a_tenant_counts_for_the_default_one(
@@ -168,8 +168,8 @@ def test_a_document_without_a_tenant_counts_for_the_default_one(
     del document["tenant"]
     mongo_database["entries"].insert_one(document)
     put(target, tenant="$deposit")
-    assert differing(aggregates(mongo_database, target, PROFILE, {}, default_tenant="$deposit")) == set()
-    assert "documents" in differing(aggregates(mongo_database, target, PROFILE, {}, default_tenant="other"))
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {}, default_tenant="$deposit")) == set()
+    assert "documents" in differing(compare_aggregates(mongo_database, target, PROFILE, {}, default_tenant="other"))
 
 
 def test_a_collection_may_have_another_name_in_the_database(
@@ -177,8 +177,8 @@ def test_a_collection_may_have_another_name_in_the_database(
 ) -> None:
     mongo_database["renamed"].insert_one(entry())
     put(target)
-    assert differing(aggregates(mongo_database, target, PROFILE, {}, names={"entries": "renamed"})) == set()
-    assert aggregates(mongo_database, target, PROFILE, {}, only=["nothing"]) == []
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {}, names={"entries": "renamed"})) == set()
+    assert compare_aggregates(mongo_database, target, PROFILE, {}, only=["nothing"]) == []
 
 
 def test_what_mongodb_cannot_compute_is_unverified_and_not_equal(
@@ -186,7 +186,7 @@ def test_what_mongodb_cannot_compute_is_unverified_and_not_equal(
 ) -> None:
     mongo_database["entries"].insert_one(entry(at="no time"))
     put(target)
-    results = aggregates(mongo_database, target, PROFILE, {})
+    results = compare_aggregates(mongo_database, target, PROFILE, {})
     assert {one.unverified for one in results} == {"MongoDB could not compute it: ConversionFailure"}
     assert all(one.compared == 0 for one in results)
 
@@ -199,7 +199,7 @@ def test_what_postgresql_cannot_compute_is_unverified_and_the_connection_still_w
         "INSERT INTO scheduler.audit (id, tenant_id, source, source_id, category, action, occurred_at, metadata)"
         " VALUES (gen_random_uuid(), 'a', 'example/entries', 'x', 'c', 'made', now(), '{\"size\": \"many\"}')"
     )
-    results = aggregates(mongo_database, target, PROFILE, {})
+    results = compare_aggregates(mongo_database, target, PROFILE, {})
     assert {one.unverified for one in results} == {"PostgreSQL could not compute it: InvalidTextRepresentation"}
     target.execute("SELECT 1")
 
@@ -210,7 +210,7 @@ def test_too_many_to_leave_out_is_unverified(
     monkeypatch.setattr(module, "LARGEST_EXCLUSION", 100)
     mongo_database["entries"].insert_one(entry())
     put(target)
-    results = aggregates(mongo_database, target, PROFILE, {"entries": [f"r{n}" for n in range(20)]})
+    results = compare_aggregates(mongo_database, target, PROFILE, {"entries": [f"r{n}" for n in range(20)]})
     assert {one.unverified for one in results} == {"20 documents are set aside, too many to leave out one by one"}
 
 
@@ -219,7 +219,7 @@ def test_ten_thousand_documents_can_be_left_out(mongo_database: Database[Any], t
     mongo_database["entries"].insert_one(entry())
     put(target)
     aside = [f"run_{n:032x}" for n in range(10_000)]
-    assert differing(aggregates(mongo_database, target, PROFILE, {"entries": aside})) == set()
+    assert differing(compare_aggregates(mongo_database, target, PROFILE, {"entries": aside})) == set()
 
 
 def test_a_table_without_a_source_column_is_counted_whole(
@@ -235,4 +235,4 @@ def test_a_table_without_a_source_column_is_counted_whole(
         "INSERT INTO scheduler.graph_jobs (id, tenant_id, type, status, payload, created_at, updated_at)"
         " VALUES (gen_random_uuid(), 'a', 0, 2, '{}', now(), now())"
     )
-    assert differing(aggregates(mongo_database, target, profile, {})) == set()
+    assert differing(compare_aggregates(mongo_database, target, profile, {})) == set()

@@ -15,13 +15,12 @@ from pymongo.database import Database
 from migrator.embedded.demo import SEED, Size, faulty_documents
 from migrator.embedded.demo.seed import seed
 from migrator.errors import RefusedError, UsageError
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.pipeline import backfill as flow
-from migrator.pipeline import references, sessions
+from migrator.pipeline import locks, references, sessions
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import entries, retry
-from migrator.pipeline.tail import lock
 from migrator.schema.catalogue import differences
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of, settings_for
 from tests.stellaops_documents import fresh
@@ -69,7 +68,7 @@ def test_two_copies_are_identical_whatever_the_workers(
 def test_every_postgres(small: Database[Any], any_scheduler_dsn: str) -> None:
     settings = settings_for(small, any_scheduler_dsn)
     done = backfill(settings, EVERYTHING)
-    outcome = compare(settings, EVERYTHING)
+    outcome = check_parity(settings, EVERYTHING)
     assert all(one.balanced and not (one.differing or one.missing or one.extra) for one in outcome.collections)
     assert sum(one.documents for one in outcome.collections) == done.documents
     assert not any(figure.differing_total for figure in outcome.aggregates)
@@ -96,7 +95,7 @@ def test_changed_documents_are_brought_up_to_date(mongo_database: Database[Any],
     mongo_database["runs"].update_one({"_id": f"run_{7:032x}"}, {"$set": {"note": 1.0}})
     again = backfill(settings, EVERYTHING)
     assert again.written == 1
-    outcome = compare(settings, EVERYTHING)
+    outcome = check_parity(settings, EVERYTHING)
     assert [one.matched for one in outcome.collections] == [50]
 
 
@@ -107,7 +106,7 @@ def test_ids_of_every_type_are_read(chunk: int, mongo_database: Database[Any], s
     mongo_database["runs"].insert_many([run_of(_id=key) for key in EVERY_ID])
     done = backfill(settings, EVERYTHING)
     assert (done.documents, done.written, done.quarantined) == (len(EVERY_ID), len(EVERY_ID), 0)
-    outcome = compare(settings, EVERYTHING)
+    outcome = check_parity(settings, EVERYTHING)
     assert [one.matched for one in outcome.collections] == [len(EVERY_ID)]
 
 
@@ -118,7 +117,7 @@ def test_a_document_of_sixteen_megabytes(mongo_database: Database[Any], schedule
     document["blob"] = "x" * (limit - len(bson.encode(document)) - 20)
     mongo_database["runs"].insert_one(document)
     assert backfill(settings, EVERYTHING).written == 1
-    outcome = compare(settings, EVERYTHING)
+    outcome = check_parity(settings, EVERYTHING)
     assert outcome.collections[0].matched == 1
 
 
@@ -141,7 +140,7 @@ def test_two_ids_that_meet_the_first_in_id_order_wins(
             backfill(settings, EVERYTHING)
         found.append((number(dsn, "SELECT source_id FROM scheduler.runs"), [row[1] for row in quarantine(dsn)]))
         assert backfill(settings, EVERYTHING).written == 0
-        assert sum(one.quarantined for one in compare(settings, EVERYTHING).collections) == 2
+        assert sum(one.quarantined for one in check_parity(settings, EVERYTHING).collections) == 2
     assert found[0][0] == found[1][0] == first
     assert sorted(found[0][1]) == sorted(found[1][1]) == [second, third]
 
@@ -163,12 +162,12 @@ def test_retry_of_points_forward_and_to_nothing(mongo_database: Database[Any], s
     assert rows[0][1].hex == "2" * 32
     assert rows[0][2] == {}
     assert rows[1][1:] == (None, {"+retryOf": lost})
-    assert compare(settings, EVERYTHING).collections[0].matched == 2
+    assert check_parity(settings, EVERYTHING).collections[0].matched == 2
     # the missing run turns up: the next copy fills the reference and empties the residue
     mongo_database["runs"].insert_one(run_of(_id=lost, id=lost))
     backfill(settings, EVERYTHING)
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE retry_of IS NOT NULL AND extra = '{}'") == 2
-    assert compare(settings, EVERYTHING).collections[0].matched == 3
+    assert check_parity(settings, EVERYTHING).collections[0].matched == 3
 
 
 def test_more_references_than_are_remembered(mongo_database: Database[Any], scheduler_dsn: str) -> None:
@@ -184,7 +183,7 @@ def test_more_references_than_are_remembered(mongo_database: Database[Any], sche
         patch.setattr(flow, "executor", lambda _: ThreadPoolExecutor(1))  # a process of its own would not be patched
         patch.setattr(references, "CACHED_IDS", 30)
         done = backfill(settings, EVERYTHING)
-        sessions.close_kept()
+        sessions.close_cached()
     assert done.orphans == 0
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE schedule_id IS NULL") == 0
 
@@ -203,7 +202,7 @@ def test_quarantine_is_retried_after_the_source_was_mended(mongo_database: Datab
     done = retry(settings)
     assert (done.loaded, done.gone, done.rejected) == (1, 1, 1)
     assert [one.source_id for one in entries(settings)] == ["still"]
-    outcome = compare(settings, EVERYTHING).collections[0]
+    outcome = check_parity(settings, EVERYTHING).collections[0]
     assert (outcome.matched, outcome.quarantined, outcome.missing) == (1, 1, 0)
 
 
@@ -274,7 +273,7 @@ def test_restart_forgets_the_ledger_and_keeps_the_rows(mongo_database: Database[
 def test_one_backfill_at_a_time(mongo_database: Database[Any], scheduler_dsn: str) -> None:
     mongo_database["runs"].insert_one(run_of())
     with psycopg.connect(scheduler_dsn, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(%s)", (lock.LOCK_KEY,))
+        other.execute("SELECT pg_advisory_lock(%s)", (locks.BACKFILL_KEY,))
         with pytest.raises(RefusedError, match="another backfill"):
             backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING)
     assert backfill(settings_for(mongo_database, scheduler_dsn), EVERYTHING).written == 1
@@ -288,7 +287,7 @@ def test_only_needs_its_parents(small: Database[Any], scheduler_dsn: str) -> Non
         backfill(settings, Scope(only=("nonsense",)))
     backfill(settings, Scope(only=("schedules",)))
     assert backfill(settings, Scope(only=("runs",))).written > 10_000
-    outcome = compare(settings, EVERYTHING)
+    outcome = check_parity(settings, EVERYTHING)
     compared = {one.collection for one in outcome.collections if not one.unverified}
     assert compared == {"schedules", "runs"}
 

@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from migrator.config import Settings
 from migrator.errors import ConfigurationError, UnreachableError
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
 from migrator.pipeline.executors import ANY_PORT
@@ -55,7 +55,7 @@ def test_a_cluster_copies_as_local_processes_do(
     workers = number(remote, "SELECT count(DISTINCT worker) FROM migration.chunks")
     assert workers == 2
     assert backfill(settings, Scope()).written == 0
-    assert [one.matched for one in compare(settings, Scope()).collections] == [9]
+    assert [one.matched for one in check_parity(settings, Scope()).collections] == [9]
     assert [one.documents for one in census(settings, Scope()).collections] == [10]
 
 

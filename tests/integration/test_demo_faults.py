@@ -12,7 +12,7 @@ from pymongo.database import Database
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings
 from migrator.embedded.demo import FaultyDocument, faulty_documents, insert
 from migrator.embedded.mongo import MongoServer
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.sources.stellaops import PROFILE
@@ -70,7 +70,7 @@ def test_each_planted_document_ends_where_it_was_said_to(
     for item in trouble:
         if item.outcome == "loaded" and item.collection not in IN_PAYLOAD:
             assert (residue_of(target, item) != {}) is item.residue, (item.kind, item.id)
-    outcome = compare(settings, Scope())
+    outcome = check_parity(settings, Scope())
     assert sum(one.differing + one.missing + one.extra for one in outcome.collections) == 0
     assert sum(one.differing_total for one in outcome.aggregates) == 0
     assert sum(one.documents for one in outcome.collections) == len(trouble)

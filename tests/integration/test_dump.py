@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from pymongo.database import Database
 
-from migrator.parity.recorded import compared, is_clean
+from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.schema import catalogue
 from tests import schema_rows
 from tests.conftest import NEWEST, Clusters
@@ -52,7 +52,7 @@ def test_what_was_dumped_is_restored_and_what_was_written_since_is_gone(
     for name in CANONICAL:
         mongo_database[name].insert_one(fresh(name))
     settings = copied(mongo_database, scheduler_dsn)
-    assert is_clean(compared(settings))
+    assert is_clean(check_and_record(settings))
     before, tool = contents(scheduler_dsn), tool_rows(scheduler_dsn)
     assert sum(rows for rows, _ in before.values()) >= len(CANONICAL)
     server = clusters.get(NEWEST).server
@@ -83,5 +83,5 @@ def test_what_was_dumped_is_restored_and_what_was_written_since_is_gone(
     assert contents(restored_dsn) == before
     assert tool_rows(restored_dsn) == tool
     assert catalogue.differences(restored_dsn) == []
-    assert is_clean(compared(settings_for(mongo_database, restored_dsn)))
-    assert not is_clean(compared(settings))
+    assert is_clean(check_and_record(settings_for(mongo_database, restored_dsn)))
+    assert not is_clean(check_and_record(settings))

@@ -20,12 +20,12 @@ from pymongo.database import Database
 from migrator.cli import cli
 from migrator.config import Settings
 from migrator.exit_status import QUARANTINE
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.quarantine import retry
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from migrator.sources.stellaops import PROFILE
 from tests.agenda_documents import created_4, every_4, hokify_run, job_6, log_6, pulse_run
 from tests.copying import quarantine, settings_for, write_config
@@ -79,13 +79,13 @@ def test_a_value_of_every_kind_in_every_field(
     put(mongo_database, collection, odd_elements(collection))
     settings = settings_for(mongo_database, scheduler_dsn)
     done = backfill(settings, Scope())
-    close_kept()
+    close_cached()
     assert done.complete
     aside = Counter(one[2] for one in quarantine(scheduler_dsn))
     stored = mongo_database[collection].count_documents({}) - done.quarantined
     assert stored > 2 * len(fields_of(collection)), (aside, "else the sides agree on little")
     assert aside["duplicate-key"] + aside["duplicate-id"] <= len(VALUES), aside
-    assert_without_contradiction(compare(settings, Scope()))
+    assert_without_contradiction(check_parity(settings, Scope()))
 
 
 AGENDA = {"agendaJobs": (created_4, every_4, hokify_run, job_6), "pulseJobs": (pulse_run,), "agenda_logs": (log_6,)}
@@ -100,10 +100,10 @@ def test_a_value_of_every_kind_in_every_field_of_agenda(mongo_database: Database
                 put(mongo_database, collection, broken(make(_id=ObjectId()), field))
     settings = settings_for(mongo_database, scheduler_dsn, profile="agenda")
     done = backfill(settings, Scope())
-    close_kept()
+    close_cached()
     assert done.complete
     assert done.quarantined > 0
-    assert_without_contradiction(compare(settings, Scope()), columns=False)
+    assert_without_contradiction(check_parity(settings, Scope()), columns=False)
 
 
 @pytest.mark.parametrize("chunk", [3, 20_000], ids=["many chunks", "one chunk"])
@@ -113,10 +113,10 @@ def test_ids_that_no_value_stands_for(chunk: int, mongo_database: Database[Any],
         put(mongo_database, collection, unreadable_ids(collection))
     settings = settings_for(mongo_database, scheduler_dsn, chunk=chunk)
     done = backfill(settings, Scope())
-    close_kept()
+    close_cached()
     expected = sum(len(list(unreadable_ids(collection))) for collection in CANONICAL)
     assert (done.complete, done.quarantined) == (True, expected)
-    assert_without_contradiction(compare(settings, Scope()))
+    assert_without_contradiction(check_parity(settings, Scope()))
     again = retry(settings)
     assert (again.loaded, again.rejected, again.gone) == (0, expected, 0)
 
@@ -132,7 +132,7 @@ def mixed(mongo_database: Database[Any], scheduler_dsn: str) -> Settings:
         put(mongo_database, collection, iter(hostile.sample(bad, 8)))
     settings = settings_for(mongo_database, scheduler_dsn)
     done = backfill(settings, Scope())
-    close_kept()
+    close_cached()
     assert done.complete
     assert done.quarantined > 50
     return settings

@@ -12,7 +12,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -47,7 +47,7 @@ def copied(source: Database[Any], clusters: Clusters) -> Iterator[str]:
 
 
 def compared(source: Database[Any], dsn: str) -> ParityOutcome:
-    return compare(settings_for(source, dsn), Scope())
+    return check_parity(settings_for(source, dsn), Scope())
 
 
 def differences(outcome: ParityOutcome) -> list[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pymongo.database import Database
 
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.records import AuditEntry, ExecutionLog, GraphJobEvent, Handler, ImpactSnapshot, Record, WorkerRecord
@@ -189,7 +189,7 @@ def test_what_is_written_here_is_copied_clean_and_read_there(
 
     settings = settings_for(mongo_database, dsn)
     assert backfill(settings, Scope()).complete
-    outcome = compare(settings, Scope())
+    outcome = check_parity(settings, Scope())
     assert all(one.balanced and not (one.differing or one.missing or one.extra) for one in outcome.collections)
     assert sum(one.documents for one in outcome.collections) == sum(documents.values())
     assert not any(figure.differing_total for figure in outcome.aggregates)

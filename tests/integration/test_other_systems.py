@@ -16,7 +16,7 @@ from migrator.connections.postgres import Connection
 from migrator.records import ALL, Record, Run
 from migrator.sources.rows import Row, TableSource, load, restore
 from migrator.store.postgres.rows import copy_in, fetch, table_name
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
 from tests.other_systems import CONTEXT, CRAWLER_ROWS, TABLES, exactly
 
 IN_SQL = [(table, row) for table, row in TABLES if table.name != "in_process_jobs"]

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.parity import recorded
+from migrator.parity import recorded_check
 from migrator.parity.causes import CAUSES
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.parity.model import CollectionComparison, Difference, ParityOutcome
 from migrator.parity.repair import apply_repair
 from migrator.pipeline import backfill as flow
@@ -75,7 +75,7 @@ def dsn(copied: str, clusters: Clusters) -> Iterator[str]:
 
 @pytest.fixture
 def compared(source: Database[Any], dsn: str) -> Callable[..., ParityOutcome]:
-    return lambda chunk=3, **scope: compare(settings_for(source, dsn, chunk=chunk), Scope(**scope))
+    return lambda chunk=3, **scope: check_parity(settings_for(source, dsn, chunk=chunk), Scope(**scope))
 
 
 def collection(outcome: ParityOutcome, name: str) -> CollectionComparison:
@@ -322,27 +322,27 @@ def test_a_dangling_reference_that_is_not_on_record_is_told_and_repair_records_i
     )
     settings = settings_for(mongo_database, scheduler_dsn)
     assert backfill(settings, Scope()).complete
-    assert places(compare(settings, Scope())) == set()
+    assert places(check_parity(settings, Scope())) == set()
     with psycopg.connect(scheduler_dsn) as connection:
         assert connection.execute("DELETE FROM migration.orphans").rowcount == 2
-    found = compare(settings, Scope())
+    found = check_parity(settings, Scope())
     assert places(found) == {("ledger", "", "", key, "reference-unrecorded") for key in ("r1", "r2")}
     assert "parity --repair apply" in CAUSES["reference-unrecorded"].fix
     assert places(apply_repair(settings, Scope()).after) == set()  # type: ignore[arg-type] # it was applied
 
 
 def test_a_recorded_comparison_or_a_plan_that_was_changed_by_hand_is_told(source: Database[Any], dsn: str) -> None:
-    recorded.compared(settings_for(source, dsn))
+    recorded_check.check_and_record(settings_for(source, dsn))
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("SET timezone = 'Asia/Kathmandu'")
-        sound = checksums.look(connection)
+        sound = checksums.verify_checksums(connection)
         assert (sound.changed, sound.without) == ((), 0)
         connection.execute("UPDATE migration.comparisons SET clean = NOT clean")
-        assert [table for table, _ in checksums.look(connection).changed] == ["comparisons"]
+        assert [table for table, _ in checksums.verify_checksums(connection).changed] == ["comparisons"]
         connection.execute("UPDATE migration.plans SET as_of = as_of - interval '1 day'")
-        assert [table for table, _ in checksums.look(connection).changed] == ["plans", "comparisons"]
+        assert [table for table, _ in checksums.verify_checksums(connection).changed] == ["plans", "comparisons"]
         connection.execute("UPDATE migration.chunks SET checksum = NULL")
-        assert checksums.look(connection).without == sound.rows - 2
+        assert checksums.verify_checksums(connection).without == sound.rows - 2
 
 
 def test_the_list_of_differences_is_bounded_and_their_count_is_not(dsn: str, source: Database[Any]) -> None:
@@ -350,7 +350,7 @@ def test_the_list_of_differences_is_bounded_and_their_count_is_not(dsn: str, sou
         connection.execute("UPDATE scheduler.runs SET created_at = created_at + interval '1 ms', cause = 'other'")
     settings = settings_for(source, dsn, chunk=1)
     settings = replace(settings, report=replace(settings.report, max_differences=3))
-    runs = collection(compare(settings, Scope()), "runs")
+    runs = collection(check_parity(settings, Scope()), "runs")
     assert len(runs.differences) == 3
     assert runs.differing == RUNS
     assert {(one.path, one.count) for one in runs.causes} == {("created_at", RUNS), ("cause", RUNS)}
@@ -394,14 +394,14 @@ def test_rows_that_many_documents_make_together(
     )
     settings = settings_for(mongo_database, scheduler_dsn, profile="agenda")
     backfill(settings, Scope())
-    assert places(compare(settings, Scope())) == set()
+    assert places(check_parity(settings, Scope())) == set()
     with psycopg.connect(scheduler_dsn) as connection:
         assert connection.execute(statement).rowcount == 1
-    outcome = compare(settings, Scope())
+    outcome = check_parity(settings, Scope())
     assert places(outcome) == DERIVED[statement]
     assert_balanced(outcome)
     assert backfill(settings, Scope()).complete
-    assert places(compare(settings, Scope())) == set()
+    assert places(check_parity(settings, Scope())) == set()
 
 
 def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
@@ -413,13 +413,13 @@ def test_a_copy_that_ended_before_its_closing_passes_is_not_compared(
     )
     settings = settings_for(mongo_database, scheduler_dsn)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow, "_settle", _killed)
+        patch.setattr(flow, "_complete", _killed)
         with pytest.raises(KeyboardInterrupt):
             backfill(settings, Scope())
-    (runs,) = compare(settings, Scope()).collections
+    (runs,) = check_parity(settings, Scope()).collections
     assert (runs.unverified, runs.documents, runs.differences) == ("its copy is unfinished: call backfill again", 0, ())
     assert backfill(settings, Scope()).resumed
-    assert collection(compare(settings, Scope()), "runs").matched == 2
+    assert collection(check_parity(settings, Scope()), "runs").matched == 2
 
 
 def _killed(*_: object) -> None:

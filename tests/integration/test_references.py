@@ -9,7 +9,7 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.values.identity import row_id
@@ -80,7 +80,7 @@ def linked(dsn: str, column: str = "schedule_id") -> dict[str, UUID | None]:
 
 def dangling(settings: Settings) -> dict[str, int]:
     """Return the findings of the parity check about references, by column."""
-    outcome = compare(settings, Scope())
+    outcome = check_parity(settings, Scope())
     found: dict[str, int] = {}
     for one in outcome.collections:
         for note in one.notes:

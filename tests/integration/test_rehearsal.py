@@ -15,7 +15,7 @@ from migrator.cutover import config_file, reverse_sync
 from migrator.embedded.mongo import MongoServer
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from migrator.records import ALL
 from migrator.result import Result
 from migrator.schema import revisions
@@ -47,7 +47,7 @@ def settings(source: Database[Any], clusters: Clusters) -> Iterator[Settings]:
     dsn = cluster.scheduler()
     copied = settings_for(source, dsn)
     assert backfill(copied, Scope()).complete
-    close_kept()
+    close_cached()
     yield copied
     cluster.drop(dsn)
 

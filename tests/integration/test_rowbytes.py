@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from migrator.records import ALL, Run
 from migrator.store.postgres.rows import copy_in, fetch, row_key, table_name
 from migrator.values import jsonb
-from migrator.values.rowbytes import EPOCH, NulInTextError, codec, column_types
+from migrator.values.copy_format import EPOCH, NulInTextError, codec, column_types
 
 NULL = b"\xff\xff\xff\xff"
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)

@@ -17,7 +17,7 @@ from pymongo.database import Database
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
-from migrator.parity.aggregates import aggregates
+from migrator.parity.aggregates import compare_aggregates
 from migrator.parity.model import AggregateResult
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
@@ -96,7 +96,7 @@ def connection(
 
 
 def _compare(source: Database[dict[str, Any]], connection: psycopg.Connection[Any]) -> list[AggregateResult]:
-    return aggregates(source, connection, PROFILE, {}, default_tenant="fallback")
+    return compare_aggregates(source, connection, PROFILE, {}, default_tenant="fallback")
 
 
 def test_every_measure_is_computed_and_equal(

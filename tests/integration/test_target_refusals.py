@@ -16,7 +16,7 @@ from migrator.connections.postgres import PINNED, open_target
 from migrator.cutover.doctor import examine
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import ConfigurationError, LockedError, RefusedError
-from migrator.parity.flow import compare
+from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema import revisions
@@ -149,7 +149,7 @@ def test_no_setting_of_a_database_or_a_role_changes_what_is_copied(
     for one in (plain, dsn):
         settings = settings_for(mongo_database, one)
         assert backfill(settings, Scope()).quarantined == 1
-        outcome = compare(settings, Scope())
+        outcome = check_parity(settings, Scope())
         assert [(c.differing, c.missing, c.extra) for c in outcome.collections if c.documents] == [(0, 0, 0)] * 2
         assert not any(figure.differing_total for figure in outcome.aggregates)
     assert contents(pinned(plain)) == contents(pinned(odd))

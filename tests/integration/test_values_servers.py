@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from migrator.values import document, identity, jsonb, residue, times
+from migrator.values import document, identity, jsonb, remainder, times
 from migrator.values.canonical import canonical
 from tests.strategies_bson import DEPRECATED, FOLDED, Document, documents, element, raw_document, raw_text
 
@@ -99,12 +99,12 @@ def test_any_document_is_rebuilt_from_what_is_stored(mongo_database: Database[Do
         for original in originals:
             body = jsonb.encode(original["body"])
             expected = {"_id": original["_id"], "body": jsonb.decode(body)}
-            rows.append((body, residue.difference(original, expected)))
+            rows.append((body, remainder.difference(original, expected)))
         for original, row, (text, extra) in zip(originals, rows, stored_text(postgres, rows), strict=True):
             assert jsonb.same(text, row[0])
             assert jsonb.canonicalise(text) == jsonb.canonicalise(row[0])
             assert jsonb.canonicalise(extra) == row[1]
-            rebuilt = residue.apply({"_id": original["_id"], "body": jsonb.decode(text)}, extra.encode())
+            rebuilt = remainder.apply({"_id": original["_id"], "body": jsonb.decode(text)}, extra.encode())
             assert canonical(rebuilt) == canonical(original)
 
     law()

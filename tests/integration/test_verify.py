@@ -23,8 +23,8 @@ from migrator.embedded.demo.seed import COLLECTIONS, plan_of
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
-from migrator.parity import recorded
-from migrator.parity.recorded import Recorded
+from migrator.parity import recorded_check
+from migrator.parity.recorded_check import RecordedCheck
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.result import Result
@@ -346,11 +346,11 @@ def test_a_verification_s_comparison_is_one_that_the_switch_may_rest_on(
 ) -> None:
     settings = settings_for(mongo_server, dsn)
 
-    def last(only: str, status: int) -> Recorded | None:
+    def last(only: str, status: int) -> RecordedCheck | None:
         result, _ = verify_into(settings, Request(only=(only,)), directory=str(tmp_path))
         assert result.exit_status() & 17 == status
         with open_target(settings, autocommit=True) as target:
-            return recorded.last(target)
+            return recorded_check.last_check(target)
 
     assert last("schema", 0) is None  # nothing was compared
     sound = last("parity", 0)

@@ -13,7 +13,7 @@ from migrator.cli import cli
 from migrator.config import Settings
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from migrator.values import document as documents
 from tests.agenda_documents import (
     NOON,
@@ -66,7 +66,7 @@ def test_a_sound_copy_of_any_library_ends_green(
         mongo_database[name].insert_many([dict(one) for one in some])
     settings = settings_for(mongo_database, scheduler_dsn, profile="agenda")
     done = backfill(settings, Scope())
-    close_kept()
+    close_cached()
     assert (done.complete, done.quarantined) == (True, 0)
     status, checks = verified(settings, tmp_path)
     wrong = {

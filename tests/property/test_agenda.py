@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from migrator import states
-from migrator.pipeline.transform import prepare, rebuild, render
+from migrator.pipeline.transform import decode_document, rebuild, serialize
 from migrator.records import Record
 from migrator.sources.agenda import PROFILE
 from migrator.sources.profile import Rejected
@@ -109,8 +109,8 @@ def test_what_postgresql_gives_back_says_the_same(case: tuple[str, Document]) ->
     collection, document = case
     kind = PROFILE.by_name()[collection]
     with contextlib.suppress(Rejected):
-        prepared = prepare(kind, CONTEXT, bson.encode(document))
-        rows = tuple(respelled(row.record) for row in render(kind, prepared, prepared.rows)[0])
+        prepared = decode_document(kind, CONTEXT, bson.encode(document))
+        rows = tuple(respelled(row.record) for row in serialize(kind, prepared, prepared.rows)[0])
         assert same(rebuild(kind, rows), prepared.document)
 
 

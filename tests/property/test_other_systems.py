@@ -15,7 +15,7 @@ from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Rejected
 from migrator.sources.rows import Row, TableSource, columns_of, find
 from migrator.sources.rowvalues import to_document, to_row
-from migrator.values import residue
+from migrator.values import remainder
 from migrator.values.canonical import same
 from tests.other_systems import KEYS, MINUTE, NOON, NOON_UTC, TABLES, exactly, travel
 
@@ -158,8 +158,8 @@ rows = st.dictionaries(st.sampled_from(["a", "b", "c", "$d", "e.f"]), plain_valu
 @given(rows, rows)
 def test_a_residue_of_one_row_over_another_gives_the_first(row: Row, other: Row) -> None:
     """The law of the residue holds for SQL rows: to the type, to the microsecond, to the last digit."""
-    left = residue.difference(to_document(row), to_document(other))
-    assert exactly(to_row(residue.apply(to_document(other), left))) == exactly(row)
+    left = remainder.difference(to_document(row), to_document(other))
+    assert exactly(to_row(remainder.apply(to_document(other), left))) == exactly(row)
 
 
 @SOME

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from migrator.records import Record
 from migrator.sources.profile import Document, Rejected, Skipped
 from migrator.values import document
-from migrator.values.rowbytes import NulInTextError, codec
+from migrator.values.copy_format import NulInTextError, codec
 from tests.stellaops_documents import CANONICAL, travel
 from tests.strategies_bson import keys, values
 

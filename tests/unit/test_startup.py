@@ -40,6 +40,6 @@ def test_the_test_sees_what_is_loaded() -> None:
     assert loaded("import jinja2, msgspec", HEAVY) == ["jinja2", "msgspec"]
 
 
-@pytest.mark.parametrize("module", ["pipeline.copy", "pipeline.transform", "pipeline.load", "pipeline.extract"])
+@pytest.mark.parametrize("module", ["pipeline.chunk", "pipeline.transform", "pipeline.load", "pipeline.extract"])
 def test_workers_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
     assert loaded(f"import migrator.{module}", ("alembic", "deepdiff", "distributed", "jinja2", "sqlalchemy")) == []

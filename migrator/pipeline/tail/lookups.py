@@ -12,22 +12,22 @@ from uuid import UUID
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
-from migrator.pipeline.references import Key
+from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
 from migrator.records import Record
 from migrator.schema.migration_tables import LOOKUP_PREFIX
 from migrator.sources.profile import Collection, Profile, Reference
 from migrator.store.postgres.rows import columns, fetch, table_name
+from migrator.values.copy_format import HEADER, TRAILER, codec
 from migrator.values.identity import source_id
-from migrator.values.rowbytes import HEADER, TRAILER, codec
 
 
 def ensure_indexes(target: Connection, profile: Profile) -> None:
     """Make the indexes that are missing."""
-    sourced = {record for one in profile.collections for record in one.tables if says_its_source(record)}
+    sourced = {record for one in profile.collections for record in one.tables if has_source_column(record)}
     wanted = [(record.table, "source_id", "hash") for record in sourced]
-    wanted += [(one.record.table, one.column, "btree") for one in references(profile)]
+    wanted += [(one.record.table, one.column, "btree") for one in references_of_profile(profile)]
     for table, column, method in sorted(set(wanted)):
         if method == "btree" and _has_index(target, table, column):
             continue
@@ -67,18 +67,18 @@ def _has_index(target: Connection, table: str, column: str) -> bool:
     return row == (True,)
 
 
-def references(profile: Profile) -> Iterator[Reference]:
+def references_of_profile(profile: Profile) -> Iterator[Reference]:
     """Yield every reference of a profile."""
     for collection in profile.collections:
         yield from collection.references
 
 
-def says_its_source(record: type[Record]) -> bool:
+def has_source_column(record: type[Record]) -> bool:
     """Tell whether a table says which document a row came from."""
     return "source" in record.__struct_fields__
 
 
-class Lookups:
+class RowLookups:
     """Finds rows by document, and documents by row, in one session with the target."""
 
     def __init__(self, sessions: Sessions) -> None:
@@ -86,9 +86,9 @@ class Lookups:
         self._read: set[str] = set()
         """Collections whose rows do not say their source, and have been read."""
 
-    def rows_of(self, collection: Collection, record: type[Record], source_ids: Sequence[str]) -> dict[Key, str]:
+    def rows_of(self, collection: Collection, record: type[Record], source_ids: Sequence[str]) -> dict[RowKey, str]:
         """Return the stored rows of these documents in one table, with the source id of each."""
-        if says_its_source(record):
+        if has_source_column(record):
             found = self._sessions.target.execute(
                 sql.SQL(
                     "SELECT stored.id, stored.tenant_id, stored.source_id FROM unnest(%s::text[]) AS wanted (source_id)"
@@ -108,7 +108,7 @@ class Lookups:
     def all_of(self, collection: Collection) -> Iterator[str]:
         """Yield the source ids of every document of a collection that has rows."""
         record = collection.tables[0]
-        if says_its_source(record):
+        if has_source_column(record):
             found = self._sessions.target.execute(
                 sql.SQL("SELECT source_id FROM {} WHERE source = %s").format(table_name(record.table)),
                 (self._sessions.profile.source_of(collection.name),),
@@ -127,11 +127,13 @@ class Lookups:
         ).fetchone()
         return "" if found is None else str(found[0])
 
-    def referring(self, collection: Collection, reference: Reference, targets: Iterable[UUID | int]) -> dict[Key, str]:
+    def referring(
+        self, collection: Collection, reference: Reference, targets: Iterable[UUID | int]
+    ) -> dict[RowKey, str]:
         """Return the rows that refer to a row with any of these ids, with the source ids of their documents."""
         record, table = reference.record, table_name(reference.record.table)
         column = sql.Identifier(reference.column)
-        if says_its_source(record):
+        if has_source_column(record):
             found = self._sessions.target.execute(
                 sql.SQL("SELECT id, tenant_id, source_id FROM {} WHERE {} = ANY(%s) AND source = %s").format(
                     table, column
@@ -148,9 +150,9 @@ class Lookups:
             )
         return {(one, tenant): named for one, tenant, named in found.fetchall()}
 
-    def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[Key, str]]) -> None:
+    def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[RowKey, str]]) -> None:
         """Take note of rows that were stored, in a table that does not say where they came from."""
-        if says_its_source(record):
+        if has_source_column(record):
             return
         place = self._remembered(collection, record)
         with self._sessions.target.cursor() as cursor:
@@ -162,7 +164,7 @@ class Lookups:
                 [(*key, named) for key, named in rows],
             )
 
-    def forget(self, record: type[Record], keys: Sequence[Key]) -> None:
+    def forget(self, record: type[Record], keys: Sequence[RowKey]) -> None:
         """Take note of rows that were removed, as above."""
         if record.table in self._read:
             self._sessions.target.execute(
@@ -219,7 +221,7 @@ def given_keys(record: type[Record]) -> tuple[sql.Composed, sql.SQL]:
     return given, sql.SQL("stored.id = given.id AND stored.tenant_id = given.tenant_id")
 
 
-def key_columns(keys: Iterable[Key]) -> tuple[list[UUID | int], list[str]]:
+def key_columns(keys: Iterable[RowKey]) -> tuple[list[UUID | int], list[str]]:
     """Return the ids and the tenants of keys, as two parameters."""
     keys = list(keys)
     return [one for one, _ in keys], [tenant for _, tenant in keys]

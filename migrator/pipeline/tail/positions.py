@@ -1,14 +1,38 @@
-"""Where the tail stands: the position in the change stream, and its row in the ledger."""
+"""Positions in the change stream: the tail's row in the ledger, its lag, and what makes a position useless.
 
+A useless position raises an ``AlarmError``. It calls for a parity check with repair, never for a silent restart.
+"""
+
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import bson
 import msgspec
 from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
 
+from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection
-from migrator.errors import RefusedError
+from migrator.errors import MigratorError, RefusedError
+
+
+class AlarmError(MigratorError):
+    """The position in the change stream cannot be trusted; what was missed must be found by comparison."""
+
+
+class PositionLostError(AlarmError):
+    """The source's oplog does not reach back to the position any more, or none was taken."""
+
+
+class PositionBackwardsError(AlarmError):
+    """The source handed out a position before the one that was saved: it was restored from a backup, or is another."""
+
+
+class PositionFrozenError(AlarmError):
+    """The source moves on, and the position does not."""
+
 
 Start: TypeAlias = Literal["start_at_operation_time", "resume_after", "start_after"]
 """How the driver opens a change stream at a position; ``start_after`` goes beyond the end of a dropped database."""
@@ -44,18 +68,18 @@ class Position(msgspec.Struct, frozen=True):
         return bson.encode({self.start: self.value})
 
 
-def decode(stored: bytes) -> Position:
+def decode_position(stored: bytes) -> Position:
     """Return a stored position."""
     ((start, value),) = bson.decode(stored).items()
     return Position(msgspec.convert(start, Start), value)
 
 
-def after(token: Any, *, ended: bool = False) -> Position:  # noqa: ANN401 - a resume token is the server's own
+def position_after(token: Any, *, ended: bool = False) -> Position:  # noqa: ANN401 - a resume token is the server's own
     """Return the position behind an event; ``ended`` for the event that ends a stream."""
     return Position("start_after" if ended else "resume_after", dict(token))
 
 
-def at(time: Timestamp) -> Position:
+def position_at_time(time: Timestamp) -> Position:
     """Return the position of a cluster time."""
     return Position("start_at_operation_time", time)
 
@@ -65,7 +89,7 @@ def as_datetime(time: Timestamp) -> datetime:
     return datetime.fromtimestamp(time.time, UTC)
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class TailState(msgspec.Struct, frozen=True, kw_only=True):
     """The tail's row in the ledger."""
 
     position: Position
@@ -82,7 +106,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     alarm_at: datetime | None
 
 
-class Advance(msgspec.Struct, kw_only=True):
+class TailProgress(msgspec.Struct, kw_only=True):
     """What a transaction of the tail did."""
 
     position: Position
@@ -95,7 +119,7 @@ class Advance(msgspec.Struct, kw_only=True):
     derived_owed: bool = False
 
 
-def standing(target: Connection, profile: str) -> Standing | None:
+def tail_state(target: Connection, profile: str) -> TailState | None:
     """Return where the tail stands; None before its first call."""
     row = target.execute(
         "SELECT position, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
@@ -106,10 +130,10 @@ def standing(target: Connection, profile: str) -> Standing | None:
         return None
     names = ("position_at", "last_event_at", "updated_at", "events", "documents", "written", "removed", "rate")
     rest = (*names, "derived_owed", "alarm", "alarm_at")
-    return Standing(position=decode(bytes(row[0])), **dict(zip(rest, row[1:], strict=True)))
+    return TailState(position=decode_position(bytes(row[0])), **dict(zip(rest, row[1:], strict=True)))
 
 
-def begin(target: Connection, profile: str, identity: str, position: Position) -> None:
+def start_from(target: Connection, profile: str, identity: str, position: Position) -> None:
     """Write down a position to start from; an alarm stays until it is settled."""
     target.execute(
         "INSERT INTO migration.tail (profile, source_identity, position, position_at, derived_owed)"
@@ -120,7 +144,7 @@ def begin(target: Connection, profile: str, identity: str, position: Position) -
     )
 
 
-def save(target: Connection, profile: str, done: Advance) -> None:
+def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
     """Write down how far the tail is; part of the transaction of the rows."""
     target.execute(
         "UPDATE migration.tail SET position = %s, position_at = %s, last_event_at = coalesce(%s, last_event_at),"
@@ -155,7 +179,7 @@ def settle_alarm(target: Connection, profile: str) -> None:
     target.execute("UPDATE migration.tail SET alarm = NULL, alarm_at = NULL WHERE profile = %s", (profile,))
 
 
-def first(target: Connection, profile: str, identity: str) -> Position | None:
+def first_position(target: Connection, profile: str, identity: str) -> Position | None:
     """Return the position from which nothing was missed: that of the first copy; None where it was not taken.
 
     The first copy's, not the newest's: rows of the first may stand for documents that were deleted before the second.
@@ -172,4 +196,82 @@ def first(target: Connection, profile: str, identity: str) -> Position | None:
         raise RefusedError(f"this target was copied from {', '.join(strangers)}, and the source is {identity}")
     if any(position is None for _, position in rows):
         return None
-    return at(bson.decode(bytes(rows[0][1]))["operationTime"])
+    return position_at_time(bson.decode(bytes(rows[0][1]))["operationTime"])
+
+
+FROZEN_S = 60.0
+"""A position that stands still for so long, while the source moves on by as much, is frozen: even an idle source writes
+a note into its oplog every 10 s."""
+RATE_WINDOW_S = 2.0
+
+
+class EventRate:
+    """Events per second, lately."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._events = 0
+        self.value = 0.0
+
+    def add(self, events: int) -> None:
+        """Count events."""
+        self._events += events
+        now = self._clock()
+        if now - self._since >= RATE_WINDOW_S:
+            self.value = self._events / (now - self._since)
+            self._since, self._events = now, 0
+
+
+class LagMonitor:
+    """Compares the position with the source's own clock."""
+
+    def __init__(self, frozen_s: float = FROZEN_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._frozen_s = frozen_s
+        self._clock = clock
+        self._position: Position | None = None
+        self._since = clock()
+        self.seconds = 0
+        """How far the position is behind the source, in seconds of the source's clock."""
+
+    def observe(self, position: Position, committed: Timestamp) -> None:
+        """Take note of where the tail and the source are; raise ``PositionFrozenError`` when only the source moves."""
+        now = self._clock()
+        if position != self._position:
+            self._position, self._since = position, now
+        self.seconds = max(0, committed.time - position.time.time)
+        if now - self._since > self._frozen_s < self.seconds:
+            raise PositionFrozenError(
+                f"the source is at {as_datetime(committed):%Y-%m-%d %H:%M:%S} UTC, and the position has stood at"
+                f" {as_datetime(position.time):%Y-%m-%d %H:%M:%S} UTC for {now - self._since:.0f} s"
+            )
+
+
+OPLOG: Final = "oplog.rs"
+FULL_SHARE: Final = 0.8
+"""Of an oplog: the server drops from it in steps."""
+
+
+class OplogHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """What the source has kept."""
+
+    oldest: Timestamp
+    seconds: int
+    """From the oldest entry to the newest."""
+    full: bool
+    """Something is dropped for what comes in; else the time it has lived so far says nothing."""
+
+
+def oplog_history(source: MongoDatabase) -> OplogHistory | None:
+    """Return how far back it reaches; None: there is none, or the tool's user may not read it."""
+    local = source.client.local
+    try:
+        first = local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", 1)])
+        last = local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", -1)])
+        if first is None or last is None:
+            return None
+        size = local.command("collStats", OPLOG)
+    except OperationFailure:
+        return None
+    kept = last["ts"].time - first["ts"].time
+    return OplogHistory(oldest=first["ts"], seconds=kept, full=size["size"] >= FULL_SHARE * size["maxSize"])

@@ -13,8 +13,8 @@ from psycopg.pq import Format
 
 from migrator.connections.postgres import Connection
 from migrator.records import EMPTY, Record
+from migrator.values.copy_format import HEADER, NULL, TRAILER, RowCodec, column_types
 from migrator.values.jsonb import canonicalise
-from migrator.values.rowbytes import HEADER, NULL, TRAILER, RowCodec, column_types
 
 SCHEMA = "scheduler"
 

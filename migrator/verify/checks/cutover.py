@@ -6,7 +6,7 @@ from typing import Final
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import translate_errors
 from migrator.cutover import gates, metrics, overdue, smoke
-from migrator.pipeline.sessions import Sessions, close_kept
+from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.result import Exhibit, Finding, Measurement, Tally, not_applicable, not_asked_for, unverified
 from migrator.scheduler.key_figures import FIGURES
 from migrator.sources import load_profile
@@ -71,7 +71,7 @@ def gates_listed(context: Context) -> CheckResult:
             found = gates.evaluate(sessions, gates.GateOptions(config=config))
     finally:
         sessions.close()
-        close_kept()
+        close_cached()
     told = tuple((one.name, GATE_STATES[one.passed], one.words) for one in found)
     unmet = len(gates.unmet(found))
     return CheckResult(

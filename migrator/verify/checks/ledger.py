@@ -16,7 +16,7 @@ from migrator.sources import load_profile
 from migrator.store.queue import SCRATCH
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.rawid import among, raw_id
+from migrator.values.identity import id_filter, raw_id
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.checks.parity import unverified_reasons
 from migrator.verify.semantics.anomalies import Anomalies, source_rows
@@ -32,7 +32,7 @@ def ledger_sound(context: Context) -> CheckResult:
     """Compute the ledger's checksums and sums again, and look for dangling references that are not on record."""
     owners = {one.name: one.tables[0].table for one in load_profile(context.settings.source.profile).collections}
     with context.target() as target:
-        looked = checksums.look(target)
+        looked = checksums.verify_checksums(target)
         unbalanced = target.execute(
             "SELECT chunk.collection, chunk.collection || ' chunk ' || chunk.ordinal FROM migration.chunks AS chunk"
             " JOIN unnest(%s::text[], %s::text[]) AS owner (collection, owner_table) USING (collection)"
@@ -171,7 +171,7 @@ def _quarantined(target: Connection, profile: str) -> Iterator[tuple[Any, ...]]:
 
 def _source_documents(sessions: SourceSessions, collection: str, ids: list[str]) -> dict[str, bytes]:
     with translate_errors("the source"):
-        found = sessions.source[sessions.name_of(collection)].find_raw_batches({"_id": among(ids)})
+        found = sessions.source[sessions.name_of(collection)].find_raw_batches({"_id": id_filter(ids)})
         raws = [raw for batch in found for raw in documents.split(cast("bytes", batch))]
     return {identity.source_id(raw_id(raw)): raw for raw in raws}
 

@@ -1,14 +1,14 @@
 """Area parity: every document is accounted for, equal on both links, and nothing else is there.
 
-One comparison (``parity.flow``) feeds all of these checks. Each check answers one question, so that the report can say
+One comparison (``parity.check``) feeds all of these checks. Each check answers one question, so that the report can say
 which one failed.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from migrator.parity.aggregates import column_of, has_column_measures
 from migrator.parity.causes import CAUSES
-from migrator.parity.columns import column_of, states_columns
 from migrator.parity.model import KEYS_LISTED, AggregateResult, CollectionComparison, Side
 from migrator.records import ALL
 from migrator.result import (
@@ -420,7 +420,7 @@ def columns_agree(context: Context) -> CheckResult:
     profile = context.comparison.profile.partition("/")[0]
     outcome = outcome_of(wrong=bool(wrong), unsure=doubts or ([] if results else ["no figures were computed"]))
     return CheckResult(
-        outcome=outcome if results or states_columns(profile) else not_applicable(COLUMNS_DERIVED.format(profile)),
+        outcome=outcome if results or has_column_measures(profile) else not_applicable(COLUMNS_DERIVED.format(profile)),
         counts={
             "columns": len(rows),
             "figures": sum(one.compared for one in results),

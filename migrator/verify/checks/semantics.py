@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError
-from migrator.parity import fires
+from migrator.parity import firing_rules
 from migrator.result import FAILED, PASSED, Cell, unverified
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
@@ -17,10 +17,10 @@ from migrator.verify.semantics.invariants import COUNTERS, HISTORY, Invariant, I
 from migrator.verify.semantics.next_fires import check_schedules, compare_rules
 from migrator.verify.semantics.summaries import recount
 
-_HOURS = int(fires.BEFORE_A_CHANGE.total_seconds()) // 3600
+_HOURS = int(firing_rules.BEFORE_A_CHANGE.total_seconds()) // 3600
 _COMPARED = (
-    f"The next {fires.NEXT} fires are compared, from the day of the copy on and from {_HOURS} hours before each change"
-    f" of the clock in the {fires.HORIZON.days} days after it; later ones are not."
+    f"The next {firing_rules.FIRES_COMPARED} fires are compared, from the day of the copy on and from {_HOURS} hours"
+    f" before each change of the clock in the {firing_rules.HORIZON.days} days after it; later ones are not."
 )
 
 

@@ -17,13 +17,13 @@ from migrator.parity.model import KEYS_LISTED
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import SourceSessions
-from migrator.pipeline.transform import prepare
+from migrator.pipeline.transform import decode_document
 from migrator.records import Record
 from migrator.result import Finding, Severity, Tally
 from migrator.sources.profile import Collection, Rejected, Skipped
 from migrator.values import document as documents
 from migrator.values import jsonb
-from migrator.values.rawid import among
+from migrator.values.identity import id_filter
 from migrator.verify.check import Context
 
 RowId: TypeAlias = tuple[str, object]
@@ -87,12 +87,12 @@ class SourceRows:
         with translate_errors("the source"):
             raws = [
                 raw
-                for batch in self.sessions.source[name].find_raw_batches({"_id": among(ids)})
+                for batch in self.sessions.source[name].find_raw_batches({"_id": id_filter(ids)})
                 for raw in documents.split(cast("bytes", batch))
             ]
         for raw in raws:
             try:
-                yield from prepare(collection, self.context, raw).rows
+                yield from decode_document(collection, self.context, raw).rows
             except (Rejected, Skipped):
                 continue
 

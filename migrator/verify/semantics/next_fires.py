@@ -11,17 +11,26 @@ from migrator import cron
 from migrator.connections.mongo import translate_errors
 from migrator.connections.postgres import Connection
 from migrator.cron.errors import CronError
-from migrator.parity.fires import WORDS, compare, usable
-from migrator.parity.rules import READERS, Rule, decoded_rule, is_live, stellaops_live, stored_rule
-from migrator.parity.silent import LIVE, WITHOUT, with_rule
+from migrator.parity.firing_rules import (
+    DIFFERENCE_TEXTS,
+    READERS,
+    FiringRule,
+    compare_fires,
+    decoded_rule,
+    is_live,
+    stellaops_live,
+    stored_rule,
+    usable,
+)
+from migrator.parity.silent_schedules import LIVE, WITHOUT_TRIGGER, with_rule
 from migrator.pipeline import ledger
 from migrator.pipeline.extract import batch_documents, raw_batches
-from migrator.pipeline.transform import prepare
+from migrator.pipeline.transform import decode_document
 from migrator.records import Trigger
 from migrator.sources.profile import Collection, Rejected, Skipped
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.rawid import raw_id
+from migrator.values.identity import raw_id
 from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows
 
 DOCUMENT_BYTES = 4_096
@@ -61,12 +70,12 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
             wanted = {key: rule for key, rule in _rules(source, collection, name, batch) if key not in aside}
             found = _stored_rules(target, name, list(wanted))
             for key, rule in wanted.items():
-                result = compare(rule, found.get(key), since)
+                result = compare_fires(rule, found.get(key), since)
                 done.rules += rule is not None
                 done.fires += result.fires
                 done.changes += result.changes
                 if result.apart is not None:
-                    title, fix = WORDS[result.apart]
+                    title, fix = DIFFERENCE_TEXTS[result.apart]
                     anomalies.add(
                         "difference", result.apart, title, fix, key=key, table="triggers", collection=collection.name
                     )
@@ -88,13 +97,16 @@ def _document_batches(source: SourceRows, collection: Collection) -> Iterator[li
 
 def _rules(
     source: SourceRows, collection: Collection, name: str, raws: list[bytes]
-) -> Iterator[tuple[str, Rule | None]]:
+) -> Iterator[tuple[str, FiringRule | None]]:
     """Yield source id and rule of each document; one that cannot be read is in quarantine, or ``parity`` misses it."""
     read = READERS.get(name)
     if read is None:
         for raw in raws:
             try:
-                yield identity.source_id(raw_id(raw)), decoded_rule(prepare(collection, source.context, raw).rows)
+                yield (
+                    identity.source_id(raw_id(raw)),
+                    decoded_rule(decode_document(collection, source.context, raw).rows),
+                )
             except (Rejected, Skipped):
                 continue
         return
@@ -123,8 +135,8 @@ def _live_schedules(source: SourceRows, triggers: list[Mapping[str, Any]]) -> se
         return {one["_id"] for one in found if stellaops_live(one)}
 
 
-def _stored_rules(target: Connection, source: str, keys: list[str]) -> dict[str, Rule]:
-    rules: dict[str, Rule] = {}
+def _stored_rules(target: Connection, source: str, keys: list[str]) -> dict[str, FiringRule]:
+    rules: dict[str, FiringRule] = {}
     width = len(_COLUMNS)
     for row in target.execute(_STORED, (source, keys)):
         trigger = Trigger(**dict(zip(_COLUMNS, row[:width], strict=True)))
@@ -136,7 +148,7 @@ def _stored_rules(target: Connection, source: str, keys: list[str]) -> dict[str,
 
 BATCH: Final = 500
 _SILENT: LiteralString = (
-    f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {WITHOUT} ORDER BY s.id"  # noqa: S608 - words of the package
+    f"SELECT s.id, s.source, s.source_id FROM scheduler.schedules AS s WHERE {WITHOUT_TRIGGER} ORDER BY s.id"  # noqa: S608 - words of the package
 )
 _ARMED: LiteralString = (
     "SELECT t.id, t.source, t.source_id, t.kind, t.cron_dialect, t.cron_expression, t.timezone, t.next_fire_at"  # noqa: S608 - words of this module

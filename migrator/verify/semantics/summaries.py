@@ -14,7 +14,7 @@ from migrator.connections.mongo import translate_errors
 from migrator.connections.postgres import Connection
 from migrator.store.transitions import TOTALS
 from migrator.values import document as documents
-from migrator.values.rawid import among
+from migrator.values.identity import id_filter
 from migrator.verify.semantics.anomalies import NO_SOURCE, Anomalies, RowKey, SourceRows, same_values
 
 BATCH: Final = 500
@@ -162,7 +162,7 @@ def _counted_at_source(source: SourceRows, suspects: Sequence[Summary]) -> Mappi
             database[names("runs")].aggregate_raw_batches(
                 [
                     {"$match": {"scheduleId": {"$in": wanted, "$type": "string"}, "state": {"$type": "string"}}},
-                    *([{"$match": {"_id": among(aside, "$nin")}}] if aside else []),
+                    *([{"$match": {"_id": id_filter(aside, "$nin")}}] if aside else []),
                     {"$group": {"_id": {"schedule": "$scheduleId", "state": "$state"}, "runs": {"$sum": 1}}},
                 ],
                 allowDiskUse=True,

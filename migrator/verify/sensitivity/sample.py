@@ -18,11 +18,11 @@ from migrator.embedded.demo.seed import COLLECTIONS
 from migrator.pipeline import ledger
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import prepare
+from migrator.pipeline.transform import decode_document
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.values import identity
 from migrator.values.document import readable, split
-from migrator.values.rawid import among, raw_id
+from migrator.values.identity import id_filter, raw_id
 from migrator.verify.scratch_databases import ScratchDatabases, insert_documents
 
 FIRST_DOCUMENTS: Final = 6
@@ -98,7 +98,7 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
     )
     wanted += [row[0] for row in rows]
     yield from _documents(source.find_raw_batches({}, sort=[("_id", 1)], limit=FIRST_DOCUMENTS))
-    yield from _documents(source.find_raw_batches({"_id": among(wanted)}))
+    yield from _documents(source.find_raw_batches({"_id": id_filter(wanted)}))
 
 
 def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
@@ -133,7 +133,7 @@ def _follow(sessions: Sessions, context: Context, taken: dict[str, dict[str, byt
             if missing:
                 source = sessions.source[sessions.name_of(name)]
                 with translate_errors("the source"):
-                    new = dict(_documents(source.find_raw_batches({"_id": among(missing)})))
+                    new = dict(_documents(source.find_raw_batches({"_id": id_filter(missing)})))
                 taken.setdefault(name, {}).update(new)
                 todo[name] = list(new.values())
         if not todo:
@@ -147,7 +147,7 @@ def _referred(sessions: Sessions, context: Context, raws: dict[str, list[bytes]]
         collection = collections[name]
         for raw in documents:
             try:
-                rows = prepare(collection, context, raw).rows
+                rows = decode_document(collection, context, raw).rows
             except (Rejected, Skipped):
                 continue
             for reference in collection.references:

@@ -15,12 +15,12 @@ from psycopg import sql
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.errors import MigratorError, RefusedError
-from migrator.parity.flow import LEFT_OUT, compare
+from migrator.parity.check import LEFT_OUT, check_parity
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline.backfill import backfill
-from migrator.pipeline.executors import Inline
+from migrator.pipeline.executors import InlineExecutor
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import SourceSessions, close_kept
+from migrator.pipeline.sessions import SourceSessions, close_cached
 from migrator.records import ALL
 from migrator.schema.revisions import upgrade
 from migrator.schema.security import Roles
@@ -156,7 +156,7 @@ class ScratchContext(Context):
         feeding = tuple(
             one.name for one in profile.collections if self._tables & {record.table for record in one.tables}
         )
-        return compare(self.settings, Scope(only=feeding), pool=Inline())
+        return check_parity(self.settings, Scope(only=feeding), pool=InlineExecutor())
 
 
 def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]) -> int:
@@ -166,7 +166,7 @@ def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]
     upgrade(str(postgres.dsn), names=Roles.of(postgres))
     if not backfill(databases.settings, Scope()).complete:
         raise RefusedError("the copy of the sample did not come to its end")
-    close_kept()
+    close_cached()
     return documents
 
 

@@ -17,9 +17,9 @@ from migrator.cutover.plan import cutover_plan
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import MigratorError, RefusedError
-from migrator.parity.recorded import compared, is_clean
-from migrator.pipeline.sessions import Sessions, close_kept
-from migrator.pipeline.tail.follow import Tail
+from migrator.parity.recorded_check import check_and_record, is_clean
+from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.pipeline.tail.loop import Tail
 from migrator.schema.revisions import upgrade
 from migrator.store import open_scheduler_store
 from tests.conftest import NEWEST, Clusters, fresh_name
@@ -53,7 +53,7 @@ def shared(server: MongoServer, clusters: Clusters) -> Iterator[Scene]:
 @pytest.fixture
 def ready(shared: Scene) -> Iterator[Scene]:
     yield shared
-    close_kept()
+    close_cached()
     assert config_file.named_backend(shared.config) == "mongo"
     assert not fence.is_source_fenced(shared.database, "write-block", ())
     with shared.foreign() as foreign:
@@ -233,4 +233,4 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
 
 
 def test_a_comparison_beside_it_is_still_clean(ready: Scene) -> None:
-    assert is_clean(compared(ready.settings))
+    assert is_clean(check_and_record(ready.settings))

@@ -19,7 +19,7 @@ from migrator.cutover.rollback_gaps import find_gaps, gap_lines
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import UnreachableError
 from migrator.exit_status import UNVERIFIED
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from migrator.pipeline.tail.lookups import drop_indexes
 from migrator.schema.revisions import upgrade
 from migrator.sources import profile_of
@@ -135,7 +135,7 @@ def call(made: Scene, command: str) -> str:
     done = CliRunner().invoke(cli, [*shlex.split(command.removeprefix("migrator ")), "--config", str(made.config)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     assert done.exit_code == 0, done.output
-    close_kept()
+    close_cached()
     return done.output
 
 

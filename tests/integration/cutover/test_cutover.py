@@ -19,7 +19,7 @@ from migrator.cutover.plan import cutover_plan, cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import sessions
-from migrator.pipeline.tail.follow import Tail
+from migrator.pipeline.tail.loop import Tail
 from migrator.records import Run, WorkerRecord
 from migrator.report import renderer
 from migrator.scheduler.rates import percent

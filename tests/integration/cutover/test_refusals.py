@@ -17,11 +17,11 @@ from migrator.cutover.gates import evaluate
 from migrator.cutover.plan import cutover_plan, cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, MigratorError, RefusedError, UsageError
-from migrator.parity.recorded import compared, is_clean
+from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, close_kept
-from migrator.pipeline.tail.follow import Tail
+from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.pipeline.tail.loop import Tail
 from migrator.store import open_scheduler_store
 from tests.conftest import fresh_name
 from tests.cutting_over import Scene, scene
@@ -219,7 +219,7 @@ def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: S
     back = rollback.run(ready.settings, ready.config, 3)
     assert back.lost["scheduler.schedules"] == 1
     assert str(written.id) in (Path(back.folder) / "scheduler.schedules.jsonl").read_text()
-    close_kept()
+    close_cached()
     assert {name: backup.fingerprint(sessions, name) for name in names} == before
     assert {name: ready.database[name].index_information() for name in names} == indexes
     sessions.close()
@@ -244,7 +244,7 @@ def test_there_and_back_and_there_again(ready: Scene) -> None:
     rollback.run(ready.settings, ready.config, 1)
     with Tail(ready.settings) as tail:
         tail.run("caught-up")
-    assert is_clean(compared(ready.settings))
+    assert is_clean(check_and_record(ready.settings))
     backfill(ready.settings, Scope())
     assert cutover_plan(ready.settings, ready.config, quarantined=ready.quarantined).ready
     ready.switch()

@@ -15,7 +15,7 @@ from migrator.config import load_settings
 from migrator.cutover.gates import GateOptions
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from tests.conftest import fresh_name
 from tests.copying import run_of
 from tests.cutting_over import Scene, gate, scene, with_cutover
@@ -40,7 +40,7 @@ def call(scene: Scene, command: str) -> tuple[int, str]:
     assert command.startswith("migrator ")
     done = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--config", str(scene.config)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    close_kept()
+    close_cached()
     return done.exit_code, done.output
 
 

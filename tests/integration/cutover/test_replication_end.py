@@ -9,7 +9,7 @@ import pytest
 from migrator.connections.postgres import open_target
 from migrator.cutover import completion, outbox
 from migrator.embedded.mongo import MongoServer
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from tests.conftest import fresh_name
 from tests.copying import kill, run, start
 from tests.cutting_over import Scene, scene
@@ -32,7 +32,7 @@ def ready(server: MongoServer, scheduler_dsn: str, tmp_path: Path) -> Iterator[S
 
 def test_it_ends_with_0_when_the_cutover_is_finished(ready: Scene) -> None:
     ready.switch()
-    close_kept()
+    close_cached()
     tail = start("tail", "--config", str(ready.config))
     try:
         with psycopg.connect(ready.dsn) as connection:

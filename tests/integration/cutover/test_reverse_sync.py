@@ -24,10 +24,10 @@ from migrator.embedded.demo import Size, seed
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, close_kept, retrying
+from migrator.pipeline.sessions import Sessions, close_cached, run_with_sessions
 from migrator.records import ALL, Lock, WorkerRecord
 from migrator.store.protocols import RunQuery
-from migrator.values.rawid import source_id_of
+from migrator.values.identity import source_id_of
 from tests import store_mongo, store_postgres
 from tests.copying import settings_for
 from tests.stellaops_documents import CANONICAL, fresh
@@ -90,7 +90,7 @@ def copied(source: Database[Any], dsn: str) -> Iterator[Settings]:
             outbox.open_outbox(target)
         yield settings
     finally:
-        close_kept()
+        close_cached()
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def _changed_and_copied_again(settings: Settings, source: Database[Any], schedul
     touched = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert done.documents + done.removed >= len(touched) >= changed / 2
     other = settings_for(source, other_dsn)
-    close_kept()
+    close_cached()
     assert backfill(other, Scope()).complete
     assert differences(rows(scheduler_dsn), rows(other_dsn)) == {}
 
@@ -262,10 +262,10 @@ def test_one_stream_at_a_time_and_an_older_one_cannot_write(
             "UPDATE scheduler.runs SET error = 'x' WHERE id = (SELECT min(id::text)::uuid FROM scheduler.runs)"
         )
     asleep = reverse_sync._ReverseSync()
-    retrying(switched, asleep._begin)
+    run_with_sessions(switched, asleep._begin)
     source[reverse_sync.FENCE_COLLECTION].update_one({"_id": reverse_sync.FENCE_ID}, {"$inc": {"fence": 1}})
     with pytest.raises(LostLockError, match="another reverse stream has taken over"):
-        retrying(switched, asleep.carry)
+        run_with_sessions(switched, asleep.carry)
     with psycopg.connect(scheduler_dsn) as connection:
         assert outbox.backlog(connection)[0] > 0
 
@@ -429,7 +429,7 @@ def test_of_several_triggers_the_schedule_states_one_and_keeps_to_it(
 
 def _copied_equal(source: Database[Any], dsn: str, other_dsn: str) -> None:
     """A fresh copy of what was written back makes the same rows, but for the next fires of stated rules."""
-    close_kept()
+    close_cached()
     assert backfill(settings_for(source, other_dsn), Scope()).complete
     for one in (dsn, other_dsn):
         with psycopg.connect(one) as connection:  # each side computes them for itself

@@ -24,7 +24,7 @@ from migrator.cutover import journal
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED, USAGE
-from migrator.pipeline.sessions import close_kept
+from migrator.pipeline.sessions import close_cached
 from migrator.scheduler.leader import RESOURCE
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import RunQuery
@@ -68,7 +68,7 @@ class Day:
         filled = command.replace("--quarantined N", f"--quarantined {self.site.quarantined}")
         filled = filled.replace("--who …", "--who op").replace("--reason …", "--reason 'a rehearsal'")
         done = CliRunner().invoke(cli, [*shlex.split(filled)[1:], "--config", str(self.site.config)])
-        close_kept()
+        close_cached()
         if isinstance(done.exception, MigratorError):
             return done.exception.exit_status, str(done.exception)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

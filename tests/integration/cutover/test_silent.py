@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import DIFFERENT
-from migrator.parity.flow import compare
-from migrator.parity.silent import silent
+from migrator.parity.check import check_parity
+from migrator.parity.silent_schedules import find_silent_schedules
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.profile import Context
@@ -64,7 +64,7 @@ def test_an_enabled_schedule_without_an_enabled_trigger_is_a_difference_and_a_ga
 ) -> None:
     assert gate(ready.settings, ready.conditions, "schedules fire")[0] is True
     change(ready, statement)
-    found = compare(ready.settings, Scope())
+    found = check_parity(ready.settings, Scope())
     assert [(one.collection, one.source_id) for one in found.silent] == [("schedules", "s1")]
     assert (found.silent_total, found.differs) == (1, True)
     passed, words = gate(ready.settings, ready.conditions, "schedules fire")
@@ -92,9 +92,9 @@ def test_the_documents_are_asked_and_not_what_the_profile_makes_of_them(
         connection.execute("DELETE FROM scheduler.triggers WHERE source = 'stellaops/schedules'")
     sessions = Sessions(ready.settings)
     try:
-        found = silent(sessions, Context(as_of=datetime.now(UTC)))
+        found = find_silent_schedules(sessions, Context(as_of=datetime.now(UTC)))
         assert [one.source_id for one in found] == ["s0", "s1", "s2"]
-        assert len(silent(sessions, Context(as_of=datetime.now(UTC)), ["runs"])) == 0
+        assert len(find_silent_schedules(sessions, Context(as_of=datetime.now(UTC)), ["runs"])) == 0
     finally:
         sessions.close()
 

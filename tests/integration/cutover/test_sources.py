@@ -99,7 +99,7 @@ def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
         patched.setattr(fault_points, "_listen", older)
         with pytest.raises(MigratorError, match="run_summaries born here"):
             agenda.switch()
-    sessions.close_kept()
+    sessions.close_cached()
     return agenda
 
 

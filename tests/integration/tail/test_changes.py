@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
 from migrator.config import Settings
-from migrator.pipeline.closing import settle_duplicates
+from migrator.pipeline.completion import reassign_contested_keys
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
@@ -270,7 +270,7 @@ def test_a_document_that_lost_its_key_and_cannot_be_read_any_more_does_not_end_t
     plan = latest_plan(sessions.target)
     assert plan is not None
     try:
-        assert not settle_duplicates(sessions, plan, plan_context(plan))
+        assert not reassign_contested_keys(sessions, plan, plan_context(plan))
     finally:
         sessions.close()
     caught_up(settings)

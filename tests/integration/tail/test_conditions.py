@@ -18,15 +18,20 @@ from migrator.connections.mongo import replica_set_in
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 from migrator.pipeline import backfill as flow
-from migrator.pipeline import outlook
+from migrator.pipeline import plan
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.tail import positions
-from migrator.pipeline.tail.alarms import PositionBackwardsError, PositionFrozenError, PositionLostError
-from migrator.pipeline.tail.apply import Applier
-from migrator.pipeline.tail.events import Stream
-from migrator.pipeline.tail.follow import Tail, standing
-from migrator.pipeline.tail.lag import Watch
-from migrator.pipeline.tail.positions import Position, at
+from migrator.pipeline.tail.applier import Applier
+from migrator.pipeline.tail.loop import Tail, state_of_tail
+from migrator.pipeline.tail.positions import (
+    LagMonitor,
+    Position,
+    PositionBackwardsError,
+    PositionFrozenError,
+    PositionLostError,
+    position_at_time,
+)
+from migrator.pipeline.tail.stream import ChangeStream
 from migrator.store.mongo.indexes import adopt_triggers
 from tests.copying import number, run, run_of, settings_for, write_config
 from tests.gates import held
@@ -111,10 +116,10 @@ def test_it_begins_where_the_first_copy_began(source: Source, settings: Settings
 
 def test_an_idle_source_moves_the_position(source: Source, settings: Settings) -> None:
     caught_up(settings)
-    before = standing(settings)
+    before = state_of_tail(settings)
     source["not in the profile"].insert_one({})
     done = caught_up(settings)
-    after = standing(settings)
+    after = state_of_tail(settings)
     assert before is not None
     assert after is not None
     assert done.events == 0
@@ -141,9 +146,9 @@ def test_events_that_come_while_a_batch_is_applied_are_one_batch(
     source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caught_up(settings)
-    take, apply, taken, goals = Stream.take, Applier.apply, threading.Event(), list[Timestamp]()
+    take, apply, taken, goals = ChangeStream.take, Applier.apply, threading.Event(), list[Timestamp]()
 
-    def taking(self: Stream, limit: int, seconds: float) -> Any:  # noqa: ANN401 - a batch
+    def taking(self: ChangeStream, limit: int, seconds: float) -> Any:  # noqa: ANN401 - a batch
         batch = take(self, limit, seconds)
         if goals and batch.position.time >= goals[0]:
             taken.set()
@@ -157,7 +162,7 @@ def test_events_that_come_while_a_batch_is_applied_are_one_batch(
             assert taken.wait(60)
         return apply(self, named)
 
-    monkeypatch.setattr(Stream, "take", taking)
+    monkeypatch.setattr(ChangeStream, "take", taking)
     monkeypatch.setattr(Applier, "apply", slow)
     source["runs"].update_one({"_id": "r1"}, {"$inc": {"n": 1}})
     with Tail(settings) as tail:
@@ -272,35 +277,35 @@ def test_a_sharded_cluster_is_refused_in_words() -> None:
 
 def test_the_watch_tells_a_frozen_position_from_an_idle_source() -> None:
     clock = [0.0]
-    watch = Watch(60.0, lambda: clock[0])
-    position = at(Timestamp(1000, 1))
+    watch = LagMonitor(60.0, lambda: clock[0])
+    position = position_at_time(Timestamp(1000, 1))
     watch.observe(position, Timestamp(1000, 1))
     clock[0] = 100.0
     watch.observe(position, Timestamp(1050, 1))  # the source has hardly moved
-    watch.observe(at(Timestamp(1049, 1)), Timestamp(1100, 1))  # the position moves
+    watch.observe(position_at_time(Timestamp(1049, 1)), Timestamp(1100, 1))  # the position moves
     clock[0] = 150.0
-    watch.observe(at(Timestamp(1049, 1)), Timestamp(1200, 1))
+    watch.observe(position_at_time(Timestamp(1049, 1)), Timestamp(1200, 1))
     assert watch.seconds == 151
     clock[0] = 161.0
     with pytest.raises(PositionFrozenError, match="the position has stood at 1970-01-01 00:17:29 UTC for 61 s"):
-        watch.observe(at(Timestamp(1049, 1)), Timestamp(1200, 1))
+        watch.observe(position_at_time(Timestamp(1049, 1)), Timestamp(1200, 1))
 
 
 def test_a_frozen_stream_raises_the_alarm(source: Source, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     caught_up(settings)
-    frozen = standing(settings)
+    frozen = state_of_tail(settings)
     assert frozen is not None
-    take = Stream.take
+    take = ChangeStream.take
 
-    def stuck(self: Stream, limit: int, seconds: float) -> Any:  # noqa: ANN401 - a batch
+    def stuck(self: ChangeStream, limit: int, seconds: float) -> Any:  # noqa: ANN401 - a batch
         batch = take(self, limit, seconds)
         source["elsewhere"].insert_one({})
         return replace(batch, position=frozen.position, exhausted=False)
 
-    monkeypatch.setattr(Stream, "take", stuck)
+    monkeypatch.setattr(ChangeStream, "take", stuck)
     with Tail(settings, frozen_s=0.5) as tail, pytest.raises(PositionFrozenError):
         tail.run(Timestamp(2**32 - 1, 1))
-    found = standing(settings)
+    found = state_of_tail(settings)
     assert found is not None
     assert found.alarm is not None
     with pytest.raises(PositionLostError, match="the source is at"):
@@ -312,7 +317,7 @@ def test_a_position_that_goes_backwards_raises_the_alarm_and_is_repaired(
 ) -> None:
     caught_up(settings)
     with psycopg.connect(scheduler_dsn) as connection:
-        found = positions.standing(connection, "stellaops")
+        found = positions.tail_state(connection, "stellaops")
         assert found is not None
         token = str(found.position.value["_data"])
         ahead = Position("resume_after", {"_data": "82FF" + token[4:]})
@@ -351,7 +356,7 @@ def test_a_lost_position_raises_the_alarm_and_everything_is_compared(
         caught_up(settings)
         source["runs"].delete_one({"_id": "r0"})
         source["runs"].update_one({"_id": "r1"}, {"$set": {"note": 1}})
-        saved = standing(settings)
+        saved = state_of_tail(settings)
         assert saved is not None
         oplog = client["local"]["oplog.rs"]
         while oplog.find_one(sort=[("$natural", 1)])["ts"] <= saved.position.time:  # type: ignore[index] # never empty
@@ -374,10 +379,10 @@ def test_a_short_oplog_is_a_risk_of_the_plan(
         source = client["source"]
         source["runs"].insert_many([run_of(_id=f"r{one}") for one in range(6)])
         settings = settings_for(source, scheduler_dsn)
-        monkeypatch.setattr(outlook, "DOCUMENTS_PER_SECOND", 0.001)
-        assert outlook.outlook(settings, Scope()).risks == ()
+        monkeypatch.setattr(plan, "DOCUMENTS_PER_SECOND", 0.001)
+        assert plan.plan_backfill(settings, Scope()).risks == ()
         source["filler"].insert_many([{"blob": "x" * 500_000} for _ in range(10)])
-        (risk,) = outlook.outlook(settings, Scope()).risks[1:]
+        (risk,) = plan.plan_backfill(settings, Scope()).risks[1:]
         assert risk.startswith("the oplog reaches back ")
         assert risk.endswith(
             " s: changes made meanwhile could be lost to a change stream; enlarge the oplog, or let"

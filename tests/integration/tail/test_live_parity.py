@@ -13,16 +13,16 @@ import pytest
 from pymongo.database import Database
 
 from migrator.config import Settings
+from migrator.parity.check import check_parity
 from migrator.parity.equal import is_equal
-from migrator.parity.extra import Extra
-from migrator.parity.flow import compare
-from migrator.parity.live import MOVING, TWO_MOMENTS, Recheck, outlived_extra, wait_for_tail
+from migrator.parity.extra_rows import ExtraRows
 from migrator.parity.model import Difference
+from migrator.parity.recheck import MOVING, TWO_MOMENTS, Recheck, confirmed_extra_rows, wait_for_tail
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, close_kept
-from migrator.pipeline.tail.follow import Tail
-from migrator.values.rawid import source_id_of
+from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.pipeline.tail.loop import Tail
+from migrator.values.identity import source_id_of
 from tests.copying import number, quarantine, run, run_of, write_config
 from tests.stellaops_documents import fresh
 from tests.tailing import caught_up, compared, copied, differences
@@ -123,13 +123,13 @@ def test_writes_are_no_differences_and_differences_are_seen_among_writes(
     source["audit"].insert_one(fresh("audit"))
     with following(settings), writing(source, 1) as workload:
         for _ in range(2):
-            assert kinds(differences(compare(settings, Scope()))) == set()
+            assert kinds(differences(check_parity(settings, Scope()))) == set()
         assert workload.done > 0
     caught_up(settings)
     with following(settings), writing(source, 2):
         with psycopg.connect(scheduler_dsn) as connection:
             connection.execute(ADD_AUDIT)
-        assert ("audit", "nobody", "extra") in kinds(differences(compare(settings, Scope())))
+        assert ("audit", "nobody", "extra") in kinds(differences(check_parity(settings, Scope())))
 
 
 def test_without_a_recheck_writes_would_be_differences(
@@ -145,16 +145,16 @@ def test_without_a_recheck_writes_would_be_differences(
 def too_many(settings: Settings, touch: Callable[[], object]) -> tuple[list[str], int]:
     """Let a schedule's row be too many at the first looks, and let something happen meanwhile."""
     seen = Difference(collection="schedules", source_id="s18", side="extra", table="schedules", cause="extra-row")
-    found = {"schedules": Extra(tables=Counter(schedules=1), differences=[seen])}
+    found = {"schedules": ExtraRows(tables=Counter(schedules=1), differences=[seen])}
     looks = iter([found, found, {}])
 
-    def again(_names: set[str]) -> dict[str, Extra]:
+    def again(_names: set[str]) -> dict[str, ExtraRows]:
         touch()
         return next(looks)
 
     sessions = Sessions(settings)
     try:
-        outlived, moving = outlived_extra(sessions, found, again)
+        outlived, moving = confirmed_extra_rows(sessions, found, again)
     finally:
         sessions.close()
     return [one.source_id for extra in outlived.values() for one in extra.differences], len(moving)
@@ -175,8 +175,8 @@ def test_a_row_whose_document_came_back_while_it_was_looked_for_is_not_too_many(
 def compared_here(settings: Settings) -> list[tuple[str, str, str, str]]:
     """Compare in this process, where a test can interfere."""
     with ThreadPoolExecutor(1) as pool:
-        found = differences(compare(settings, Scope(), pool=pool))
-        pool.submit(close_kept).result()
+        found = differences(check_parity(settings, Scope(), pool=pool))
+        pool.submit(close_cached).result()
     return [one for one in found if TWO_MOMENTS not in one and one[2] != "figure"]
 
 
@@ -197,7 +197,7 @@ def test_a_document_that_was_gone_in_between_is_no_difference(
         return judged
 
     monkeypatch.setattr(Recheck, "_judge", meanwhile)
-    monkeypatch.setattr("migrator.parity.live.is_equal", at_first_different("r7"))
+    monkeypatch.setattr("migrator.parity.recheck.is_equal", at_first_different("r7"))
     with following(settings):
         assert compared_here(settings) == []
     assert next(turns, None) is None  # it was looked at
@@ -214,7 +214,7 @@ def test_a_document_that_changes_at_every_look_is_left_out_and_said(
         return [(one, source_id_of(one.raw) != "r7") for one, _ in judged]
 
     monkeypatch.setattr(Recheck, "_judge", meanwhile)
-    monkeypatch.setattr("migrator.parity.live.is_equal", at_first_different("r7"))
+    monkeypatch.setattr("migrator.parity.recheck.is_equal", at_first_different("r7"))
     with following(settings):
         assert compared_here(settings) == [("runs", "", "unverified", MOVING.format(1))]
 

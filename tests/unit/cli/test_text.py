@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from migrator.cli import cli
 from migrator.cli.text import parity_lines, parity_total
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
-from migrator.parity import recorded
+from migrator.parity import recorded_check
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, Difference, ParityOutcome
 
 
@@ -85,11 +85,11 @@ def test_the_status_the_lines_and_the_json_say_the_same(
     found: ParityOutcome, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A figure of a column that disagrees is a difference wherever it is said."""
-    monkeypatch.setattr(recorded, "compared", lambda _settings: found)
+    monkeypatch.setattr(recorded_check, "check_and_record", lambda _settings: found)
     config = tmp_path / "config.toml"
     config.write_text("")
     called = CliRunner().invoke(cli, ["parity", "--config", str(config)])
     assert called.exit_code == status
     assert ("disagree" in called.stdout) == (status == DIFFERENT)
     assert ("not compared" in called.stdout) == (status == UNVERIFIED)
-    assert recorded.is_clean(found) == (status != DIFFERENT)
+    assert recorded_check.is_clean(found) == (status != DIFFERENT)

@@ -7,14 +7,13 @@ from uuid import UUID
 import pytest
 from bson import Code, DatetimeMS, Int64
 
-from migrator.parity.causes import ABSENT
-from migrator.parity.explain import explain
+from migrator.parity.causes import ABSENT, describe_difference
 
 SECRET = "hunter2"
 
 
 def test_paths_and_types_are_named_and_values_are_not() -> None:
-    said = explain(
+    said = describe_difference(
         {"a": 1, "b": {"c": [1, {"d": SECRET}]}, "x": None, "y": [1]},
         {"a": 1.0, "b": {"c": [1, {"d": "other"}], "e.f": SECRET}, "y": [1, 2]},
     )
@@ -29,28 +28,28 @@ def test_paths_and_types_are_named_and_values_are_not() -> None:
 
 
 def test_values_are_quoted_when_asked_for() -> None:
-    assert explain({"a": 1}, {"a": 2}, values=True) == ("a differs (int): 1 and 2",)
+    assert describe_difference({"a": 1}, {"a": 2}, values=True) == ("a differs (int): 1 and 2",)
 
 
 def test_many_lines_are_cut_and_counted() -> None:
-    said = explain({str(n): n for n in range(20)}, {str(n): n + 1 for n in range(20)}, lines=3)
+    said = describe_difference({str(n): n for n in range(20)}, {str(n): n + 1 for n in range(20)}, lines=3)
     assert len(said) == 4
     assert said[-1] == "and 17 more"
 
 
 def test_values_that_are_not_documents() -> None:
-    assert explain(1, "1") == ("the value is int in the source and string in the target",)
+    assert describe_difference(1, "1") == ("the value is int in the source and string in the target",)
 
 
 def test_types_of_numbers_are_told_apart_and_the_unseen_is_admitted() -> None:
-    assert explain({"a": 1}, {"a": Int64(1)}) == ("a is int in the source and long in the target",)
-    assert explain({"a": 0.0}, {"a": -0.0})[0].startswith("the same to the eye")
-    assert explain({"a": float("nan")}, {"a": float("nan")})[0].startswith("the same to the eye")
+    assert describe_difference({"a": 1}, {"a": Int64(1)}) == ("a is int in the source and long in the target",)
+    assert describe_difference({"a": 0.0}, {"a": -0.0})[0].startswith("the same to the eye")
+    assert describe_difference({"a": float("nan")}, {"a": float("nan")})[0].startswith("the same to the eye")
 
 
 def test_what_is_absent_is_called_so() -> None:
-    assert explain(ABSENT, "x") == ("the value is absent in the source and string in the target",)
-    assert explain({"a": None}, {"a": 1}) == ("a is null in the source and int in the target",)
+    assert describe_difference(ABSENT, "x") == ("the value is absent in the source and string in the target",)
+    assert describe_difference({"a": None}, {"a": 1}) == ("a is null in the source and int in the target",)
 
 
 @pytest.mark.parametrize(
@@ -74,4 +73,4 @@ def test_what_is_absent_is_called_so() -> None:
     ],
 )
 def test_types_are_called_as_the_databases_call_them(value: object, name: str) -> None:
-    assert explain(ABSENT, value) == (f"the value is absent in the source and {name} in the target",)
+    assert describe_difference(ABSENT, value) == (f"the value is absent in the source and {name} in the target",)

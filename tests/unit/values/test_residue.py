@@ -17,7 +17,7 @@ from bson.regex import Regex
 from bson.son import SON
 from bson.timestamp import Timestamp
 
-from migrator.values import paths, residue, typed
+from migrator.values import remainder
 from migrator.values.canonical import same
 
 CASES: list[tuple[Any, Any, str, list[tuple[str, str]]]] = [
@@ -72,34 +72,34 @@ CASES: list[tuple[Any, Any, str, list[tuple[str, str]]]] = [
     ("document", "rebuilt", "text", "entries"), CASES, ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)]
 )
 def test_residue(document: Any, rebuilt: Any, text: str, entries: list[tuple[str, str]]) -> None:  # noqa: ANN401 - any
-    found = residue.difference(document, rebuilt)
+    found = remainder.difference(document, rebuilt)
     assert found.decode() == text
-    assert same(residue.apply(rebuilt, found), document)
+    assert same(remainder.apply(rebuilt, found), document)
     if entries:
-        assert [(entry.path, entry.kind) for entry in residue.entries(found)] == entries
+        assert [(entry.path, entry.kind) for entry in remainder.entries(found)] == entries
 
 
 def test_entries_are_sorted_by_path_and_count_arrays_as_one_field() -> None:
-    text = residue.difference({"b": 1, "a": [{"x": 1}, {"x": "y"}]}, {"a": [{"x": 2}, {"x": 2}]})
-    found = residue.entries(text)
+    text = remainder.difference({"b": 1, "a": [{"x": 1}, {"x": "y"}]}, {"a": [{"x": 2}, {"x": 2}]})
+    found = remainder.entries(text)
     assert [(entry.path, entry.field) for entry in found] == [("a[0].x", "a[].x"), ("a[1].x", "a[].x"), ("b", "b")]
-    assert residue.entries(residue.EMPTY) == []
+    assert remainder.entries(remainder.EMPTY) == []
 
 
 def test_applying_leaves_the_rebuilt_document_alone() -> None:
     rebuilt = {"a": {"b": [{"c": 1}, {"c": 1}]}, "d": {}}
     whole = {"a": {"b": [{"c": 2}, {"c": 3}]}, "d": {}}
-    applied = residue.apply(rebuilt, residue.difference(whole, rebuilt))
+    applied = remainder.apply(rebuilt, remainder.difference(whole, rebuilt))
     assert applied == whole
     assert rebuilt == {"a": {"b": [{"c": 1}, {"c": 1}]}, "d": {}}
     assert applied["d"] is rebuilt["d"]
-    assert residue.apply(rebuilt, residue.EMPTY) is rebuilt
+    assert remainder.apply(rebuilt, remainder.EMPTY) is rebuilt
 
 
 @pytest.mark.parametrize("text", [b'{"a.b":1}', b'{"a":{"$absent":true}}', b'{"l[3]":1}', b'{"l.x":1}', b'{"s.x":1}'])
 def test_a_residue_of_other_rows_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        residue.apply({"l": [1], "s": "text"}, text)
+        remainder.apply({"l": [1], "s": "text"}, text)
 
 
 UNUSUAL_NAN = struct.unpack(">d", bytes.fromhex("fff8000000000123"))[0]
@@ -127,8 +127,8 @@ UNUSUAL_DECIMAL = Decimal128.from_bid(bytes.fromhex("ff" * 12 + "ffffff6f"))
     ids=repr,
 )
 def test_typed_forms(value: Any, form: object) -> None:  # noqa: ANN401 - any BSON value
-    assert typed.write(value) == form
-    back = typed.read(form)
+    assert remainder.write_typed(value) == form
+    back = remainder.read_typed(form)
     assert type(back) is type(value)
     assert same(back, value)
 
@@ -136,15 +136,15 @@ def test_typed_forms(value: Any, form: object) -> None:  # noqa: ANN401 - any BS
 @pytest.mark.parametrize("form", [{"$unknown": 1}, {"$": 1}])
 def test_an_unknown_typed_form_is_refused(form: object) -> None:
     with pytest.raises(ValueError, match="unknown type"):
-        typed.read(form)
+        remainder.read_typed(form)
 
 
 def test_what_bson_lacks_has_no_typed_form() -> None:
     with pytest.raises(TypeError, match="not a BSON type: object"):
-        typed.write(object())
+        remainder.write_typed(object())
 
 
-@pytest.mark.parametrize("kind", sorted(residue.LOSSES))
+@pytest.mark.parametrize("kind", sorted(remainder.LOSSES))
 def test_losses_are_kinds_of_entries(kind: str) -> None:
     assert kind in {entry for case in CASES for _, entry in case[3]}
 
@@ -164,4 +164,4 @@ def test_losses_are_kinds_of_entries(kind: str) -> None:
     ],
 )
 def test_paths(path: str, steps: list[str | int]) -> None:
-    assert paths.parse(path) == steps
+    assert remainder.parse_path(path) == steps

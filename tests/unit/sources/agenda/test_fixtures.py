@@ -3,7 +3,7 @@
 import bson
 import pytest
 
-from migrator.values import residue
+from migrator.values import remainder
 from tests.agenda_documents import REAL, is_clean, real, travel
 
 WITH_RESIDUE = {
@@ -23,7 +23,7 @@ CASES = [
 def test_a_real_document_comes_back(collection: str, raw: bytes) -> None:
     trip = travel(raw, collection)
     expected = WITH_RESIDUE.get(str(trip.document.get("name")), set())
-    assert {entry.field for entry in residue.entries(trip.residue)} == expected
+    assert {entry.field for entry in remainder.entries(trip.residue)} == expected
     assert is_clean(trip) == (not expected)
 
 

@@ -8,7 +8,7 @@ from migrator.sources import load_profile
 from migrator.sources.agenda import PROFILE
 from migrator.sources.agenda.workers import derive_workers
 from migrator.values import jsonb
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
 from tests.agenda_documents import REAL, real, travel
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson.int64 import Int64
 
-from migrator.values import jsonb, residue
+from migrator.values import jsonb, remainder
 from tests.agenda_documents import (
     KEY,
     NOON,
@@ -63,7 +63,7 @@ def test_an_interval_of_another_type_stays() -> None:
     trip = travel(every_4(Int64(90_000)))
     assert trip.trigger is not None
     assert trip.trigger.interval_ms == 90_000
-    assert [(entry.field, entry.kind) for entry in residue.entries(trip.residue)] == [("repeatInterval", "type")]
+    assert [(entry.field, entry.kind) for entry in remainder.entries(trip.residue)] == [("repeatInterval", "type")]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from migrator.records import remainder_of
 from migrator.sources.profile import Rejected
 from migrator.sources.rows import Row, RowContext, TableSource, columns_of, load, restore
 from migrator.sources.rowvalues import to_document, to_row
-from migrator.values import residue
+from migrator.values import remainder
 from tests.other_systems import CONTEXT, CRAWLER_ROWS, KEYS, NOON, ORCHESTRATOR_ROWS, SYSTEMS, TABLES, travel
 
 COUNTS = {
@@ -142,14 +142,14 @@ LEFT = {
 @NAMED
 def test_all_but_the_columns_without_a_home_are_carried_by_the_records(table: TableSource, row: Row) -> None:
     """A fault of encode would hide behind a residue that is larger than this."""
-    left = residue.entries(remainder_of(load(table, row, CONTEXT).rows))
+    left = remainder.entries(remainder_of(load(table, row, CONTEXT).rows))
     assert [f"{entry.kind} {entry.path}" for entry in left] == LEFT[table.name]
 
 
 def test_counters_without_a_column_are_residue() -> None:
     """Counters in extra."""
     table, row = next((table, row) for table, row in TABLES if table.name == "EventHandler")
-    left = residue.entries(remainder_of(load(table, row, CONTEXT).rows))
+    left = remainder.entries(remainder_of(load(table, row, CONTEXT).rows))
     assert [entry.path for entry in left] == ["failure_count", "success_count"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from migrator.sources.profile import Rejected
 from migrator.sources.stellaops import PROFILE
 from migrator.values import document
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
 from tests.stellaops_documents import CANONICAL, COLLECTIONS, CONTEXT, Trip, attempt, travel
 
 CASES = [

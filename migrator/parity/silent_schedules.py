@@ -1,7 +1,7 @@
-"""Schedules that look as if they ran and never will: enabled, with a rule in their document, and no enabled trigger.
+"""Silent schedules never fire though they look as if they did: enabled, with a rule, and without an enabled trigger.
 
-Asked of the stored rows alone, and of the documents, whatever the parity check of either found: rows that agree with
-what the tool expects do not fire by that.
+They are found in the stored rows and in the documents alone, whatever the parity check of either found: rows that agree
+with what the tool expects do not fire by that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,74 +10,75 @@ from typing import Final, LiteralString, cast
 from psycopg import sql
 
 from migrator.connections.mongo import committed_time, translate_errors
-from migrator.parity.fires import usable
-from migrator.parity.live import LOOKS, touched_since, wait_for_tail
-from migrator.parity.model import Silent
-from migrator.parity.rules import READERS, Rule, decoded_rule, stellaops_trigger
+from migrator.parity.firing_rules import READERS, FiringRule, decoded_rule, stellaops_trigger, usable
+from migrator.parity.model import SilentSchedule
+from migrator.parity.recheck import MAX_LOOKS, documents_touched_since, wait_for_tail
+from migrator.pipeline import locks
 from migrator.pipeline.sessions import Sessions, SourceSessions
-from migrator.pipeline.tail import lock
-from migrator.pipeline.transform import prepare
+from migrator.pipeline.transform import decode_document
 from migrator.records import Schedule
 from migrator.sources.profile import Collection, Context, Rejected, Skipped
 from migrator.states import SCHEDULE_FIRING
 from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.rawid import raw_id
+from migrator.values.identity import raw_id
 
-ASKED: Final = 500
+IDS_PER_QUERY: Final = 500
 """Documents asked for at a time; bounds the memory."""
 
 LIVE: Final[LiteralString] = (
     "s.enabled AND s.deleted_at IS NULL AND s.status IN (" + ", ".join(f"'{one}'" for one in SCHEDULE_FIRING) + ")"
 )
-WITHOUT: Final[LiteralString] = (
+WITHOUT_TRIGGER: Final[LiteralString] = (
     f"{LIVE} AND NOT EXISTS (SELECT FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.enabled)"
 )
 """Conditions on ``scheduler.schedules AS s``: it may run; it may run, and nothing makes it."""
 
 
-def silent(sessions: Sessions, context: Context, names: Iterable[str] | None = None) -> list[Silent]:
+def find_silent_schedules(
+    sessions: Sessions, context: Context, names: Iterable[str] | None = None
+) -> list[SilentSchedule]:
     """Return the silent schedules of these collections (none: of all), by collection and source id.
 
     While a tail follows, those that its next steps mend are left out.
     """
-    found = _silent(sessions, context, names)
-    for _ in range(LOOKS):
-        if not found or not lock.held(sessions.target):
+    found = _find_silent_schedules(sessions, context, names)
+    for _ in range(MAX_LOOKS):
+        if not found or not locks.is_held(sessions.target):
             break
         since = committed_time(sessions.source)
         if not wait_for_tail(sessions):
             break
-        now = set(_silent(sessions, context, names)) & set(found)
-        moved = touched_since(sessions, since, _named(now))
+        now = set(_find_silent_schedules(sessions, context, names)) & set(found)
+        moved = documents_touched_since(sessions, since, _named(now))
         found = sorted(now)
         if all(one.source_id not in moved.get(one.collection, ()) for one in found):
             break
     return found
 
 
-def _named(found: Iterable[Silent]) -> dict[str, list[str]]:
+def _named(found: Iterable[SilentSchedule]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {}
     for one in found:
         named.setdefault(one.collection, []).append(one.source_id)
     return named
 
 
-def _silent(sessions: Sessions, context: Context, names: Iterable[str] | None) -> list[Silent]:
+def _find_silent_schedules(sessions: Sessions, context: Context, names: Iterable[str] | None) -> list[SilentSchedule]:
     wanted = None if names is None else set(names)
-    found: list[Silent] = []
+    found: list[SilentSchedule] = []
     for collection in sessions.profile.collections:
         if Schedule not in collection.tables or (wanted is not None and collection.name not in wanted):
             continue
         rows = sessions.target.execute(
             sql.SQL("SELECT s.source_id, s.tenant_id FROM scheduler.schedules AS s WHERE {} AND s.source = %s").format(
-                sql.SQL(WITHOUT)
+                sql.SQL(WITHOUT_TRIGGER)
             ),
             (sessions.profile.source_of(collection.name),),
         ).fetchall()
         asked = with_rule(sessions, context, collection, [source_id for source_id, _ in rows])
         found += [
-            Silent(collection=collection.name, source_id=source_id, tenant=tenant)
+            SilentSchedule(collection=collection.name, source_id=source_id, tenant=tenant)
             for source_id, tenant in rows
             if source_id in asked
         ]
@@ -89,8 +90,8 @@ def with_rule(
 ) -> set[str]:
     """Return which of these schedules the source wants to fire: by a rule that can be evaluated, and is live."""
     asked: set[str] = set()
-    for first in range(0, len(source_ids), ASKED):
-        keys = [identity.parse_source_id(one) for one in source_ids[first : first + ASKED]]
+    for first in range(0, len(source_ids), IDS_PER_QUERY):
+        keys = [identity.parse_source_id(one) for one in source_ids[first : first + IDS_PER_QUERY]]
         with translate_errors("the source"):
             batches = sessions.source[sessions.name_of(collection.name)].find_raw_batches({"_id": {"$in": keys}})
             raws = [raw for batch in batches for raw in documents.split(cast("bytes", batch))]
@@ -103,17 +104,17 @@ def with_rule(
     return asked
 
 
-def _rule(source: str, collection: Collection, context: Context, raw: bytes) -> Rule | None:
+def _rule(source: str, collection: Collection, context: Context, raw: bytes) -> FiringRule | None:
     read = READERS.get(source)
     try:
         if read is None:
-            return decoded_rule(prepare(collection, context, raw).rows)
+            return decoded_rule(decode_document(collection, context, raw).rows)
         return read(documents.decode(raw))
     except (Rejected, Skipped, documents.Undecodable):
         return None
 
 
-def _is_live(rule: Rule | None) -> bool:
+def _is_live(rule: FiringRule | None) -> bool:
     found = usable(rule)
     return found is not None and found.live
 

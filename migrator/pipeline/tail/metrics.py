@@ -1,4 +1,4 @@
-"""The tail's figures as Prometheus text."""
+"""The tail's metrics as Prometheus text."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,10 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import MigratorError, UsageError
-from migrator.pipeline.progress import standing
+from migrator.pipeline.status import copy_status
 
 
-class Figures(msgspec.Struct, frozen=True):
+class TailMetrics(msgspec.Struct, frozen=True):
     """What there is to measure; totals since the tail's first call."""
 
     events: int
@@ -25,18 +25,18 @@ class Figures(msgspec.Struct, frozen=True):
     alarm: bool
 
 
-def stored(settings: Settings) -> Figures | None:
+def stored_metrics(settings: Settings) -> TailMetrics | None:
     """Return the figures as the ledger has them; None where no tail ever ran, or where there is no target to ask.
 
     The lag is from the position to the target's clock; the delay of one event is known to a running tail alone.
     """
     try:
-        found = standing(settings).tail
+        found = copy_status(settings).tail
     except MigratorError:
         return None  # the scheduler's figures do not depend on a target that is not there, or not migrated
     if found is None:
         return None
-    return Figures(
+    return TailMetrics(
         events=found.events,
         documents=found.documents,
         written=found.written,
@@ -50,7 +50,7 @@ def stored(settings: Settings) -> Figures | None:
     )
 
 
-def text(figures: Figures) -> str:
+def prometheus_text(figures: TailMetrics) -> str:
     """Return the figures in Prometheus' text format."""
     lines = []
     for name, kind, words, value in (
@@ -79,14 +79,14 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def write_metrics(path: Path, figures: Figures) -> None:
+def write_metrics(path: Path, figures: TailMetrics) -> None:
     """Write the figures in one piece: a reader sees the file of before or that of now.
 
     Raises ``UsageError`` where the file cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text(figures), encoding="utf-8")
+        beside.write_text(prometheus_text(figures), encoding="utf-8")
         beside.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write the metrics file {path}: {error.strerror or type(error).__name__}") from None

@@ -1,14 +1,20 @@
-"""The change stream of the source's database, reduced to the documents that it names.
+"""The change stream of the source's database, reduced to the documents that it names, and read ahead.
 
 One stream for the whole database: one order, one position, and one that moves on while every collection is idle. The
-pipeline leaves out all that an event carries of a document, on the server: what is left of it is never larger than an
+pipeline removes, on the server, all that an event carries of a document: what is left of it is never larger than an
 ``_id``, so that no event can pass the limit of 16 MB, whatever happened to a document.
+
+A thread fetches events (and documents) while others are applied, so that the time of the servers and the time of this
+process pass together. Events that come while a batch is applied are one batch, up to a bound: the larger the lag, the
+more events a transaction holds, and the more of them name the same document, which is read once.
 """
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import msgspec
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
@@ -16,20 +22,19 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from migrator.connections.mongo import MongoDatabase, first_line
-from migrator.pipeline.tail.alarms import PositionLostError
-from migrator.pipeline.tail.positions import Position, after
-from migrator.values.rawid import source_id_of
+from migrator.pipeline.tail.positions import Position, PositionLostError, position_after
+from migrator.values.identity import source_id_of
 
-LOST = (136, 234, 260, 280, 286, 40576, 40615)
+LOST_CODES = (136, 234, 260, 280, 286, 40576, 40615)
 """Capped position lost, stream ended by force, token not found, fatal, history lost, and two older forms of these."""
 
 AWAIT_MS = 50
 """How long the server waits for an event before it answers that there is none."""
 
-KEPT = {"operationType": 1, "ns": 1, "to": 1, "documentKey": 1, "clusterTime": 1, "wallTime": 1}
+KEPT_FIELDS = {"operationType": 1, "ns": 1, "to": 1, "documentKey": 1, "clusterTime": 1, "wallTime": 1}
 
 
-class Batch(msgspec.Struct):
+class EventBatch(msgspec.Struct):
     """What some events name."""
 
     position: Position
@@ -46,7 +51,7 @@ class Batch(msgspec.Struct):
     ended: bool = False
     """The database was dropped, and its stream with it."""
 
-    def add(self, later: "Batch") -> None:
+    def add(self, later: "EventBatch") -> None:
         """Take in what the events after these name."""
         for name, ids in later.touched.items():
             self.touched.setdefault(name, {}).update(ids)
@@ -57,7 +62,7 @@ class Batch(msgspec.Struct):
         self.position, self.exhausted, self.ended = later.position, later.exhausted, later.ended
 
 
-class Stream:
+class ChangeStream:
     """An open change stream."""
 
     def __init__(self, source: MongoDatabase, names: Mapping[str, str], position: Position) -> None:
@@ -71,25 +76,25 @@ class Stream:
         ends = {"$in": ["dropDatabase", "invalidate"]}
         pipeline: list[dict[str, Any]] = [
             {"$match": {"$or": [{"ns.coll": mine}, {"to.coll": mine}, {"operationType": ends}]}},
-            {"$project": KEPT},
+            {"$project": KEPT_FIELDS},
         ]
         options: dict[str, Any] = {position.start: position.value}
         raw = source.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
         try:
             self._changes = raw.watch(pipeline, max_await_time_ms=AWAIT_MS, **options)
         except OperationFailure as error:
-            raise _told(error) from error
+            raise _translated(error) from error
 
     def close(self) -> None:
         """Close the stream."""
         self._changes.close()
 
-    def take(self, limit: int, seconds: float) -> Batch:
+    def take(self, limit: int, seconds: float) -> EventBatch:
         """Return up to ``limit`` events, or what comes within ``seconds`` of the first.
 
         Raises ``PositionLostError`` as opening does.
         """
-        batch = Batch(self._position)
+        batch = EventBatch(self._position)
         last: Any = None
         until = 0.0
         try:
@@ -106,17 +111,17 @@ class Stream:
                 if batch.ended or now >= until:
                     break
         except OperationFailure as error:
-            raise _told(error) from error
+            raise _translated(error) from error
         if last is not None:
             batch.last_event = last.get("clusterTime")
             if "wallTime" in last:
                 batch.wall_ms = last["wallTime"].replace(tzinfo=UTC).timestamp() * 1000
         token = self._changes.resume_token
         if token is not None and dict(token) != self._position.value:  # the end of a stream is no place to resume at
-            batch.position = self._position = after(token, ended=batch.ended)
+            batch.position = self._position = position_after(token, ended=batch.ended)
         return batch
 
-    def _add(self, batch: Batch, change: Any) -> None:  # noqa: ANN401 - a raw document
+    def _add(self, batch: EventBatch, change: Any) -> None:  # noqa: ANN401 - a raw document
         batch.events += 1
         kind = change["operationType"]
         if kind == "invalidate":
@@ -137,7 +142,83 @@ class Stream:
                 batch.whole.add(name)
 
 
-def _told(error: OperationFailure) -> Exception:
-    if error.code in LOST:
+def _translated(error: OperationFailure) -> Exception:
+    if error.code in LOST_CODES:
         return PositionLostError(f"the source's history does not reach back to the position ({first_line(error)})")
     return error
+
+
+Item = TypeVar("Item")
+
+BATCH_EVENTS = 2_000
+BATCH_S = 0.1
+"""A transaction holds so many events, or those of so long: enough for a commit to cost little, too few to be late."""
+MAX_BATCH_EVENTS = 10_000
+"""So many, when they have come while the one before was under way."""
+CLOSE_GRACE_S = 1.0
+
+
+class PrefetchedEvents:
+    """Takes events from a stream before they are asked for."""
+
+    def __init__(self, stream: ChangeStream) -> None:
+        self._stream = stream
+        self._wanted = threading.Event()
+        self._closed = False
+        self._taken: SimpleQueue[EventBatch | BaseException] = SimpleQueue()
+        self._thread = _start_thread(self._gather)
+
+    def take(self) -> EventBatch:
+        """Return the next batch; after one that ``ended`` there is none. Raises what the stream raises."""
+        self._wanted.set()
+        return _unwrapped(self._taken.get())
+
+    def close(self) -> None:
+        """Close the stream; a server that does not answer is not waited for."""
+        self._closed = True
+        self._wanted.set()
+        self._thread.join(CLOSE_GRACE_S)
+        self._stream.close()
+
+    def _gather(self) -> None:
+        try:
+            while not self._closed:
+                batch = self._stream.take(BATCH_EVENTS, BATCH_S)
+                while not self._wanted.is_set() and not batch.ended and batch.events < MAX_BATCH_EVENTS:
+                    batch.add(self._stream.take(BATCH_EVENTS, BATCH_S))
+                self._wanted.wait()
+                self._wanted.clear()
+                self._taken.put(batch)
+                if batch.ended:
+                    return
+        except BaseException as error:  # noqa: BLE001 - raised where the batch is asked for
+            self._taken.put(error)
+
+
+def prefetched(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield the items; each is fetched while the one before is worked on."""
+    following: SimpleQueue[tuple[Item] | BaseException | None] = SimpleQueue()
+
+    def fetch() -> None:
+        try:
+            following.put(next(((item,) for item in items), None))
+        except BaseException as error:  # noqa: BLE001 - raised where the item is asked for
+            following.put(error)
+
+    thread = _start_thread(fetch)
+    while (found := _unwrapped(following.get())) is not None:
+        thread = _start_thread(fetch)
+        yield found[0]
+    thread.join()
+
+
+def _start_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, name="tail", daemon=True)
+    thread.start()
+    return thread
+
+
+def _unwrapped(found: Item | BaseException) -> Item:
+    if isinstance(found, BaseException):
+        raise found
+    return found

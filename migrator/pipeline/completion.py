@@ -1,5 +1,9 @@
-"""What can only be done when every document is loaded: forward references, and who keeps a contested key."""
+"""The closing passes, which need every document loaded: contested keys, derived rows, statistics of the planner.
 
+Derived rows are made by many documents together (Agenda's workers), and belong to no document.
+"""
+
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
@@ -9,19 +13,28 @@ from psycopg import sql
 
 from migrator import fault_points
 from migrator.pipeline import ledger
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, ID_OF_ITS_OWN, key_of_its_own
-from migrator.pipeline.model import Plan
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, EXPECTED_ID, expected_key, merge_rows
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.transform import Prepared, Row, SetAside, prepare, render, rendered
-from migrator.sources.profile import Collection, Context, Rejected, Skipped
+from migrator.pipeline.transform import (
+    DecodedDocument,
+    LoadableDocument,
+    QuarantinedDocument,
+    SerializedRow,
+    decode_document,
+    serialize,
+    serialize_rows,
+)
+from migrator.sources.profile import Closing, Collection, Context, Rejected, Skipped
 from migrator.store.postgres.rows import table_name, upsert
+from migrator.values import document as documents
 from migrator.values import identity
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
 
-_ID = ("id", "tenant_id")
+_PRIMARY_KEY = ("id", "tenant_id")
 
 
-def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> dict[str, set[UUID]]:
+def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) -> dict[str, set[UUID]]:
     """Give every contested key to the first document in MongoDB's ``_id`` order.
 
     Which document was stored first depends on the workers; who keeps the key must not. Returns, by table, the ids of
@@ -35,9 +48,9 @@ def settle_duplicates(sessions: Sessions, plan: Plan, context: Context) -> dict[
     ).fetchall()
     collections = sessions.profile.by_name()
     for name, source_id, *why in contested:
-        contest = _Contest(sessions, plan, collections[name], context)
+        contest = _ContestedKeys(sessions, plan, collections[name], context)
         settled = contest.settle(
-            source_id, SetAside(source_id="", reason=why[0], path=why[1], expected=why[2], raw=b"")
+            source_id, QuarantinedDocument(source_id="", reason=why[0], path=why[1], expected=why[2], raw=b"")
         )
         for table, row_id in settled:
             changed.setdefault(table, set()).add(row_id)
@@ -60,7 +73,7 @@ def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
         )
 
 
-class _Contest:
+class _ContestedKeys:
     """One collection's contested keys."""
 
     def __init__(self, sessions: Sessions, plan: Plan, collection: Collection, context: Context) -> None:
@@ -69,7 +82,7 @@ class _Contest:
         self._collection = collection
         self._context = context
 
-    def settle(self, loser_id: str, reason: SetAside) -> list[tuple[str, UUID]]:
+    def settle(self, loser_id: str, reason: QuarantinedDocument) -> list[tuple[str, UUID]]:
         """Store the document that was set aside instead of those that hold its keys, if it comes before all of them.
 
         Returns table and id of the rows written or removed. One document may meet one holder by its id and another by
@@ -100,13 +113,13 @@ class _Contest:
             for row in rows:
                 upsert(target, row.record.table, codec(type(row.record)), [row.head + row.tail], whoever=True)
             ledger.release(target, plan.profile, name, [loser_id])
-            ledger.set_aside(target, plan, name, out)
+            ledger.quarantine(target, plan, name, out)
         changed = [_row_key(row) for row in (*before, *rows)]
         for table, row_id, tenant in changed:
             self._sessions.resolver.changed(table, [(row_id, tenant)])
         return [(table, row_id) for table, row_id, _ in changed]
 
-    def _read(self, source_id: str) -> Prepared | None:
+    def _read(self, source_id: str) -> DecodedDocument | None:
         """Return a document as it is now; none: it is gone, or cannot become rows any more, so that it claims nothing.
 
         Whatever changed it since it was set aside is read again by the tail, or by the next copy.
@@ -115,20 +128,20 @@ class _Contest:
         wanted = identity.parse_source_id(source_id)
         for batch in self._sessions.source[name].find_raw_batches({"_id": {"$eq": wanted}}):
             with suppress(Rejected, Skipped):
-                return prepare(self._collection, self._context, cast("bytes", batch))
+                return decode_document(self._collection, self._context, cast("bytes", batch))
         return None
 
-    def _rows(self, prepared: Prepared) -> list[Row]:
+    def _rows(self, prepared: DecodedDocument) -> list[SerializedRow]:
         resolver = self._sessions.resolver
         resolver.learn(self._collection, [prepared])
-        return render(self._collection, prepared, resolver.resolve(self._collection, prepared).rows)[0]
+        return serialize(self._collection, prepared, resolver.resolve(self._collection, prepared).rows)[0]
 
-    def _holders(self, loser: Prepared) -> dict[str, SetAside | None]:
+    def _holders(self, loser: DecodedDocument) -> dict[str, QuarantinedDocument | None]:
         """Return the source ids of the other documents that hold its id or a key of this one's.
 
         With each, why it will be set aside; none: for the reason that this one was.
         """
-        owner: Any = rendered(loser.rows[:1])[0].record  # as it would be stored: PostgreSQL's text takes no NUL
+        owner: Any = serialize_rows(loser.rows[:1])[0].record  # as it would be stored: PostgreSQL's text takes no NUL
         if "source" not in owner.__struct_fields__:
             row = self._sessions.target.execute(
                 sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s AND tenant_id = %s").format(
@@ -138,8 +151,8 @@ class _Contest:
             ).fetchone()
             own = identity.source_id(loser.document["_id"])
             return {} if row is None or str(row[0]) == own else {str(row[0]): None}
-        found: dict[str, SetAside | None] = {}
-        for key in (_ID, *self._collection.unique):
+        found: dict[str, QuarantinedDocument | None] = {}
+        for key in (_PRIMARY_KEY, *self._collection.unique):
             row = self._sessions.target.execute(
                 sql.SQL("SELECT source_id FROM {} WHERE {} AND source = %s").format(
                     table_name(owner.table),
@@ -151,10 +164,10 @@ class _Contest:
                 found.setdefault(str(row[0]), self._why(owner.table, key))
         return found if len(found) > 1 else dict.fromkeys(found)
 
-    def _why(self, table: str, key: tuple[str, ...]) -> SetAside | None:
+    def _why(self, table: str, key: tuple[str, ...]) -> QuarantinedDocument | None:
         """Return the entry of a document that holds a key no more, as the copy would have made it."""
-        if key == _ID:
-            return SetAside(source_id="", reason=DUPLICATE_ID, path="", expected=ID_OF_ITS_OWN, raw=b"")
+        if key == _PRIMARY_KEY:
+            return QuarantinedDocument(source_id="", reason=DUPLICATE_ID, path="", expected=EXPECTED_ID, raw=b"")
         row = self._sessions.target.execute(
             "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s::regclass"
             " AND indisunique AND %s::text[] <@ (SELECT array_agg(attname::text) FROM pg_attribute"
@@ -163,7 +176,7 @@ class _Contest:
         ).fetchone()
         if row is None:
             return None
-        return SetAside(source_id="", reason=DUPLICATE_KEY, path="", expected=key_of_its_own(row[0]), raw=b"")
+        return QuarantinedDocument(source_id="", reason=DUPLICATE_KEY, path="", expected=expected_key(row[0]), raw=b"")
 
     def _first(self, one: str, other: str) -> bool:
         """Tell whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""
@@ -173,5 +186,43 @@ class _Contest:
         return [identity.source_id(document["_id"]) for document in found] == [one]
 
 
-def _row_key(row: Row) -> tuple[str, UUID, str]:
+def _row_key(row: SerializedRow) -> tuple[str, UUID, str]:
     return row.record.table, row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both
+
+
+def derived_rows(sessions: Sessions, closing: Closing) -> list[SerializedRow]:
+    """Return the rows that the source's documents make together today."""
+    present = set(sessions.source.list_collection_names())
+    return serialize_rows(closing.make(_derived_values(sessions, closing, present)))
+
+
+def _derived_values(sessions: Sessions, closing: Closing, present: set[str]) -> Iterator[object]:
+    for collection, pipeline in closing.pipelines:
+        name = sessions.name_of(collection)
+        if name in present:
+            batches = sessions.source[name].aggregate_raw_batches(list(pipeline), allowDiskUse=True)
+            for found in documents.readable(batches):
+                yield found["_id"]
+
+
+def write_derived(sessions: Sessions) -> int:
+    """Bring the derived rows up to date, and remove those that nothing makes any more; return how many were written."""
+    written = 0
+    profile = sessions.profile
+    of_documents = [profile.source_of(one.name) for one in profile.collections]
+    for closing in profile.closing:
+        rows = derived_rows(sessions, closing)
+        with sessions.target.transaction():
+            counts, _ = merge_rows(sessions.target, _each_alone(rows))
+            sessions.target.execute(
+                sql.SQL(
+                    "DELETE FROM {} WHERE starts_with(source, %s) AND source <> ALL(%s) AND id <> ALL(%s::uuid[])"
+                ).format(table_name(closing.record.table)),
+                (f"{profile.name}/", of_documents, [row.record.id for row in rows]),  # type: ignore[attr-defined] # every loaded record has an id
+            )
+        written += counts.total()
+    return written
+
+
+def _each_alone(rows: Sequence[SerializedRow]) -> list[LoadableDocument]:
+    return [LoadableDocument(b"", [row]) for row in rows]

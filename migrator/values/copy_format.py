@@ -37,10 +37,10 @@ class NulInTextError(ValueError):
     """A text holds U+0000, which PostgreSQL cannot store."""
 
 
-_few: dict[str, bytes] = {}
+_short_texts: dict[str, bytes] = {}
 """Short texts that were rendered before: tenants, states and the like come again with every row."""
-_FEW = 4096
-_SHORT = 24
+_MAX_SHORT_TEXTS = 4096
+_SHORT_LENGTH = 24
 
 
 def _text(value: str) -> bytes:
@@ -48,8 +48,8 @@ def _text(value: str) -> bytes:
         raise NulInTextError
     encoded = value.encode()
     cell = _length(len(encoded)) + encoded
-    if len(value) <= _SHORT and len(_few) < _FEW:
-        _few[value] = cell
+    if len(value) <= _SHORT_LENGTH and len(_short_texts) < _MAX_SHORT_TEXTS:
+        _short_texts[value] = cell
     return cell
 
 
@@ -63,7 +63,7 @@ def _time(value: datetime) -> bytes:
 
 
 def _texts(values: Iterable[str]) -> bytes:
-    items = [_few.get(value) or _text(value) for value in values]
+    items = [_short_texts.get(value) or _text(value) for value in values]
     if not items:
         return _length(12) + bytes(8) + _length(TEXT_OID)
     body = b"".join(items)
@@ -83,10 +83,10 @@ _PACKED = {
 }
 """Column type to the expression that packs a value, written into a record's renderer: a call less for each column."""
 
-_WORDS = {
+_NAMESPACE = {
     "NULL": NULL,
     "UUID_HEAD": b"\0\0\0\x10",
-    "FEW": _few,
+    "FEW": _short_texts,
     "TEXT": _text,
     "TEXTS": _texts,
     "FLAG": _flag,
@@ -149,7 +149,7 @@ def _type_name(annotation: Any) -> str:  # noqa: ANN401 - an annotation may be a
     return named[0]
 
 
-def _renderer(
+def _serializer(
     types: Mapping[str, str], plain: Sequence[str], json: Sequence[str]
 ) -> Callable[[msgspec.Struct], tuple[bytes, bytes]]:
     """Return a function that renders a row: one expression over its columns, half the time of a loop over them."""
@@ -160,7 +160,7 @@ def _renderer(
     source = (
         f"lambda {', '.join(types)}: (JOIN((COUNT, {''.join(map(cell, plain))})), JOIN(({''.join(map(cell, json))})))"
     )
-    made: Callable[..., tuple[bytes, bytes]] = eval(source, {**_WORDS, "COUNT": _fields(len(types))})  # noqa: S307 - made of column names alone
+    made: Callable[..., tuple[bytes, bytes]] = eval(source, {**_NAMESPACE, "COUNT": _fields(len(types))})  # noqa: S307 - made of column names alone
     return lambda row: made(*msgspec.structs.astuple(row))
 
 
@@ -173,7 +173,7 @@ class RowCodec:
         self.json = tuple(name for name, kind in types.items() if kind == "jsonb")
         self.columns = self.plain + self.json
         """Column names in the order of the rendered row."""
-        self.render = _renderer(types, self.plain, self.json)
+        self.render = _serializer(types, self.plain, self.json)
         """Row → its bytes as (field count and plain columns, jsonb columns).
 
         Raises ``NulInTextError`` where a text column holds U+0000.

@@ -1,4 +1,4 @@
-"""The copy of one chunk: the function that every executor runs, in one transaction."""
+"""The copy of one chunk: extract, transform, load in one transaction; the function that every executor runs."""
 
 import hashlib
 import os
@@ -12,20 +12,26 @@ import psycopg
 
 from migrator import fault_points
 from migrator.connections.postgres import Connection
-from migrator.pipeline import ledger, orphans
-from migrator.pipeline.decoding import aside, outcomes
+from migrator.pipeline import ledger, references
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
-from migrator.pipeline.load import Appended, lost, merge_rows
-from migrator.pipeline.model import ChunkDone, Mode
-from migrator.pipeline.references import FirstLoad, Unlooked
-from migrator.pipeline.sessions import Sessions, retrying
-from migrator.pipeline.transform import Link, Loadable, Lookup, SetAside
+from migrator.pipeline.ledger import ChunkResult, LoadMode
+from migrator.pipeline.load import RowAppender, merge_rows, quarantined_conflict
+from migrator.pipeline.references import FirstLoadResolver, UncheckedResolver
+from migrator.pipeline.sessions import Sessions, run_with_sessions
+from migrator.pipeline.transform import (
+    LoadableDocument,
+    PendingLink,
+    QuarantinedDocument,
+    ReferenceResolver,
+    quarantined_document,
+    transform_batch,
+)
 from migrator.sources.profile import Collection, Context
-from migrator.values.rawid import source_id_of
+from migrator.values.identity import source_id_of
 
 
-class _Tally(msgspec.Struct):
+class _ChunkTotals(msgspec.Struct):
     """What a chunk has done so far."""
 
     documents: int = 0
@@ -35,15 +41,15 @@ class _Tally(msgspec.Struct):
     rows: Counter[str] = msgspec.field(default_factory=Counter)
     written: Counter[str] = msgspec.field(default_factory=Counter)
     notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    aside: list[SetAside] = msgspec.field(default_factory=list)
-    links: list[Link] = msgspec.field(default_factory=list)
-    nowhere: list[orphans.Orphan] = msgspec.field(default_factory=list)
+    aside: list[QuarantinedDocument] = msgspec.field(default_factory=list)
+    links: list[PendingLink] = msgspec.field(default_factory=list)
+    nowhere: list[references.DanglingReference] = msgspec.field(default_factory=list)
     """References that lead nowhere."""
     known_aside: set[str] = msgspec.field(default_factory=set)
     """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
 
-    def loaded(self, document: Loadable) -> None:
+    def loaded(self, document: LoadableDocument) -> None:
         """Count a document that is stored, but for its rows."""
         self.clean += document.clean
         if document.notes:
@@ -56,35 +62,35 @@ class _Tally(msgspec.Struct):
                 self.loaded_again.append(key)
 
 
-def copy_chunk(job: ChunkJob) -> ChunkDone:
+def copy_chunk(job: ChunkJob) -> ChunkResult:
     """Copy one chunk; all of it or nothing. Transient failures of either server are waited out and tried again.
 
     A chunk that finds a row where it expected none starts again, comparing.
     """
     with collector_paused():
-        return retrying(job.settings, lambda sessions: _copy(job, sessions))
+        return run_with_sessions(job.settings, lambda sessions: _copy(job, sessions))
 
 
-def _copy(job: ChunkJob, sessions: Sessions) -> ChunkDone:
+def _copy(job: ChunkJob, sessions: Sessions) -> ChunkResult:
     try:
-        return _copy_in(job, sessions, job.chunk.mode)
+        return _copy_in_mode(job, sessions, job.chunk.mode)
     except psycopg.errors.UniqueViolation:
         sessions.forget()  # rows that were stored a moment ago, and are not any more
-        return _copy_in(job, sessions, "merge")
+        return _copy_in_mode(job, sessions, "merge")
 
 
-def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
+def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkResult:
     began = datetime.now(UTC)
     chunk, target = job.chunk, sessions.target
     collection = sessions.profile.by_name()[chunk.collection]
     with target.transaction():
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
-            return ChunkDone(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
+            return ChunkResult(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
         fault_points.reach(fault_points.AFTER_CHUNK_BEGUN)
-        lookup = _lookup(job, sessions, collection, mode)
-        tally, digest = _Tally(), hashlib.sha256()
+        lookup = _resolver(job, sessions, collection, mode)
+        tally, digest = _ChunkTotals(), hashlib.sha256()
         tally.known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
-        store = _nothing if job.dry_run else _append if mode == "direct" else _merge
+        store = _count_only if job.dry_run else _append if mode == "direct" else _merge
         for batch in raw_batches(
             sessions.source,
             sessions.name_of(chunk.collection),
@@ -95,8 +101,8 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
         ):
             tally.bytes += len(batch)
             digest.update(batch)
-            store(target, _decoded(collection, job.context, lookup, batch, tally), tally)
-        done = ChunkDone(
+            store(target, _loadable_documents(collection, job.context, lookup, batch, tally), tally)
+        done = ChunkResult(
             collection=chunk.collection,
             ordinal=chunk.ordinal,
             documents=tally.documents,
@@ -114,40 +120,40 @@ def _copy_in(job: ChunkJob, sessions: Sessions, mode: Mode) -> ChunkDone:
     return done
 
 
-def _lookup(job: ChunkJob, sessions: Sessions, collection: Collection, mode: Mode) -> Lookup:
+def _resolver(job: ChunkJob, sessions: Sessions, collection: Collection, mode: LoadMode) -> ReferenceResolver:
     if job.dry_run:
-        return Unlooked()
-    return FirstLoad(sessions.resolver, collection) if mode == "direct" else sessions.resolver
+        return UncheckedResolver()
+    return FirstLoadResolver(sessions.resolver, collection) if mode == "direct" else sessions.resolver
 
 
-def _decoded(
-    collection: Collection, context: Context, lookup: Lookup, batch: bytes, tally: _Tally
-) -> Iterator[Loadable]:
+def _loadable_documents(
+    collection: Collection, context: Context, lookup: ReferenceResolver, batch: bytes, tally: _ChunkTotals
+) -> Iterator[LoadableDocument]:
     """Yield the documents that have rows, and count the others."""
-    for piece in outcomes(collection, context, lookup, batch):
+    for piece in transform_batch(collection, context, lookup, batch):
         tally.documents += len(piece)
         for outcome in piece:
             if outcome.loadable is None or outcome.loadable.orphans:
-                tally.nowhere.extend(orphans.of_outcome(outcome))
+                tally.nowhere.extend(references.dangling_references_of(outcome))
             if outcome.loadable is not None:
                 yield outcome.loadable
             elif outcome.rejected is not None:
-                tally.aside.append(aside(outcome.raw, outcome.rejected))
+                tally.aside.append(quarantined_document(outcome.raw, outcome.rejected))
             else:
                 tally.skipped[outcome.skipped] += 1
 
 
-def _nothing(_target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
+def _count_only(_target: Connection, documents: Iterable[LoadableDocument], tally: _ChunkTotals) -> None:
     """Only count: a dry run."""
     for document in documents:
         tally.rows.update(row.record.table for row in document.rows)
         tally.loaded(document)
 
 
-def _append(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
+def _append(target: Connection, documents: Iterable[LoadableDocument], tally: _ChunkTotals) -> None:
     """Store the rows of an empty range."""
-    rows = Appended()
-    global_: list[Loadable] = []
+    rows = RowAppender()
+    global_: list[LoadableDocument] = []
     for document in documents:
         if document.refers_to_global:
             global_.append(document)
@@ -161,12 +167,12 @@ def _append(target: Connection, documents: Iterable[Loadable], tally: _Tally) ->
         _merge(target, global_, tally)
 
 
-def _merge(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> None:
+def _merge(target: Connection, documents: Iterable[LoadableDocument], tally: _ChunkTotals) -> None:
     """Store the rows that are new or different."""
     batch = list(documents)
     written, losers = merge_rows(target, batch)
     tally.written.update(written)
-    tally.aside.extend(map(lost, losers))
+    tally.aside.extend(map(quarantined_conflict, losers))
     out = {id(loser.document) for loser in losers}
     for document in batch:
         if id(document) not in out:
@@ -174,13 +180,15 @@ def _merge(target: Connection, documents: Iterable[Loadable], tally: _Tally) -> 
             tally.loaded(document)
 
 
-def _record(job: ChunkJob, target: Connection, tally: _Tally, done: ChunkDone, digest: bytes, began: datetime) -> None:
+def _record(
+    job: ChunkJob, target: Connection, tally: _ChunkTotals, done: ChunkResult, digest: bytes, began: datetime
+) -> None:
     plan, name = job.plan, job.chunk.collection
-    ledger.set_aside(target, plan, name, tally.aside)
+    ledger.quarantine(target, plan, name, tally.aside)
     if tally.loaded_again:
         ledger.release(target, plan.profile, name, tally.loaded_again)
     if tally.nowhere:
-        orphans.store(target, name, tally.nowhere)
+        references.store_dangling(target, name, tally.nowhere)
     if tally.links:
         ledger.store_links(target, name, tally.links)
     tally.notes.update({("skip", reason, ""): count for reason, count in tally.skipped.items()})

@@ -1,4 +1,4 @@
-"""The comparison as a whole: what was copied, against what is stored, by chunks and in parallel."""
+"""The parity check as a whole: what was copied, compared with what is stored, by chunks and in parallel."""
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, as_completed
@@ -10,22 +10,20 @@ from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
-from migrator.parity.aggregates import aggregates
-from migrator.parity.columns import split, with_columns
-from migrator.parity.compare import compare_chunk
-from migrator.parity.derived import compare_derived
-from migrator.parity.extra import Extra, extra_rows, gone
-from migrator.parity.live import MOVING, derived_told_apart, figures_told_apart, outlived_extra
+from migrator.parity.aggregates import compare_aggregates, split_columns, with_column_measures
+from migrator.parity.compare import compare_chunk, compare_derived
+from migrator.parity.extra_rows import ExtraRows, find_extra_rows, removed_collections
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, ParityOutcome, merge
-from migrator.parity.silent import silent
-from migrator.pipeline import ledger
+from migrator.parity.recheck import MOVING, aggregates_during_tail, confirmed_extra_rows, derived_during_tail
+from migrator.parity.silent_schedules import find_silent_schedules
+from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, executor, submit
-from migrator.pipeline.model import Plan
-from migrator.pipeline.plan import Found, Scope
-from migrator.pipeline.sessions import Sessions, naming_holders
-from migrator.pipeline.tail import lock, positions
-from migrator.pipeline.tail.turn import followed
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.plan import Scope, SourceCollection
+from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.tail import positions
+from migrator.pipeline.tail.conditions import tailed_collections
 from migrator.telemetry import Progress
 
 NEVER_COPIED = "no copy of this collection stands in the ledger"
@@ -34,7 +32,7 @@ LEFT_OUT = "left out by --only"
 """Why a collection was not compared."""
 
 
-def compare(settings: Settings, scope: Scope, *, pool: Executor | None = None) -> ParityOutcome:
+def check_parity(settings: Settings, scope: Scope, *, pool: Executor | None = None) -> ParityOutcome:
     """Compare everything in ``scope`` that a backfill has copied; writes nothing.
 
     ``pool`` runs the chunks, silently, in place of the configuration's executor. Raises ``RefusedError`` when nothing
@@ -42,13 +40,13 @@ def compare(settings: Settings, scope: Scope, *, pool: Executor | None = None) -
     """
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
-            return _compare(sessions, scope, pool)
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+            return _check_parity(sessions, scope, pool)
     finally:
         sessions.close()
 
 
-def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityOutcome:
+def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityOutcome:
     settings, profile = sessions.settings, sessions.profile
     plans.check_scope(profile, scope)
     plan = ledger.latest_plan(sessions.target)
@@ -56,7 +54,7 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
         raise RefusedError("nothing was copied into this target yet, so there is nothing to compare: call backfill")
     found, unknown = plans.survey(sessions.source, profile, settings)
     plans.require_tenants(sessions.source, found, scope, settings.source.default_tenant)
-    found += gone(sessions, found)
+    found += removed_collections(sessions, found)
     reasons = _unverified(sessions, plan, scope, found)
     chosen = [one for one in found if not reasons.get(one.collection.name)]
     jobs = _jobs(settings, plan, scope, chosen, sessions)
@@ -75,13 +73,17 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
     order = {collection.name: position for position, collection in enumerate(profile.collections)}
     whole = plan.state == "complete" and not scope.only and not scope.tenants
     listed = settings.report.max_differences
-    figures, columns = split([] if scope.tenants else _aggregates(sessions, plan, chosen, comparisons))
+    figures, columns = split_columns([] if scope.tenants else _aggregates(sessions, plan, chosen, comparisons))
     derived = [
-        derived_told_apart(sessions, partial(compare_derived, sessions, closing, listed=listed))
+        derived_during_tail(sessions, partial(compare_derived, sessions, closing, listed=listed))
         for closing in profile.closing
         if whole
     ]
-    mute = [] if scope.tenants else silent(sessions, plans.plan_context(plan), [one.collection.name for one in chosen])
+    mute = (
+        []
+        if scope.tenants
+        else find_silent_schedules(sessions, plans.plan_context(plan), [one.collection.name for one in chosen])
+    )
     return ParityOutcome(
         profile=f"{profile.name}/{profile.version}",
         collections=(*sorted(comparisons.values(), key=lambda one: order[one.collection]), *derived),
@@ -93,15 +95,15 @@ def _compare(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityO
     )
 
 
-def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[Found]) -> dict[str, str]:
+def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[SourceCollection]) -> dict[str, str]:
     """Return, by collection, why it cannot be compared; empty where it can."""
     reasons: dict[str, str] = {}
     # also what has all its chunks: the closing passes, which fill references and settle contested keys, are still owed
     finished = plan.state == "complete"
     unfinished = () if finished else {chunk.collection for chunk in ledger.chunks_of(sessions.target, plan.id)}
     ever = ledger.copied_collections(sessions.target)
-    if positions.standing(sessions.target, sessions.profile.name) is not None:
-        ever |= set(followed(sessions))  # a collection that was made after the copy is the tail's
+    if positions.tail_state(sessions.target, sessions.profile.name) is not None:
+        ever |= set(tailed_collections(sessions))  # a collection that was made after the copy is the tail's
     for one in found:
         name = one.collection.name
         if scope.only and name not in scope.only:
@@ -113,7 +115,9 @@ def _unverified(sessions: Sessions, plan: Plan, scope: Scope, found: Sequence[Fo
     return reasons
 
 
-def _jobs(settings: Settings, plan: Plan, scope: Scope, chosen: Sequence[Found], sessions: Sessions) -> list[ChunkJob]:
+def _jobs(
+    settings: Settings, plan: Plan, scope: Scope, chosen: Sequence[SourceCollection], sessions: Sessions
+) -> list[ChunkJob]:
     context = plans.plan_context(plan)
     return [
         ChunkJob(settings=settings, plan=plan, context=context, chunk=chunk, tenants=scope.tenants)
@@ -147,7 +151,7 @@ def _run_in(pool: Executor, jobs: Sequence[ChunkJob]) -> dict[str, list[Collecti
 
 
 def _with_extra(
-    sessions: Sessions, plan: Plan, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
+    sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], comparisons: dict[str, CollectionComparison]
 ) -> dict[str, CollectionComparison]:
     listed = sessions.settings.report.max_differences
     compared = {
@@ -158,17 +162,17 @@ def _with_extra(
     }
     result = dict(comparisons)
     context = plans.plan_context(plan)
-    beside = lock.held(sessions.target)  # then the counts are of two moments, and may agree by chance
+    beside = locks.is_held(sessions.target)  # then the counts are of two moments, and may agree by chance
     rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
-    extras = extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected)
+    extras = find_extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected)
     moving: dict[str, int] = {}
     if beside:
 
-        def again(names: set[str]) -> dict[str, Extra]:
+        def again(names: set[str]) -> dict[str, ExtraRows]:
             some = [one for one in chosen if one.collection.name in names]
-            return extra_rows(sessions, context, some, {}, listed=listed, rejected=rejected)
+            return find_extra_rows(sessions, context, some, {}, listed=listed, rejected=rejected)
 
-        extras, moving = outlived_extra(sessions, extras, again)
+        extras, moving = confirmed_extra_rows(sessions, extras, again)
     for name, rows in moving.items():
         result[name] = msgspec.structs.replace(result[name], unverified=MOVING.format(rows))
     for name, extra in extras.items():
@@ -189,15 +193,15 @@ def _with_extra(
 
 
 def _aggregates(
-    sessions: Sessions, plan: Plan, chosen: Sequence[Found], comparisons: dict[str, CollectionComparison]
+    sessions: Sessions, plan: Plan, chosen: Sequence[SourceCollection], comparisons: dict[str, CollectionComparison]
 ) -> list[AggregateResult]:
-    figures = aggregates(
+    figures = compare_aggregates(
         sessions.source,
         sessions.target,
-        with_columns(sessions.profile),
+        with_column_measures(sessions.profile),
         {name: comparison.excluded for name, comparison in comparisons.items()},
         default_tenant=plans.plan_context(plan).default_tenant,
         names=sessions.settings.source.collections,
         only=[one.collection.name for one in chosen],
     )
-    return figures_told_apart(sessions.target, figures)
+    return aggregates_during_tail(sessions.target, figures)

@@ -1,4 +1,4 @@
-"""Where the copy stands, read from the ledger."""
+"""The status of the copy and of the tail, read from the ledger."""
 
 from datetime import datetime
 
@@ -6,12 +6,12 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_target, translate_errors
-from migrator.pipeline import deferred, ledger
-from migrator.pipeline.model import Plan
-from migrator.pipeline.tail import lock, positions, touched
+from migrator.pipeline import deferred_ddl, ledger, locks
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.tail import backlog, positions
 
 
-class StandingCollection(msgspec.Struct, frozen=True, kw_only=True):
+class CollectionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One collection of the plan."""
 
     collection: str
@@ -23,7 +23,7 @@ class StandingCollection(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class StandingTail(msgspec.Struct, frozen=True, kw_only=True):
+class TailStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tail is."""
 
     follows: bool
@@ -46,48 +46,48 @@ class StandingTail(msgspec.Struct, frozen=True, kw_only=True):
     alarm_at: datetime | None
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The newest plan and how far it is."""
 
     plan: Plan | None
-    collections: tuple[StandingCollection, ...] = ()
+    collections: tuple[CollectionStatus, ...] = ()
     owed: int = 0
     """Indexes and foreign keys that were dropped for the load and are not built again yet."""
     quarantined: int = 0
-    tail: StandingTail | None = None
+    tail: TailStatus | None = None
     """None: no tail ever ran."""
 
 
-def standing(settings: Settings) -> Standing:
+def copy_status(settings: Settings) -> CopyStatus:
     """Return where the copy stands."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         plan = ledger.latest_plan(target)
         if plan is None:
-            return Standing(plan=None)
+            return CopyStatus(plan=None)
         row = target.execute("SELECT count(*) FROM migration.quarantine WHERE state = 'open'").fetchone()
-        return Standing(
+        return CopyStatus(
             plan=plan,
             collections=tuple(
-                StandingCollection(
+                CollectionStatus(
                     collection=name,
                     **{key: figures[key] for key in ("chunks", "done", "documents", "skipped", "quarantined", "bytes")},
                 )
                 for name, figures in ledger.totals(target, plan.id).items()
             ),
-            owed=len(deferred.owed(target)),
+            owed=len(deferred_ddl.outstanding(target)),
             quarantined=row[0] if row else 0,
-            tail=_tail(target, plan.profile),
+            tail=_tail_status(target, plan.profile),
         )
 
 
-def _tail(target: Connection, profile: str) -> StandingTail | None:
-    found = positions.standing(target, profile)
+def _tail_status(target: Connection, profile: str) -> TailStatus | None:
+    found = positions.tail_state(target, profile)
     row = target.execute("SELECT clock_timestamp()").fetchone()
     if found is None or row is None:
         return None
     now: datetime = row[0]
-    return StandingTail(
-        follows=lock.held(target),
+    return TailStatus(
+        follows=locks.is_held(target),
         position_at=found.position_at,
         behind_s=max(0.0, (now - found.position_at).total_seconds()),
         last_event_at=found.last_event_at,
@@ -97,7 +97,7 @@ def _tail(target: Connection, profile: str) -> StandingTail | None:
         written=found.written,
         removed=found.removed,
         rate=found.rate,
-        owed=touched.count(target),
+        owed=backlog.count(target),
         alarm=found.alarm,
         alarm_at=found.alarm_at,
     )

@@ -1,8 +1,8 @@
-"""Whose turn it is to write rows: a copy's while one is unfinished, else the tail's.
+"""The conditions under which the tail may write rows: no copy is unfinished, and documents make the rows they made.
 
-That is what keeps a late chunk from undoing a newer event, and a deleted document from coming back. While a copy is
-unfinished the tail only writes down which documents were touched; afterwards it reads them. What it reads then is newer
-than what any chunk has read, and no chunk writes any more.
+That keeps a late chunk from undoing a newer event, and a deleted document from coming back. While a copy is unfinished
+the tail only records which documents were touched; afterwards it reads them. What it reads then is newer than what any
+chunk has read, and no chunk writes any more.
 """
 
 from uuid import UUID
@@ -13,22 +13,22 @@ from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline import ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.model import Plan
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail.lock import ROWS_KEY
 
 UNFINISHED = "the copy is unfinished, and changes are written down until it is complete"
 WRITING = "a backfill, a retry or a repair is writing rows"
 
 
-class Turn(msgspec.Struct, frozen=True):
+class WritePermission(msgspec.Struct, frozen=True):
     """The answer: the plan whose rows may be brought up to date, or why none may be."""
 
     plan: Plan | None
     reason: str = ""
 
 
-def turn(target: Connection, known: Plan | None) -> Turn:
+def write_permission(target: Connection, known: Plan | None) -> WritePermission:
     """Ask for this transaction; ``known`` is the plan of the last answer, which is not read again."""
     row = target.execute(
         "SELECT id, state, EXISTS (SELECT FROM migration.plans WHERE state = 'open'), pg_try_advisory_xact_lock(%s)"
@@ -37,15 +37,15 @@ def turn(target: Connection, known: Plan | None) -> Turn:
     ).fetchone()
     newest: tuple[UUID, str, bool, bool] | None = row
     if newest is None or newest[1] != "complete" or newest[2]:
-        return Turn(None, UNFINISHED)
+        return WritePermission(None, UNFINISHED)
     if not newest[3]:
-        return Turn(None, WRITING)
+        return WritePermission(None, WRITING)
     if known is not None and known.id == newest[0]:
-        return Turn(known)
-    return Turn(ledger.latest_plan(target))
+        return WritePermission(known)
+    return WritePermission(ledger.latest_plan(target))
 
 
-def guard(sessions: Sessions, plan: Plan) -> None:
+def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
     """Raise ``RefusedError`` where documents would not become the rows that the copy has made of them.
 
     Two things decide that: the profile, and the part of the configuration that concerns the source.
@@ -73,7 +73,7 @@ def guard(sessions: Sessions, plan: Plan) -> None:
         )
 
 
-def followed(sessions: Sessions) -> tuple[str, ...]:
+def tailed_collections(sessions: Sessions) -> tuple[str, ...]:
     """Return the collections whose rows are kept up to date: all, once all were copied; else those that were."""
     rows = sessions.target.execute("SELECT context FROM migration.plans WHERE state = 'complete'").fetchall()
     names = [one.name for one in sessions.profile.collections]

@@ -10,53 +10,53 @@ import psycopg
 
 from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
-from migrator.pipeline.sessions import Sessions, waited_out
+from migrator.pipeline.sessions import Sessions, retry_transient
 from migrator.values.identity import stable_hash64
 
 TAIL_KEY = stable_hash64("*/migrator/tail")
-HALF = 0xFFFF_FFFF
-PATIENCE_MS = 3_000
+_LOW_HALF = 0xFFFF_FFFF
+TAIL_WAIT_MS = 3_000
 
-LOCK_KEY = stable_hash64("*/migrator/backfill")
+BACKFILL_KEY = stable_hash64("*/migrator/backfill")
 ROWS_KEY = stable_hash64("*/migrator/rows")
 """Of the lock under which rows are written: a backfill holds it throughout, the tail for each of its transactions."""
 
 
 @contextmanager
-def alone(sessions: Sessions) -> Iterator[None]:
+def backfill_lock(sessions: Sessions) -> Iterator[None]:
     """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
-    waited_out(sessions.settings, lambda: _lock_anew(sessions))
+    retry_transient(sessions.settings, lambda: _reconnect_and_lock(sessions))
     try:
         yield
     finally:
         with suppress(psycopg.OperationalError):  # the connection is gone, and the locks with it
-            sessions.target.execute("SELECT pg_advisory_unlock(%s), pg_advisory_unlock(%s)", (ROWS_KEY, LOCK_KEY))
+            sessions.target.execute("SELECT pg_advisory_unlock(%s), pg_advisory_unlock(%s)", (ROWS_KEY, BACKFILL_KEY))
 
 
-def stay_alone(sessions: Sessions) -> None:
+def keep_backfill_lock(sessions: Sessions) -> None:
     """Connect anew and take the lock again if the target went away meanwhile, as it may while the workers wait."""
     try:
         sessions.target.execute("SELECT")
     except psycopg.OperationalError:
         sessions.target.close()
         sessions.open_target()
-        _lock(sessions.target)
+        _take_backfill_lock(sessions.target)
 
 
-def _lock(target: Connection) -> None:
-    row = target.execute("SELECT pg_try_advisory_lock(%s)", (LOCK_KEY,)).fetchone()
+def _take_backfill_lock(target: Connection) -> None:
+    row = target.execute("SELECT pg_try_advisory_lock(%s)", (BACKFILL_KEY,)).fetchone()
     if row != (True,):
         raise RefusedError("another backfill is writing to this target; wait for it, or end it")
     target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))  # the tail's transaction ends in a moment
 
 
-def _lock_anew(sessions: Sessions) -> None:
+def _reconnect_and_lock(sessions: Sessions) -> None:
     if sessions.target.closed:
         sessions.open_target()
-    _lock(sessions.target)
+    _take_backfill_lock(sessions.target)
 
 
-def take(target: Connection, patience_ms: int = PATIENCE_MS) -> None:
+def take_tail_lock(target: Connection, patience_ms: int = TAIL_WAIT_MS) -> None:
     """Take the lock for this session; raise ``RefusedError`` when another one holds it.
 
     It is waited for: the server may take a moment to see that a tail was killed.
@@ -69,12 +69,12 @@ def take(target: Connection, patience_ms: int = PATIENCE_MS) -> None:
         raise RefusedError("another tail follows the source into this target; end it first") from None
 
 
-def held(target: Connection, key: int = TAIL_KEY) -> bool:
+def is_held(target: Connection, key: int = TAIL_KEY) -> bool:
     """Tell whether a session of this database holds an advisory lock; that of a tail, if no other key is given."""
     row = target.execute(
         "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database"
         " WHERE locktype = 'advisory' AND granted AND datname = current_database()"
         " AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1)",
-        ((key >> 32) & HALF, key & HALF),
+        ((key >> 32) & _LOW_HALF, key & _LOW_HALF),
     ).fetchone()
     return row == (True,)

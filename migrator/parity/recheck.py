@@ -1,4 +1,4 @@
-"""A comparison while the tail follows: a difference counts only when it outlives a recheck without a newer event.
+"""The parity check while the tail runs: a difference counts only when it outlives a recheck without a newer event.
 
 A document that looks different is read; the tail is waited for until it has passed that reading; then the rows are
 fetched, and the references resolved, in one snapshot of the target. Then the source's history says which of these
@@ -15,27 +15,55 @@ from bson.timestamp import Timestamp
 
 from migrator.connections.mongo import committed_time
 from migrator.connections.postgres import Connection
-from migrator.parity.equal import Stored, is_equal, stored_rows
-from migrator.parity.extra import Extra
+from migrator.parity.equal import StoredRows, is_equal, stored_rows
+from migrator.parity.extra_rows import ExtraRows
 from migrator.parity.model import AggregateResult, CollectionComparison, Difference
-from migrator.parity.since import changed_since
-from migrator.pipeline import ledger
-from migrator.pipeline.decoding import Outcome, outcomes
+from migrator.pipeline import ledger, locks
+from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail import lock, touched
-from migrator.pipeline.tail.lookups import documents_of, says_its_source
-from migrator.pipeline.tail.positions import standing
-from migrator.pipeline.tail.reading import Reader
-from migrator.pipeline.tail.turn import followed
+from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.conditions import tailed_collections
+from migrator.pipeline.tail.lookups import documents_of, has_source_column
+from migrator.pipeline.tail.positions import AlarmError, tail_state
+from migrator.pipeline.tail.stream import ChangeStream
+from migrator.pipeline.transform import DocumentOutcome, transform_batch
 from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.rows import row_key
 from migrator.telemetry import waiting
 from migrator.values import document as documents
-from migrator.values.rawid import source_id_of
-from migrator.values.rowbytes import codec
+from migrator.values.copy_format import codec
+from migrator.values.identity import source_id_of
+
+EVENTS_PER_READ = 10_000
+TAKEN_S = 0.5
+"""Taken at a time: so many, or those of so long; a source that is written to never has no more."""
+
+
+def changed_since(sessions: Sessions, start: Timestamp, end: Timestamp) -> dict[str, list[str]] | None:
+    """Return the source ids of what changed between two cluster times, by collection; None: it cannot be told."""
+    names = {sessions.name_of(one.name): one.name for one in sessions.profile.collections}
+    touched: dict[str, dict[str, None]] = {}
+    try:
+        stream = ChangeStream(sessions.source, names, positions.position_at_time(start))
+    except AlarmError:
+        return None
+    try:
+        while True:
+            batch = stream.take(EVENTS_PER_READ, TAKEN_S)
+            if batch.whole or batch.ended:
+                return None
+            for name, ids in batch.touched.items():
+                touched.setdefault(name, {}).update(ids)
+            if batch.position.time > end or (batch.exhausted and batch.position.time == end):
+                return {name: list(ids) for name, ids in touched.items()}
+    except AlarmError:
+        return None
+    finally:
+        stream.close()
+
 
 POLL_S = 0.02
-LOOKS = 10
+MAX_LOOKS = 10
 """How often a document is looked at that was touched each time."""
 TWO_MOMENTS = "the source is written to: figures of two moments; compare again when the tail has ended"
 MOVING = "{} documents changed whenever they were looked at; compare again when the tail has ended"
@@ -51,15 +79,15 @@ def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
     until = time.monotonic() + sessions.settings.copy.patience_s
     said = False
     while True:
-        found = standing(sessions.target, sessions.profile.name)
+        found = tail_state(sessions.target, sessions.profile.name)
         if (
             found is not None
             and found.position.time >= goal
             and not (derived and found.derived_owed)
-            and not touched.any_left(sessions.target, followed(sessions))
+            and not backlog.any_left(sessions.target, tailed_collections(sessions))
         ):
             return True
-        if time.monotonic() > until or not lock.held(sessions.target):
+        if time.monotonic() > until or not locks.is_held(sessions.target):
             return False
         if not said and time.monotonic() > until - sessions.settings.copy.patience_s + 1:
             said = True
@@ -74,7 +102,7 @@ class Recheck:
         self._sessions = sessions
         self._collection = collection
         self._context = context
-        self._reader = Reader(sessions)
+        self._reader = DocumentReader(sessions)
         self.moving = 0
         """Documents that were touched whenever they were looked at; they are left out."""
 
@@ -82,7 +110,9 @@ class Recheck:
         """End the session with the source."""
         self._reader.close()
 
-    def outlived(self, found: Sequence[Outcome], stored: Stored, aside: dict[str, ledger.Entry]) -> list[Outcome]:
+    def outlived(
+        self, found: Sequence[DocumentOutcome], stored: StoredRows, aside: dict[str, ledger.QuarantineEntry]
+    ) -> list[DocumentOutcome]:
         """Return the outcomes with those that seemed different as they are now; ``stored`` and ``aside`` follow.
 
         What was removed from the source meanwhile is left out.
@@ -99,10 +129,12 @@ class Recheck:
             judged = list(self._judge(current, stored, aside))
             result += [one for one, equal in judged if equal]
             different = {source_id_of(one.raw): one for one, equal in judged if not equal}
-            moved = touched_since(self._sessions, since, {self._collection.name: different}) if reached else {}
+            moved = (
+                documents_touched_since(self._sessions, since, {self._collection.name: different}) if reached else {}
+            )
             moving = moved.get(self._collection.name, set())
             result += [one for key, one in different.items() if key not in moving]
-            if look == LOOKS:
+            if look == MAX_LOOKS:
                 self.moving += len(moving)
                 break
             since = committed_time(self._sessions.source)
@@ -117,8 +149,8 @@ class Recheck:
         }
 
     def _judge(
-        self, current: dict[str, bytes], stored: Stored, aside: dict[str, ledger.Entry]
-    ) -> Iterator[tuple[Outcome, bool]]:
+        self, current: dict[str, bytes], stored: StoredRows, aside: dict[str, ledger.QuarantineEntry]
+    ) -> Iterator[tuple[DocumentOutcome, bool]]:
         """Yield each document with whether it is as it should be, in one snapshot of the target."""
         sessions, name = self._sessions, self._collection.name
         with sessions.target.transaction():
@@ -126,7 +158,9 @@ class Recheck:
             sessions.forget()
             batch = b"".join(current.values())
             found = [
-                one for piece in outcomes(self._collection, self._context, sessions.resolver, batch) for one in piece
+                one
+                for piece in transform_batch(self._collection, self._context, sessions.resolver, batch)
+                for one in piece
             ]
             for one in found:
                 for row in one.loadable.rows if one.loadable is not None else ():
@@ -141,9 +175,9 @@ class Recheck:
             yield one, is_equal(one, stored, aside)
 
 
-def figures_told_apart(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:
+def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:
     """Return the figures; beside a tail those that differ were taken at two moments, and tell nothing."""
-    if not lock.held(target):
+    if not locks.is_held(target):
         return list(figures)
     return [
         msgspec.structs.replace(one, differing=(), differing_total=0, unverified=TWO_MOMENTS)
@@ -153,9 +187,9 @@ def figures_told_apart(target: Connection, figures: Sequence[AggregateResult]) -
     ]
 
 
-def derived_told_apart(sessions: Sessions, compare: Callable[[], CollectionComparison]) -> CollectionComparison:
+def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComparison]) -> CollectionComparison:
     """Compare rows that many documents make together; beside a tail a difference may be its next step."""
-    if not lock.held(sessions.target):
+    if not locks.is_held(sessions.target):
         return compare()
     wait_for_tail(sessions, derived=True)
     found = compare()
@@ -164,15 +198,15 @@ def derived_told_apart(sessions: Sessions, compare: Callable[[], CollectionCompa
     return found
 
 
-def outlived_extra(
-    sessions: Sessions, found: dict[str, Extra], again: Callable[[set[str]], dict[str, Extra]]
-) -> tuple[dict[str, Extra], dict[str, int]]:
+def confirmed_extra_rows(
+    sessions: Sessions, found: dict[str, ExtraRows], again: Callable[[set[str]], dict[str, ExtraRows]]
+) -> tuple[dict[str, ExtraRows], dict[str, int]]:
     """Return the rows too many that are there although the tail has passed all that the source says of them.
 
     Beside them, by collection, how many there are whose documents were touched whenever they were looked at.
     """
-    outlived: dict[str, Extra] = {}
-    for _ in range(LOOKS):
+    outlived: dict[str, ExtraRows] = {}
+    for _ in range(MAX_LOOKS):
         if not found:
             break
         since = committed_time(sessions.source)
@@ -180,7 +214,9 @@ def outlived_extra(
         now = _still(found, again(set(found)))
         named = {name: _documents(sessions, name, extra) for name, extra in now.items()}
         moved = (
-            touched_since(sessions, since, {name: set(ids.values()) for name, ids in named.items()}) if reached else {}
+            documents_touched_since(sessions, since, {name: set(ids.values()) for name, ids in named.items()})
+            if reached
+            else {}
         )
         found = {}
         for name, extra in now.items():
@@ -188,7 +224,7 @@ def outlived_extra(
             for one in extra.differences:
                 known = named[name].get(one)
                 place = outlived if known is not None and known not in moving else found
-                kept = place.setdefault(name, Extra())
+                kept = place.setdefault(name, ExtraRows())
                 kept.differences.append(one)
                 kept.tables[one.table] += 1
             if name in outlived and name not in found:
@@ -196,12 +232,12 @@ def outlived_extra(
     return outlived, {name: len(extra.differences) for name, extra in found.items()}
 
 
-def _still(before: Mapping[str, Extra], now: Mapping[str, Extra]) -> dict[str, Extra]:
+def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dict[str, ExtraRows]:
     """Return the rows too many that were so before, too."""
-    still: dict[str, Extra] = {}
+    still: dict[str, ExtraRows] = {}
     for name, extra in now.items():
         listed = {(one.table, one.source_id) for one in before[name].differences}
-        kept = Extra(differences=[one for one in extra.differences if (one.table, one.source_id) in listed])
+        kept = ExtraRows(differences=[one for one in extra.differences if (one.table, one.source_id) in listed])
         for one in kept.differences:
             kept.tables[one.table] = min(extra.tables[one.table], before[name].tables[one.table])
         if kept.differences:
@@ -209,13 +245,13 @@ def _still(before: Mapping[str, Extra], now: Mapping[str, Extra]) -> dict[str, E
     return still
 
 
-def _documents(sessions: Sessions, name: str, extra: Extra) -> dict[Difference, str]:
+def _documents(sessions: Sessions, name: str, extra: ExtraRows) -> dict[Difference, str]:
     """Return the documents that rows too many came from; a row that is not there any more is left out."""
     collection = sessions.profile.by_name()[name]
     found: dict[Difference, str] = {}
     for record in collection.tables:
         here = [one for one in extra.differences if one.table == record.table]
-        if says_its_source(record):
+        if has_source_column(record):
             found |= {one: one.source_id for one in here}
         elif here:
             origins = documents_of(sessions.target, collection, record, [one.source_id for one in here])
@@ -223,7 +259,9 @@ def _documents(sessions: Sessions, name: str, extra: Extra) -> dict[Difference, 
     return found
 
 
-def touched_since(sessions: Sessions, since: Timestamp, named: Mapping[str, Iterable[str]]) -> dict[str, set[str]]:
+def documents_touched_since(
+    sessions: Sessions, since: Timestamp, named: Mapping[str, Iterable[str]]
+) -> dict[str, set[str]]:
     """Return which of these documents the source says were touched since then; all, where it cannot say."""
     asked = {name: set(ids) for name, ids in named.items() if ids}
     if not asked:

@@ -1,7 +1,7 @@
-"""Making the target show documents as they are now: rows, quarantine, and whoever refers to them.
+"""The applier makes the target show documents as they are now: rows, quarantine, and the documents that refer to them.
 
 For each document that was touched: it is read; rows that it makes are merged, rows that it does not make any more are
-doomed. Rows appear and disappear under the feet of other documents, so this goes on until nothing changes: a document
+doomed. Other documents may refer to rows that appear or disappear, so this goes on until nothing changes: a document
 is looked at again when its reference leads to a row that has appeared, and when it refers to a doomed row. At the end
 the doomed rows are removed, those that refer before those referred to.
 """
@@ -12,39 +12,46 @@ from uuid import UUID
 import msgspec
 from psycopg import sql
 
-from migrator.pipeline import ledger, orphans
+from migrator.connections.mongo import committed_time
+from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
-from migrator.pipeline.closing import settle_duplicates
-from migrator.pipeline.decoding import Outcome, aside, outcomes
-from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, lost, merge_rows
-from migrator.pipeline.model import Plan
-from migrator.pipeline.references import Key
+from migrator.pipeline.completion import reassign_contested_keys
+from migrator.pipeline.extract import DocumentReader
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows, quarantined_conflict
+from migrator.pipeline.plan import plan_context
+from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail import touched
-from migrator.pipeline.tail.ahead import ahead
-from migrator.pipeline.tail.lookups import Lookups, given_keys, key_columns, references
-from migrator.pipeline.tail.reading import Reader
-from migrator.pipeline.transform import Loadable, Row
+from migrator.pipeline.tail import backlog
+from migrator.pipeline.tail.lookups import RowLookups, given_keys, key_columns, references_of_profile
+from migrator.pipeline.tail.stream import prefetched
+from migrator.pipeline.transform import (
+    DocumentOutcome,
+    LoadableDocument,
+    SerializedRow,
+    quarantined_document,
+    transform_batch,
+)
 from migrator.records import Record, Schedule, Trigger
 from migrator.sources.profile import Collection
 from migrator.store.postgres.rows import table_name
-from migrator.values.rawid import source_id_of
+from migrator.values.identity import source_id_of
 
-MERGED = 500
+MERGE_DOCUMENTS = 500
 """Documents of which the rows are merged at a time."""
 
 # A run that still refers to a doomed schedule or trigger was read again, and leads to the row of the same id that is
 # of the other one of the two tenants: its own, or *.
-_TURN = sql.SQL(
+_SWITCH_GLOBAL = sql.SQL(
     "UPDATE scheduler.runs AS stored SET global_schedule = NOT global_schedule FROM {} WHERE stored.tenant_id <> '*'"
     " AND stored.schedule_tenant_id = given.tenant_id AND coalesce(stored.schedule_id, stored.trigger_id) = given.id"
 )
 
-Named = dict[str, set[str]]
+DocumentsByCollection = dict[str, set[str]]
 """Collection → source ids."""
 
 
-class Applied(msgspec.Struct):
+class ApplyResult(msgspec.Struct):
     """What was done."""
 
     documents: int = 0
@@ -53,16 +60,16 @@ class Applied(msgspec.Struct):
     removed: int = 0
 
 
-class _Visit(msgspec.Struct):
+class _CollectionUpdate(msgspec.Struct):
     """Some documents of a collection, while they are looked at."""
 
     collection: Collection
-    stored: dict[type[Record], dict[Key, str]]
+    stored: dict[type[Record], dict[RowKey, str]]
     """Rows that they have and, so far, do not make."""
     gone: dict[str, None]
     """Documents that, so far, are not there."""
     loaded: list[str] = msgspec.field(default_factory=list)
-    appeared: dict[type[Record], dict[Key, str]] = msgspec.field(default_factory=dict)
+    appeared: dict[type[Record], dict[RowKey, str]] = msgspec.field(default_factory=dict)
     """Rows that were not there before."""
     written: int = 0
 
@@ -71,23 +78,23 @@ class Applier:
     """Applies touched documents, within transactions of its caller; to be thrown away when one of them fails."""
 
     def __init__(self, sessions: Sessions, plan: Plan) -> None:
-        self.reader = Reader(sessions)
-        self.lookups = Lookups(sessions)
+        self.reader = DocumentReader(sessions)
+        self.lookups = RowLookups(sessions)
         self._sessions = sessions
         self._target = sessions.target
         self._plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
         self._context = plans.plan_context(plan)
         self._collections = sessions.profile.collections
-        self._referred = {one.target for one in references(sessions.profile)}
+        self._referred = {one.target for one in references_of_profile(sessions.profile)}
         self._tables = list(dict.fromkeys(record for one in self._collections for record in one.tables))
-        self._doomed: dict[type[Record], dict[Key, str]] = {}
-        self._disturbed: set[tuple[type[Record], Key]] = set()
+        self._doomed: dict[type[Record], dict[RowKey, str]] = {}
+        self._disturbed: set[tuple[type[Record], RowKey]] = set()
         """Doomed rows whose referrers were named: one that still has the id leads to a row of another tenant now."""
-        self._done = Applied()
+        self._done = ApplyResult()
 
-    def apply(self, named: Mapping[str, Iterable[str]]) -> Applied:
+    def apply(self, named: Mapping[str, Iterable[str]]) -> ApplyResult:
         """Bring the rows of these documents up to date, as a majority has them now."""
-        self._done = Applied()
+        self._done = ApplyResult()
         self._sessions.forget()  # ids that others have removed meanwhile would be taken as stored
         before = self._contested()
         changed = self._settle({name: set(ids) for name, ids in named.items()})
@@ -96,17 +103,17 @@ class Applier:
 
     def name_all(self, collections: Sequence[str]) -> None:
         """Put every document of collections that were touched as a whole on the list: those stored, and those there."""
-        for name in touched.take_whole(self._target, collections):
+        for name in backlog.take_whole(self._target, collections):
             collection = self._sessions.profile.by_name()[name]
             aside = ledger.quarantined_ids(self._target, self._plan.profile, name)
-            touched.add(self._target, {name: {*self.lookups.all_of(collection), *aside}})
-            touched.add(self._target, {name: self.reader.ids(name)})
+            backlog.add(self._target, {name: {*self.lookups.all_of(collection), *aside}})
+            backlog.add(self._target, {name: self.reader.ids(name)})
 
-    def _settle(self, pending: Named) -> set[str]:
+    def _settle(self, pending: DocumentsByCollection) -> set[str]:
         """Work until nothing is left to be looked at again; return the collections of which rows were changed."""
         changed: set[str] = set()
         while pending:
-            again: Named = {}
+            again: DocumentsByCollection = {}
             for collection in self._collections:
                 if ids := pending.get(collection.name):
                     visit = self._bring(collection, sorted(ids), again)
@@ -117,19 +124,19 @@ class Applier:
         self._remove()
         return changed
 
-    def _bring(self, collection: Collection, ids: Sequence[str], again: Named) -> _Visit:
+    def _bring(self, collection: Collection, ids: Sequence[str], again: DocumentsByCollection) -> _CollectionUpdate:
         """Merge the rows of some documents, and doom what they do not make any more."""
         name, profile = collection.name, self._plan.profile
         self._done.documents += len(ids)
-        visit = _Visit(
+        visit = _CollectionUpdate(
             collection,
             {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
             dict.fromkeys(ids),
         )
         if self._any("orphans", name):
-            orphans.forget(self._target, name, ids)
-        for batch in ahead(self.reader.documents(name, ids)):
-            for found in outcomes(collection, self._context, self._sessions.resolver, batch, MERGED):
+            references.forget_dangling(self._target, name, ids)
+        for batch in prefetched(self.reader.documents(name, ids)):
+            for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):
                 self._merge(visit, found)
         if self._any("quarantine", name):
             ledger.release(self._target, profile, name, visit.loaded)
@@ -139,7 +146,7 @@ class Applier:
             if record in self._referred:
                 self._sessions.resolver.changed(record.table, appeared)
                 new = [one for one, _ in appeared]
-                for other, waiting in orphans.waiting_for(self._target, record.table, new).items():
+                for other, waiting in references.documents_waiting_for(self._target, record.table, new).items():
                     again.setdefault(other, set()).update(waiting)
         for record, rows in visit.stored.items():
             if rows:
@@ -148,7 +155,7 @@ class Applier:
         self._done.written += visit.written
         return visit
 
-    def _merge(self, visit: _Visit, found: Sequence[Outcome]) -> None:
+    def _merge(self, visit: _CollectionUpdate, found: Sequence[DocumentOutcome]) -> None:
         """Merge what one batch of documents makes."""
         name = visit.collection.name
         loadables = {source_id_of(one.raw): one.loadable for one in found if one.loadable is not None}
@@ -160,10 +167,12 @@ class Applier:
         }
         written, losers = merge_rows(self._target, list(loadables.values()), owned)
         visit.written += written.total()
-        still = [aside(one.raw, one.rejected) for one in found if one.rejected is not None]
-        still += map(lost, losers)
-        ledger.set_aside(self._target, self._plan, name, still)
-        orphans.store(self._target, name, [one for out in found for one in orphans.of_outcome(out, own=True)])
+        still = [quarantined_document(one.raw, one.rejected) for one in found if one.rejected is not None]
+        still += map(quarantined_conflict, losers)
+        ledger.quarantine(self._target, self._plan, name, still)
+        references.store_dangling(
+            self._target, name, [one for out in found for one in references.dangling_references_of(out, own=True)]
+        )
         for one in still:
             visit.gone.pop(one.source_id, None)
         out = {id(loser.document) for loser in losers}
@@ -171,7 +180,7 @@ class Applier:
             if id(loadable) not in out:
                 self._keep(visit, source_id, loadable)
 
-    def _keep(self, visit: _Visit, source_id: str, document: Loadable) -> None:
+    def _keep(self, visit: _CollectionUpdate, source_id: str, document: LoadableDocument) -> None:
         """Take note of a document whose rows are stored."""
         visit.loaded.append(source_id)
         visit.gone.pop(source_id, None)
@@ -185,7 +194,7 @@ class Applier:
             if not was_stored:
                 visit.appeared.setdefault(record, {})[key] = source_id
 
-    def _disturb(self, again: Named) -> None:
+    def _disturb(self, again: DocumentsByCollection) -> None:
         """Name the documents that refer to rows doomed since the last call, and will not be gone with them."""
         new = {
             record: [key for key in doomed if (record, key) not in self._disturbed]
@@ -206,7 +215,7 @@ class Applier:
             if doomed := self._doomed.pop(record, None):
                 given, is_given = given_keys(record)
                 if record in (Schedule, Trigger):
-                    self._target.execute(_TURN.format(given), key_columns(doomed))
+                    self._target.execute(_SWITCH_GLOBAL.format(given), key_columns(doomed))
                 self._target.execute(
                     sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(
                         table_name(record.table), given, is_given
@@ -218,7 +227,7 @@ class Applier:
         self._disturbed.clear()
         self._sessions.resolver.spare_all()
 
-    def _settle_contested(self, before: Named, changed: set[str]) -> None:
+    def _settle_contested(self, before: DocumentsByCollection, changed: set[str]) -> None:
         """Let documents that lost a key try again where rows were changed, then give each key to its first claimant."""
         contested = self._contested()
         new = any(ids - before.get(name, set()) for name, ids in contested.items())
@@ -230,24 +239,24 @@ class Applier:
                 break
             waiting = left
         if new:
-            self._settle(self.referring(settle_duplicates(self._sessions, self._plan, self._context)))
+            self._settle(self.referring(reassign_contested_keys(self._sessions, self._plan, self._context)))
 
-    def referring(self, changed: Mapping[str, Iterable[UUID]]) -> Named:
+    def referring(self, changed: Mapping[str, Iterable[UUID]]) -> DocumentsByCollection:
         """Name the documents that refer, or that would, to rows with these ids, by table."""
-        named: Named = {}
+        named: DocumentsByCollection = {}
         for collection in self._collections:
             for reference in collection.references:
                 if ids := list(changed.get(reference.target.table, ())):
                     found = self.lookups.referring(collection, reference, ids)
                     named.setdefault(collection.name, set()).update(found.values())
         for table, written in changed.items():
-            for name, waiting in orphans.waiting_for(self._target, table, written).items():
+            for name, waiting in references.documents_waiting_for(self._target, table, written).items():
                 named.setdefault(name, set()).update(waiting)
         return {name: ids for name, ids in named.items() if ids}
 
-    def _contested(self) -> Named:
+    def _contested(self) -> DocumentsByCollection:
         """Return the documents that are set aside because another one holds their key."""
-        found: Named = {}
+        found: DocumentsByCollection = {}
         for name, source_id in self._target.execute(
             "SELECT collection, source_id FROM migration.quarantine"
             " WHERE profile = %s AND state = 'open' AND reason = ANY(%s)",
@@ -265,5 +274,21 @@ class Applier:
         return found == (True,)
 
 
-def _key(row: Row) -> Key:
+def _key(row: SerializedRow) -> RowKey:
     return row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both
+
+
+def settle_contested_keys(sessions: Sessions, plan: Plan) -> None:
+    """Give every contested key to the first document, then read again whatever refers to a row that changed hands."""
+    changed = reassign_contested_keys(sessions, plan, plan_context(plan))
+    if not changed:
+        return
+    applier = Applier(sessions, plan)
+    try:
+        with sessions.target.transaction():
+            applier.reader.not_before(committed_time(sessions.source))
+            named = applier.referring(changed)
+            if named:
+                applier.apply(named)
+    finally:
+        applier.reader.close()

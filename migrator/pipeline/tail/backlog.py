@@ -1,11 +1,11 @@
-"""Documents that are owed a look: named by events while a copy was unfinished, or by a comparison."""
+"""The backlog: documents to be read again, named by events while a copy was unfinished, or by a parity check."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from migrator.connections.postgres import Connection
 from migrator.pipeline import ledger
 
-AT_A_TIME = 10_000
+INSERT_DOCUMENTS = 10_000
 
 WHOLE = b""
 """In place of the key of a document: all of them."""
@@ -15,8 +15,8 @@ def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
     """Write down documents, each once however often it is named."""
     for collection, ids in named.items():
         everything = list(ids)
-        for begin in range(0, len(everything), AT_A_TIME):
-            some = everything[begin : begin + AT_A_TIME]
+        for begin in range(0, len(everything), INSERT_DOCUMENTS):
+            some = everything[begin : begin + INSERT_DOCUMENTS]
             target.execute(
                 "INSERT INTO migration.touched (collection, source_key, source_id)"
                 " SELECT %s, * FROM unnest(%s::bytea[], %s::text[]) ON CONFLICT DO NOTHING",

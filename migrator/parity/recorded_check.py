@@ -1,4 +1,7 @@
-"""Comparisons on record: what the switch asks for is the last complete one, clean, and young enough."""
+"""Recorded parity checks, and the last parity check before the cutover, which compares what changed since then.
+
+The cutover asks for the last recorded check to be complete, clean, and young enough.
+"""
 
 import time
 from collections.abc import Sequence
@@ -15,25 +18,25 @@ from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError
-from migrator.parity.derived import compare_derived
+from migrator.parity.check import check_parity
+from migrator.parity.compare import compare_derived
 from migrator.parity.equal import is_equal, stored_rows
-from migrator.parity.flow import compare
 from migrator.parity.model import ParityOutcome
 from migrator.pipeline import checksums, ledger
 from migrator.pipeline import plan as plans
-from migrator.pipeline.decoding import outcomes
+from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, naming_holders
-from migrator.pipeline.tail.lookups import Lookups
-from migrator.pipeline.tail.reading import Reader
+from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.tail.lookups import RowLookups
+from migrator.pipeline.transform import transform_batch
 from migrator.sources.profile import Collection, Context
 from migrator.telemetry import logger
-from migrator.values.rawid import source_id_of
+from migrator.values.identity import source_id_of
 
-ASKED = 1_000
+DOCUMENTS_PER_READ = 1_000
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A comparison of everything."""
 
     started_at: datetime
@@ -47,7 +50,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """What was compared, and what is wrong."""
 
     documents: int
@@ -55,18 +58,18 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """Collection → the first few source ids."""
 
 
-def compared(settings: Settings, *, must: bool = True) -> ParityOutcome:
+def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
     """Compare everything, and put the outcome on record; raises as ``flow.compare`` does.
 
     Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log.
     """
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), naming_holders(settings):
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
             position = committed_time(sessions.source)
             row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
             began = time.monotonic()
-            outcome = compare(settings, Scope())
+            outcome = check_parity(settings, Scope())
             took = time.monotonic() - began
             try:
                 with translate_errors("the target"):
@@ -118,7 +121,7 @@ def is_clean(outcome: ParityOutcome) -> bool:
     return not outcome.differs
 
 
-def last(target: Connection) -> Recorded | None:
+def last_check(target: Connection) -> RecordedCheck | None:
     """Return the newest complete comparison."""
     row = target.execute(
         "SELECT started_at, extract(epoch FROM clock_timestamp() - started_at)::float8, clean, result"
@@ -127,7 +130,7 @@ def last(target: Connection) -> Recorded | None:
     if row is None:
         return None
     result = row[3]
-    return Recorded(
+    return RecordedCheck(
         started_at=row[0],
         age_s=row[1],
         clean=row[2],
@@ -138,20 +141,22 @@ def last(target: Connection) -> Recorded | None:
     )
 
 
-def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Changed:
+def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> ChangedDocuments:
     """Compare these documents with their rows, and what many documents make together; nothing may write meanwhile."""
     plan = ledger.latest_plan(sessions.target)
     assert plan is not None  # noqa: S101 - something was copied, else nothing was compared
     context = plans.plan_context(plan)
     sessions.forget()
-    reader, lookups = Reader(sessions), Lookups(sessions)
+    reader, lookups = DocumentReader(sessions), RowLookups(sessions)
     wrong: dict[str, tuple[str, ...]] = {}
     try:
         for collection in sessions.profile.collections:
             ids = changed.get(collection.name, [])
             found: list[str] = []
-            for first in range(0, len(ids), ASKED):
-                found += _wrong(sessions, collection, context, reader, lookups, ids[first : first + ASKED])
+            for first in range(0, len(ids), DOCUMENTS_PER_READ):
+                found += _differing(
+                    sessions, collection, context, reader, lookups, ids[first : first + DOCUMENTS_PER_READ]
+                )
             if found:
                 wrong[collection.name] = tuple(sorted(found)[:5])
         for closing in sessions.profile.closing:
@@ -160,19 +165,19 @@ def compare_changed(sessions: Sessions, changed: dict[str, list[str]]) -> Change
                 wrong[derived.collection] = tuple(one.source_id for one in derived.differences)
     finally:
         reader.close()
-    return Changed(documents=sum(map(len, changed.values())), wrong=wrong)
+    return ChangedDocuments(documents=sum(map(len, changed.values())), wrong=wrong)
 
 
-def _wrong(
+def _differing(
     sessions: Sessions,
     collection: Collection,
     context: Context,
-    reader: Reader,
-    lookups: Lookups,
+    reader: DocumentReader,
+    lookups: RowLookups,
     ids: Sequence[str],
 ) -> list[str]:
     raw = b"".join(reader.documents(collection.name, ids))
-    found = [one for piece in outcomes(collection, context, sessions.resolver, raw) for one in piece]
+    found = [one for piece in transform_batch(collection, context, sessions.resolver, raw) for one in piece]
     aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
     stored: Any = stored_rows(sessions.target, found)
     wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, aside)]

@@ -19,11 +19,11 @@ from migrator.store.postgres.rows import SCHEMA
 from migrator.telemetry import say
 
 MAINTENANCE_MEMORY = "256MB"
-WORTHWHILE_DOCUMENTS = 10_000
+MIN_DOCUMENTS = 10_000
 """Below this a table is loaded with everything in place."""
 
 
-class Owed(msgspec.Struct, frozen=True):
+class DeferredObject(msgspec.Struct, frozen=True):
     """An index or constraint that is to be built again."""
 
     id: int
@@ -61,24 +61,24 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
     return len(constraints) + len(indexes)
 
 
-def owed(target: Connection) -> list[Owed]:
+def outstanding(target: Connection) -> list[DeferredObject]:
     """Return what is still to be built again: indexes first, constraints then, since these may use those."""
     rows = target.execute(
         "SELECT id, target_table, kind, name, definition FROM migration.deferred_ddl WHERE restored_at IS NULL"
         " ORDER BY kind DESC, target_table, id"
     )
-    return [Owed(*row) for row in rows]
+    return [DeferredObject(*row) for row in rows]
 
 
 def restore(settings: Settings, connections: int) -> int:
     """Build everything that is owed, over ``connections`` connections at once; return how many."""
     with open_target(settings, autocommit=True) as target:
-        due = owed(target)
+        due = outstanding(target)
     if due:
         say(f"backfill: building {len(due)} indexes and foreign keys that the load went without")
     fault_points.reach(fault_points.BEFORE_DEFERRED_RESTORED)
     for kind in ("index", "constraint"):
-        by_table: dict[str, list[Owed]] = {}
+        by_table: dict[str, list[DeferredObject]] = {}
         for one in due:
             if one.kind == kind:
                 by_table.setdefault(one.table, []).append(one)
@@ -90,7 +90,7 @@ def restore(settings: Settings, connections: int) -> int:
     return len(due)
 
 
-def _build(settings: Settings, group: list[Owed]) -> None:
+def _build(settings: Settings, group: list[DeferredObject]) -> None:
     with open_target(settings, autocommit=True) as target:
         target.execute(sql.SQL("SET maintenance_work_mem = {}").format(MAINTENANCE_MEMORY))
         # Threads of this very function wait for each other, for as long as the check of a large table takes.
@@ -114,7 +114,7 @@ def _drop(kind: str, table: str, name: str) -> sql.Composed:
     return sql.SQL("ALTER TABLE {} DROP CONSTRAINT {}").format(sql.Identifier(SCHEMA, table), sql.Identifier(name))
 
 
-def _create(one: Owed) -> sql.Composed:
+def _create(one: DeferredObject) -> sql.Composed:
     definition = sql.SQL(one.definition)
     if one.kind == "index":
         return sql.Composed([definition])

@@ -1,4 +1,4 @@
-"""Rows that no document asks for: counted first, and looked for only where the count says that there are some."""
+"""Extra rows, which no document explains: counted first, and searched only where the count differs."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,18 +8,18 @@ from psycopg import sql
 
 from migrator.connections.postgres import Connection
 from migrator.parity.model import Difference
-from migrator.pipeline.decoding import outcomes
 from migrator.pipeline.extract import batch_documents, raw_batches
-from migrator.pipeline.plan import Found
+from migrator.pipeline.plan import SourceCollection
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.transform import transform_batch
 from migrator.records import Record
 from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.rows import table_name
 
-EXPECTED = sql.Identifier("pg_temp", "expected_ids")
+EXPECTED_KEYS = sql.Identifier("pg_temp", "expected_ids")
 
 
-class Extra(msgspec.Struct):
+class ExtraRows(msgspec.Struct):
     """Rows of one collection's source that no document asks for."""
 
     tables: Counter[str] = msgspec.field(default_factory=Counter)
@@ -27,44 +27,44 @@ class Extra(msgspec.Struct):
     """The first few of each table, in order of their id."""
 
 
-def stored_rows(target: Connection, source: str, record: type[Record]) -> int:
+def count_rows(target: Connection, source: str, record: type[Record]) -> int:
     """Return how many rows of a table came from a source; a table without that column has one source alone."""
-    condition = sql.SQL("WHERE source = {}").format(sql.Literal(source)) if _sourced(record) else sql.SQL("")
+    condition = sql.SQL("WHERE source = {}").format(sql.Literal(source)) if _has_source(record) else sql.SQL("")
     row = target.execute(sql.SQL("SELECT count(*) FROM {} {}").format(table_name(record.table), condition)).fetchone()
     return row[0] if row else 0
 
 
-def gone(sessions: Sessions, found: Sequence[Found]) -> list[Found]:
+def removed_collections(sessions: Sessions, found: Sequence[SourceCollection]) -> list[SourceCollection]:
     """Return the collections that the source does not have (any more), and rows of which are stored."""
     there = {one.collection.name for one in found}
     return [
-        Found(collection=one, name=sessions.name_of(one.name), documents=0, average_bytes=0.0)
+        SourceCollection(collection=one, name=sessions.name_of(one.name), documents=0, average_bytes=0.0)
         for one in sessions.profile.collections
         if one.name not in there
-        and any(stored_rows(sessions.target, sessions.profile.source_of(one.name), record) for record in one.tables)
+        and any(count_rows(sessions.target, sessions.profile.source_of(one.name), record) for record in one.tables)
     ]
 
 
-def extra_rows(
+def find_extra_rows(
     sessions: Sessions,
     context: Context,
-    found: Sequence[Found],
+    found: Sequence[SourceCollection],
     compared: Mapping[tuple[str, str], int],
     *,
     listed: int,
     rejected: Mapping[str, Sequence[str]],
-) -> dict[str, Extra]:
+) -> dict[str, ExtraRows]:
     """Return, by collection, the rows that have no document; ``compared`` counts the rows by (collection, table).
 
     ``rejected`` has, by collection, the documents that cannot become rows and are not in quarantine: their rows are
     not without a document, and the difference is told of the document.
     """
-    extras: dict[str, Extra] = {}
+    extras: dict[str, ExtraRows] = {}
     for one in found:
         name = one.collection.name
-        extra = Extra()
+        extra = ExtraRows()
         for record in one.collection.tables:
-            stored = stored_rows(sessions.target, sessions.profile.source_of(name), record)
+            stored = count_rows(sessions.target, sessions.profile.source_of(name), record)
             if stored != compared.get((name, record.table), 0):
                 count, differences = _without_document(sessions, context, one, record, listed, rejected.get(name, ()))
                 if count:
@@ -76,7 +76,12 @@ def extra_rows(
 
 
 def _without_document(
-    sessions: Sessions, context: Context, one: Found, record: type[Record], listed: int, rejected: Sequence[str]
+    sessions: Sessions,
+    context: Context,
+    one: SourceCollection,
+    record: type[Record],
+    listed: int,
+    rejected: Sequence[str],
 ) -> tuple[int, list[Difference]]:
     """Return how many rows of one table and source have a key that no document has, and the first of them."""
     target, collection = sessions.target, one.collection
@@ -89,24 +94,26 @@ def _without_document(
         )
         with (
             target.cursor() as cursor,
-            cursor.copy(sql.SQL("COPY {} (id, tenant_id) FROM STDIN").format(EXPECTED)) as copy,
+            cursor.copy(sql.SQL("COPY {} (id, tenant_id) FROM STDIN").format(EXPECTED_KEYS)) as copy,
         ):
             for key in _expected_keys(sessions, context, one, record):
                 copy.write_row(key)
-        target.execute(sql.SQL("ANALYZE {}").format(EXPECTED))
+        target.execute(sql.SQL("ANALYZE {}").format(EXPECTED_KEYS))
         condition = (
             sql.SQL("stored.source = {} AND").format(sql.Literal(sessions.profile.source_of(collection.name)))
-            if _sourced(record)
+            if _has_source(record)
             else sql.SQL("")
         )
-        key_column = sql.SQL("coalesce(stored.source_id, stored.id::text)" if _sourced(record) else "stored.id::text")
-        document = sql.SQL("stored.source_id" if _sourced(record) else "stored.payload ->> '_id'")
+        key_column = sql.SQL(
+            "coalesce(stored.source_id, stored.id::text)" if _has_source(record) else "stored.id::text"
+        )
+        document = sql.SQL("stored.source_id" if _has_source(record) else "stored.payload ->> '_id'")
         rows = target.execute(
             sql.SQL(
                 "SELECT {}, stored.tenant_id, count(*) OVER () FROM {} AS stored WHERE {} NOT EXISTS"
                 " (SELECT FROM {} AS expected WHERE expected.id = stored.id AND expected.tenant_id = stored.tenant_id)"
                 " AND ({} = ANY(%s)) IS NOT TRUE ORDER BY stored.id LIMIT {}"
-            ).format(key_column, table_name(record.table), condition, EXPECTED, document, listed),
+            ).format(key_column, table_name(record.table), condition, EXPECTED_KEYS, document, listed),
             (list(rejected),),
         ).fetchall()
     return rows[0][2] if rows else 0, [
@@ -123,7 +130,7 @@ def _without_document(
 
 
 def _expected_keys(
-    sessions: Sessions, context: Context, one: Found, record: type[Record]
+    sessions: Sessions, context: Context, one: SourceCollection, record: type[Record]
 ) -> Iterator[tuple[object, str]]:
     for batch in raw_batches(
         sessions.source,
@@ -133,17 +140,17 @@ def _expected_keys(
         condition={},
         batch_size=batch_documents(one.average_bytes),
     ):
-        for piece in outcomes(_unreferring(one.collection), context, sessions.resolver, batch):
+        for piece in transform_batch(_without_references(one.collection), context, sessions.resolver, batch):
             for outcome in piece:
                 for row in outcome.loadable.rows if outcome.loadable else ():
                     if type(row.record) is record:
                         yield row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both
 
 
-def _sourced(record: type[Record]) -> bool:
+def _has_source(record: type[Record]) -> bool:
     return "source" in record.__struct_fields__
 
 
-def _unreferring(collection: Collection) -> Collection:
+def _without_references(collection: Collection) -> Collection:
     """Return the collection without its references: ids do not depend on them, and the connection is busy copying."""
     return msgspec.structs.replace(collection, references=())

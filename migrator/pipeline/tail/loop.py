@@ -1,0 +1,439 @@
+"""The loop of the tail: take events, apply the documents they name, save the position, all in one transaction.
+
+``TailSession`` holds one set of connections and makes one step after the other; ``Tail``, the interface for commands
+and the cutover, replaces the set when a connection breaks.
+"""
+
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+import psycopg
+from bson.timestamp import Timestamp
+from pymongo.errors import PyMongoError
+
+from migrator import fault_points
+from migrator.config import Settings
+from migrator.connections.mongo import committed_time
+from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.postgres import open_target, translate_errors
+from migrator.errors import UnreachableError
+from migrator.pipeline import ledger, locks
+from migrator.pipeline import plan as plans
+from migrator.pipeline.completion import write_derived
+from migrator.pipeline.executors import collector_paused
+from migrator.pipeline.ledger import Plan
+from migrator.pipeline.sessions import Sessions, is_transient, lock_holders_named, reason_of, retry_transient
+from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.applier import Applier, ApplyResult
+from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
+from migrator.pipeline.tail.lookups import ensure_indexes
+from migrator.pipeline.tail.metrics import TailMetrics, write_metrics
+from migrator.pipeline.tail.positions import (
+    FROZEN_S,
+    AlarmError,
+    EventRate,
+    LagMonitor,
+    PositionBackwardsError,
+    PositionLostError,
+)
+from migrator.pipeline.tail.stream import ChangeStream, EventBatch, PrefetchedEvents
+from migrator.sources import profile_of
+from migrator.store.postgres.epoch import require_forward
+from migrator.telemetry import say, waiting
+
+BACKLOG_DOCUMENTS = 1_000
+IDLE_SAVE_S = 1.0
+"""How often a position that moved without events is written down."""
+DERIVED_EVERY_S = 5.0
+
+
+class TailSession:
+    """Follows with one set of connections; when one of them fails, all of it is thrown away."""
+
+    def __init__(self, sessions: Sessions, *, frozen_s: float) -> None:
+        """Take the lock, find the position, open the stream.
+
+        Raises ``RefusedError``, or ``AlarmError`` for a position that is lost, or was found useless before.
+        """
+        self.sessions = sessions
+        self.reason = ""
+        """Why rows are not brought up to date; empty when they are."""
+        self._target = sessions.target
+        self._profile = sessions.profile.name
+        self._plan: Plan | None = None
+        self._applier: Applier | None = None
+        self._followed: tuple[str, ...] = ()
+        self._guarded: set[str] = set()
+        """Collections that the guard has seen."""
+        self._rate = EventRate()
+        self._watch = LagMonitor(frozen_s)
+        self._saved_at = self._derived_at = self._watched_at = time.monotonic()
+        self._exhausted = False
+        self._wall_ms: float | None = None
+        self.delay_ms: float | None = None
+        """From the source's writing of the last event to the commit of its rows, by both clocks."""
+        locks.take_tail_lock(self._target)
+        self.position = self._found_position()
+        standing = positions.tail_state(self._target, self._profile)
+        self._derived_owed = standing is not None and standing.derived_owed
+        self._events = PrefetchedEvents(self._open_stream())
+
+    def _found_position(self) -> positions.Position:
+        """Return the saved position, or that of the first copy; write down an alarm where there is none."""
+        identity = plans.source_identity(self.sessions.source)
+        first = positions.first_position(self._target, self._profile, identity)
+        standing = positions.tail_state(self._target, self._profile)
+        if standing is not None and standing.alarm is not None:
+            raise PositionLostError(standing.alarm)
+        if standing is not None:
+            return standing.position
+        if first is None:
+            positions.start_from(
+                self._target, self._profile, identity, positions.position_at_time(committed_time(self.sessions.source))
+            )
+            alarm = "no position was taken before the copy (--no-position)"
+            self.raise_alarm(alarm)
+            raise PositionLostError(alarm)
+        positions.start_from(self._target, self._profile, identity, first)
+        return first
+
+    def _open_stream(self) -> ChangeStream:
+        names = {self.sessions.name_of(one.name): one.name for one in self.sessions.profile.collections}
+        try:
+            return ChangeStream(self.sessions.source, names, self.position)
+        except AlarmError as alarm:
+            self.raise_alarm(str(alarm))
+            raise
+
+    def close(self) -> None:
+        """Close the stream and the connections, and with them the lock."""
+        self._events.close()
+        self.sessions.close()
+
+    def raise_alarm(self, what: str) -> None:
+        """Write down that the position cannot be trusted."""
+        positions.raise_alarm(self._target, self._profile, what)
+
+    def step(self, *, final: Timestamp | None = None) -> None:
+        """Take what events there are, and bring what they name up to date; ``final`` is where the caller will stop."""
+        batch = self._events.take()
+        fault_points.reach(fault_points.TAIL_BATCH_TAKEN)
+        if batch.position.behind(self.position):
+            raise PositionBackwardsError(
+                f"the source is at {positions.as_datetime(batch.position.time):%Y-%m-%d %H:%M:%S} UTC, before the saved"
+                f" position of {positions.as_datetime(self.position.time):%Y-%m-%d %H:%M:%S} UTC"
+            )
+        self._exhausted = batch.exhausted
+        now = time.monotonic()
+        if now - self._watched_at >= IDLE_SAVE_S:
+            self._watched_at = now
+            self._watch.observe(batch.position, committed_time(self.sessions.source))
+        ending = final is not None and batch.position.time >= final
+        moved = batch.position != self.position and (ending or now - self._saved_at >= IDLE_SAVE_S)
+        if batch.events or moved or ending or backlog.any_left(self._target, self._followed or self._all()):
+            self._commit(batch)
+        if batch.ended:
+            self._events.close()
+            self._events = PrefetchedEvents(self._open_stream())
+        if self._derived_owed and batch.exhausted and (ending or now - self._derived_at >= DERIVED_EVERY_S):
+            self._derive()
+
+    def _commit(self, batch: EventBatch) -> None:
+        with self._target.transaction():
+            self._take_turn()
+            done = ApplyResult()
+            applier = self._applier
+            backlog.add_whole(self._target, batch.whole)
+            if applier is None or self.reason:
+                backlog.add(self._target, batch.touched)
+            else:
+                self._guard(batch)
+                applier.reader.not_before(batch.position.time)
+                applier.name_all(self._followed)
+                with collector_paused():
+                    done = applier.apply(self._chosen(batch))
+                fault_points.reach(fault_points.TAIL_APPLIED)
+            if done.documents and self.sessions.profile.closing:
+                self._derived_owed = True
+            self._rate.add(batch.events)
+            positions.save_progress(
+                self._target,
+                self._profile,
+                positions.TailProgress(
+                    position=batch.position,
+                    last_event=batch.last_event,
+                    events=batch.events,
+                    documents=done.documents,
+                    written=done.written,
+                    removed=done.removed,
+                    rate=self._rate.value,
+                    derived_owed=self._derived_owed,
+                ),
+            )
+            fault_points.reach(fault_points.TAIL_BEFORE_COMMIT)
+        fault_points.reach(fault_points.TAIL_AFTER_COMMIT)
+        self.position = batch.position
+        self._saved_at = time.monotonic()
+        if batch.wall_ms is not None and not self.reason:
+            self.delay_ms = time.time() * 1000 - batch.wall_ms
+
+    def _take_turn(self) -> None:
+        """Find out whether rows may be written in this transaction, and with what.
+
+        Raises ``BackendMovedError`` behind a cutover: rows are written by the application by then.
+        """
+        require_forward(self._target)
+        answer = write_permission(self._target, self._plan)
+        self.reason = answer.reason
+        if answer.plan is None or answer.plan is self._plan:
+            return
+        require_same_conditions(self.sessions, answer.plan)
+        ensure_indexes(self._target, self.sessions.profile)
+        self._plan = answer.plan
+        self._followed = tailed_collections(self.sessions)
+        self._guarded = set(answer.plan.context["collections"])
+        self.sessions.forget()
+        if self._applier is not None:
+            self._applier.reader.close()
+        self._applier = Applier(self.sessions, answer.plan)
+
+    def _guard(self, batch: EventBatch) -> None:
+        """Look at the conditions of the copy again where a collection was made, or went, since."""
+        made = batch.touched.keys() - self._guarded
+        if self._plan is not None and (made or batch.whole):
+            require_same_conditions(self.sessions, self._plan)
+            self._guarded |= made
+
+    def _chosen(self, batch: EventBatch) -> dict[str, dict[str, None]]:
+        """Return what is to be read again: what was touched now, and some of what is owed."""
+        chosen = backlog.take(self._target, self._followed, BACKLOG_DOCUMENTS)
+        strange = {name: ids for name, ids in batch.touched.items() if name not in self._followed}
+        backlog.add(self._target, strange)
+        for name, ids in batch.touched.items():
+            if name not in strange:
+                chosen.setdefault(name, {}).update(ids)
+        return chosen
+
+    def _derive(self) -> None:
+        """Make the rows again that many documents make together."""
+        with self._target.transaction():
+            if write_permission(self._target, self._plan).plan is None:
+                return
+            write_derived(self.sessions)
+            self._derived_owed = False
+            positions.save_progress(
+                self._target, self._profile, positions.TailProgress(position=self.position, rate=self._rate.value)
+            )
+        self._derived_at = time.monotonic()
+
+    def at(self, goal: Timestamp) -> bool:
+        """Tell whether everything up to ``goal`` is seen and, where rows may be written, in the rows."""
+        reached = self.position.time > goal or (self.position.time == goal and self._exhausted)
+        if not reached or self.reason:
+            return reached
+        return not self._derived_owed and not backlog.any_left(self._target, self._followed)
+
+    def _all(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.sessions.profile.collections)
+
+    def owed(self) -> int:
+        """Return how many documents are still to be read again."""
+        return backlog.count(self._target)
+
+    def quarantined(self) -> int:
+        """Return how many documents are set aside now."""
+        return ledger.quarantined_count(self._target, self._profile)
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """Return events, documents, rows written and rows removed, since the tail's first call."""
+        standing = positions.tail_state(self._target, self._profile)
+        return (
+            (0, 0, 0, 0)
+            if standing is None
+            else (standing.events, standing.documents, standing.written, standing.removed)
+        )
+
+    def figures(self) -> TailMetrics:
+        """Return what there is to measure."""
+        return TailMetrics(
+            *self.totals(),
+            lag_s=self._watch.seconds,
+            delay_ms=self.delay_ms,
+            rate=self._rate.value,
+            owed=self.owed(),
+            position_s=self.position.time.time,
+            alarm=False,
+        )
+
+    def line(self) -> str:
+        """Return where it stands as a line."""
+        events, documents, written, removed = self.totals()
+        return (
+            f"tail: {events:,} events, {documents:,} documents brought up to date, {written:,} rows written,"
+            f" {removed:,} removed; {self._rate.value:,.0f} events/s, {self._watch.seconds} s behind"
+        )
+
+
+Until: TypeAlias = Timestamp | Literal["caught-up"] | None
+"""A cluster time; everything the source has committed by now; or never."""
+
+REPORT_EVERY_S = 10.0
+METRICS_EVERY_S = 1.0
+
+
+class TailResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call of the tail did."""
+
+    reached: bool
+    """It came to where it was to end; false when it was stopped."""
+    applied: bool
+    """Rows are up to date with the position; false while a copy is unfinished."""
+    reason: str
+    """Why rows are not; empty where they are."""
+    position: Timestamp
+    events: int
+    documents: int
+    written: int
+    removed: int
+    owed: int
+    """Documents that are still to be read again."""
+    quarantined: int
+
+
+class Tail:
+    """Follows the source from where it stood; another one of the same target is refused.
+
+    ``run`` may be called again and again on one object, which keeps its connections and the lock between calls.
+    """
+
+    def __init__(self, settings: Settings, *, metrics_file: Path | None = None, frozen_s: float = FROZEN_S) -> None:
+        self._settings = settings
+        self._metrics_file = metrics_file
+        self._frozen_s = frozen_s
+        self._session: TailSession | None = None
+        self._said = self._measured = time.monotonic()
+        self._waits_for = ""
+
+    def __enter__(self) -> Self:
+        """Nothing is opened yet: ``run`` does that."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections, and with them the lock."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, and with them the lock."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def run(self, until: Until = None, stop: threading.Event | None = None) -> TailResult:
+        """Follow until a point is reached, or until ``stop`` is set; what is done is kept at any moment.
+
+        Transient failures of either server are waited out for ``copy.patience_s``. Raises ``RefusedError`` (nothing
+        copied, no replica set, another tail, other conditions), ``AlarmError`` when the position cannot be trusted
+        (written down; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
+        """
+        stop = threading.Event() if stop is None else stop
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(self._settings):
+            session = self._opened()  # what fails at the start is not waited for
+            goal = committed_time(session.sessions.source) if until == "caught-up" else until
+            begun = session.totals()
+            while True:
+                done = retry_transient(self._settings, lambda: self._attempt(goal, stop))
+                if done is not None:
+                    return self._result(*begun, reached=done)
+
+    @property
+    def following(self) -> bool:
+        """Whether this object holds the lock of the tail."""
+        return self._session is not None
+
+    def position(self) -> positions.Position | None:
+        """Return the saved position; None before the first call of ``run``."""
+        found = state_of_tail(self._settings)
+        return None if found is None else found.position
+
+    def lag(self) -> int:
+        """Return how many seconds the saved position is behind the source, by the source's clock."""
+        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(self._settings):
+            session = self._opened()
+            return max(0, committed_time(session.sessions.source).time - session.position.time.time)
+
+    def _opened(self) -> TailSession:
+        if self._session is None:
+            with ExitStack() as on_error:
+                sessions = Sessions(self._settings)
+                on_error.callback(sessions.close)
+                self._session = TailSession(sessions, frozen_s=self._frozen_s)
+                on_error.pop_all()
+        return self._session
+
+    def _attempt(self, goal: Timestamp | None, stop: threading.Event) -> bool | None:
+        """Follow with one set of connections; None when it broke after it had moved on, for another one."""
+        session = self._opened()
+        moved = False
+        try:
+            while not stop.is_set():
+                session.step(final=goal)
+                moved = True
+                self._tell(session)
+                if goal is not None and session.at(goal):
+                    return True
+        except AlarmError as alarm:
+            session.raise_alarm(str(alarm))
+            self.close()
+            raise
+        except (psycopg.Error, PyMongoError, UnreachableError) as error:
+            self.close()
+            if moved and is_transient(error):
+                waiting(reason_of(error))
+                return None
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return False
+
+    def _tell(self, session: TailSession) -> None:
+        """Say where it stands, now and then; say at once why rows are not brought up to date."""
+        if session.reason != self._waits_for:
+            self._waits_for = session.reason
+            if session.reason:
+                waiting(session.reason)
+        now = time.monotonic()
+        if now - self._said >= REPORT_EVERY_S:
+            self._said = now
+            say(session.line())
+        if self._metrics_file is not None and now - self._measured >= METRICS_EVERY_S:
+            self._measured = now
+            write_metrics(self._metrics_file, session.figures())
+
+    def _result(self, events: int, documents: int, written: int, removed: int, *, reached: bool) -> TailResult:
+        session = self._opened()
+        now = session.totals()
+        if self._metrics_file is not None:
+            write_metrics(self._metrics_file, session.figures())
+        return TailResult(
+            reached=reached,
+            applied=not session.reason,
+            reason=session.reason,
+            position=session.position.time,
+            events=now[0] - events,
+            documents=now[1] - documents,
+            written=now[2] - written,
+            removed=now[3] - removed,
+            owed=session.owed(),
+            quarantined=session.quarantined(),
+        )
+
+
+def state_of_tail(settings: Settings) -> positions.TailState | None:
+    """Return where the tail of a target stands; None where it never ran."""
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        return positions.tail_state(target, profile_of(settings.source).name)
