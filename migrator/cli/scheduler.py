@@ -126,7 +126,7 @@ def metrics_command(
     is on record, have the same names behind switch_.
     """
     from migrator.cutover import metrics as moved  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.pipeline.tail import metrics  # noqa: PLC0415 - as above
+    from migrator.pipeline.tail import metrics as tail_metrics  # noqa: PLC0415 - as above
     from migrator.scheduler import exposition, key_figures  # noqa: PLC0415 - as above
     from migrator.scheduler.samples import SOMETIMES, collect, known_tenants, served  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
@@ -141,12 +141,12 @@ def metrics_command(
     finally:
         store.close()
     samples += moved.samples(moved.recorded(settings))
-    tail = metrics.stored_metrics(settings)
+    tail = tail_metrics.stored_metrics(settings)
     beyond = list(exposition.crossed(samples, thresholds, SOMETIMES | key_figures.SOMETIMES))
     if as_json:
         print_json({"samples": samples, "crossed": beyond, **({} if tail is None else {"tail": tail})})
     else:
-        click.echo(exposition.text(samples) + ("" if tail is None else metrics.prometheus_text(tail)), nl=False)
+        click.echo(exposition.text(samples) + ("" if tail is None else tail_metrics.prometheus_text(tail)), nl=False)
     for sentence in beyond:
         say(f"threshold crossed: {sentence}")
     finish(mask(different=beyond))

@@ -13,7 +13,6 @@ from migrator.scheduler.answers import Delivery
 from migrator.scheduler.change import Change, overtaken
 from migrator.scheduler.changing import woken
 from migrator.scheduler.lifecycle import EXECUTION_RETRY, JOB_UPDATED
-from migrator.scheduler.making import encoded
 from migrator.states import RUN_FAILED
 from migrator.store.protocols import RunQuery
 
@@ -25,7 +24,7 @@ def now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401
     """Queue a run beside the regular ones: neither the phase nor the status of the schedule changes."""
     schedule = checks.own(change.session, schedule_id)
     checks.may_run(schedule)
-    metadata = None if payload is None else encoded({"payload": payload})
+    metadata = None if payload is None else checks.encoded({"payload": payload})
     run = change.session.runs.create(_run(change, schedule, cause="manual", metadata=metadata))
     _still(change, schedule)
     change.note(QUEUED, run=run, cause="manual")
@@ -38,7 +37,7 @@ def for_event(change: Change, event: str, data: Any, event_id: str | None) -> De
     if event_id is not None:
         checks.text("event_id", event_id)
     delivery = str(change.new_id()) if event_id is None else event_id
-    metadata = encoded({"event": event, "eventId": delivery, "payload": data})
+    metadata = checks.encoded({"event": event, "eventId": delivery, "payload": data})
     made: list[Run] = []
     repeated = 0
     for trigger in change.session.triggers.of_event(event):

@@ -15,7 +15,6 @@ from migrator.scheduler import checks, firing
 from migrator.scheduler.answers import Job
 from migrator.scheduler.change import Change
 from migrator.scheduler.lifecycle import JOB_CANCELLED, JOB_DELETED, JOB_PAUSED, JOB_RESUMED, JOB_UPDATED
-from migrator.scheduler.making import cause_of, encoded
 from migrator.scheduler.requests import Patch, Timing
 from migrator.scheduler.settling import may_fire, settle
 from migrator.states import RUN_WAITING
@@ -78,7 +77,7 @@ def reschedule(change: Change, schedule_id: UUID, timing: Timing) -> Job:
     """
     schedule = checks.own(change.session, schedule_id)
     follower = None if schedule.status in {"pending", "scheduled", "paused"} else "scheduled"
-    cause = cause_of(timing)
+    cause = checks.cause_of(timing)
     held = change.session.triggers.held(schedule_id)
     recurring = [trigger for trigger in held if trigger.kind in {"cron", "interval"}]
     if len(recurring) != 1:
@@ -121,7 +120,7 @@ def update(change: Change, schedule_id: UUID, patch: Patch) -> Job:
         columns["priority"] = checks.priority(columns["priority"])
     if "tags" in columns:
         columns["tags"] = tuple(columns["tags"]) or None
-    columns |= {name: encoded(columns[name]) for name in ("payload", "metadata") if name in columns}
+    columns |= {name: checks.encoded(columns[name]) for name in ("payload", "metadata") if name in columns}
     if not columns:
         return change.job(schedule)
     changed = change.touch(schedule, **columns)

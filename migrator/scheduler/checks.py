@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
 from migrator import cron, states
 from migrator.errors import NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Schedule
+from migrator.scheduler.requests import Timing
 from migrator.store import validation
 from migrator.store.protocols import Session
+from migrator.values import jsonb
 
 _LARGEST = 2**31 - 1
 _LEAST = {
@@ -124,3 +127,40 @@ def distinct(names: Iterable[str]) -> None:
         if name in seen:
             raise UsageError(f"{name} is named twice")
         seen.add(name)
+
+
+def cause_of(timing: Timing) -> dict[str, Any]:
+    """Return the columns of the trigger that a timing asks for."""
+    if (timing.cron is None) == (timing.interval is None):
+        raise UsageError("a timing is a cron line or an interval, one of them")
+    named = zone(timing.timezone)
+    if timing.interval is not None:
+        field("anchor", timing.anchor)
+        return {"kind": "interval", "interval_ms": interval_ms(timing.interval), "anchor": timing.anchor}
+    assert timing.cron is not None  # noqa: S101 - just looked
+    cron.validate(timing.dialect, timing.cron, named)
+    return {"kind": "cron", "cron_expression": timing.cron, "cron_dialect": timing.dialect, "timezone": named}
+
+
+def encoded(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
+    """Return a JSON value as its column holds it; raises ``UsageError`` for what would not be read back as given."""
+    if value is None:
+        return None
+    try:
+        if _is_json(value):
+            return jsonb.encode(value)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"a payload is no JSON value: {type(error).__name__}") from None
+    raise UsageError("a payload is no JSON value: it holds what JSON has no word for")
+
+
+def _is_json(value: Any) -> bool:  # noqa: ANN401 - anything
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(key) and _is_json(member) for key, member in value.items())
+    return value is None or type(value) in {bool, int}

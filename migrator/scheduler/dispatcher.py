@@ -16,11 +16,10 @@ import msgspec
 from migrator.errors import BackendMovedError, MigratorError, StoreError, UnreachableError
 from migrator.scheduler import lifecycle
 from migrator.scheduler.books import Books, Ended, Line
-from migrator.scheduler.ending import ending, timed_out, timeout_of
+from migrator.scheduler.ending import Outcome, ending, timed_out, timeout_of
 from migrator.scheduler.firing import plan
 from migrator.scheduler.gauges import Gauges
 from migrator.scheduler.handing import Dispatcher, failure
-from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import EventSink
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Finish, HandlerFilter

@@ -1,14 +1,29 @@
 """How a claimed run ends, and whether it is repeated. Pure."""
 
 from datetime import datetime, timedelta
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from migrator.records import Run
-from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.retry import may_retry, retry_of
 from migrator.states import RUN_FAILED
 from migrator.store.queue import Claim, Finish
 
-__all__ = ["abandoned", "ending", "timed_out", "timeout_of"]
+State: TypeAlias = Literal["completed", "error", "cancelled", "timeout"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended."""
+
+    state: State
+    result: bytes | None = None
+    """JSON."""
+    error: str | None = None
+    error_detail: str | None = None
+    """A traceback."""
+    final: bool = False
+    """A retry would end the same way: there is none."""
 
 
 def ending(claim: Claim, outcome: Outcome, now: datetime) -> Finish:

@@ -8,7 +8,8 @@ from uuid import UUID
 import msgspec
 
 from migrator.scheduler import handlers
-from migrator.scheduler.handlers import Context, Function, Outcome, Registry, Request
+from migrator.scheduler.ending import Outcome
+from migrator.scheduler.handlers import Context, Function, Registry, Request
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
 

@@ -10,7 +10,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from threading import Event as Flag
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -28,21 +28,6 @@ OUTSIDE: Final = frozenset({"agent", "workflow", "celery_task"})
 """Types of handlers that another system runs: it gets a request, and tells the outcome later."""
 
 CONTEXT: Final = "context"
-
-State: TypeAlias = Literal["completed", "error", "cancelled", "timeout"]
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended."""
-
-    state: State
-    result: bytes | None = None
-    """JSON."""
-    error: str | None = None
-    error_detail: str | None = None
-    """A traceback."""
-    final: bool = False
-    """A retry would end the same way: there is none."""
 
 
 class Context:

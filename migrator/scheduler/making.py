@@ -1,12 +1,10 @@
 """Making schedules: by a cron line, once, recurring, for an event."""
 
-from math import isfinite
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from migrator import cron
 from migrator.errors import ConflictError, UsageError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler import checks, firing
@@ -14,7 +12,6 @@ from migrator.scheduler.answers import Job
 from migrator.scheduler.change import Change
 from migrator.scheduler.lifecycle import JOB_CREATED
 from migrator.scheduler.requests import EventRequest, OnceRequest, RecurringRequest, ScheduleRequest, Timing, Work
-from migrator.values import jsonb
 
 TIMEOUT_MS = 300_000
 """Longest duration of a run where neither the request nor its handler says."""
@@ -27,7 +24,7 @@ def by_cron(change: Change, request: ScheduleRequest) -> Job:
     """Make a schedule that a cron line makes fire; raises ``CronError``, ``ZoneError``."""
     timing = Timing(cron=request.cron, dialect=request.dialect, timezone=request.timezone)
     bounds = {"misfire_policy": request.misfire_policy, "misfire_grace_ms": request.misfire_grace_ms}
-    return _make(change, request, cause_of(timing) | _checked(bounds))
+    return _make(change, request, checks.cause_of(timing) | _checked(bounds))
 
 
 def once(change: Change, request: OnceRequest) -> Job:
@@ -51,7 +48,7 @@ def recurring(change: Change, request: RecurringRequest) -> Job:
     start, end = bounds["start_at"], bounds["end_at"]
     if end is not None and end <= (start or change.now):
         raise UsageError("end_at must come after start_at")
-    return _make(change, request, cause_of(request.timing) | _checked(bounds))
+    return _make(change, request, checks.cause_of(request.timing) | _checked(bounds))
 
 
 def for_event(change: Change, event: str, handler_name: str, request: EventRequest) -> Job:
@@ -74,19 +71,6 @@ def for_event(change: Change, event: str, handler_name: str, request: EventReque
         max_concurrency=request.max_concurrency,
     )
     return _make(change, work, {"kind": "event", "event_name": event})
-
-
-def cause_of(timing: Timing) -> dict[str, Any]:
-    """Return the columns of the trigger that a timing asks for."""
-    if (timing.cron is None) == (timing.interval is None):
-        raise UsageError("a timing is a cron line or an interval, one of them")
-    zone = checks.zone(timing.timezone)
-    if timing.interval is not None:
-        checks.field("anchor", timing.anchor)
-        return {"kind": "interval", "interval_ms": checks.interval_ms(timing.interval), "anchor": timing.anchor}
-    assert timing.cron is not None  # noqa: S101 - just looked
-    cron.validate(timing.dialect, timing.cron, zone)
-    return {"kind": "cron", "cron_expression": timing.cron, "cron_dialect": timing.dialect, "timezone": zone}
 
 
 def _checked(bounds: dict[str, Any]) -> dict[str, Any]:
@@ -128,35 +112,11 @@ def _schedule(change: Change, work: Work, identity: UUID) -> Schedule:
         status="scheduled" if work.enabled else "paused",
         paused_at=None if work.enabled else change.now,
         priority=checks.priority(work.priority),
-        payload=encoded(work.payload),
-        metadata=encoded(work.metadata),
+        payload=checks.encoded(work.payload),
+        metadata=checks.encoded(work.metadata),
         retry_count=0,
         updated_by=work.created_by,
     )
-
-
-def encoded(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
-    """Return a JSON value as its column holds it; raises ``UsageError`` for what would not be read back as given."""
-    if value is None:
-        return None
-    try:
-        if _is_json(value):
-            return jsonb.encode(value)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"a payload is no JSON value: {type(error).__name__}") from None
-    raise UsageError("a payload is no JSON value: it holds what JSON has no word for")
-
-
-def _is_json(value: Any) -> bool:  # noqa: ANN401 - anything
-    if isinstance(value, str):
-        return "\0" not in value
-    if isinstance(value, float):
-        return isfinite(value)
-    if isinstance(value, list | tuple):
-        return all(map(_is_json, value))
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_json(key) and _is_json(member) for key, member in value.items())
-    return value is None or type(value) in {bool, int}
 
 
 _COLUMNS = (

@@ -8,8 +8,8 @@ slot, its claim and its end are on record and can be compared with what the othe
 from typing import Final, Protocol, runtime_checkable
 from uuid import UUID
 
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import Dispatcher, Reports
-from migrator.scheduler.handlers import Outcome
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, handler_of
 from migrator.telemetry import logger

@@ -8,8 +8,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from migrator.records import Run, Schedule
 from migrator.scheduler.answers import Job
 from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import Dispatcher, Reports
-from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.leader import Leadership
 from migrator.scheduler.requests import HistoryQuery, OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.service import SchedulerService

@@ -14,7 +14,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import msgspec
 
 from migrator.errors import MigratorError
-from migrator.scheduler.handlers import Outcome
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.store.scratch import new_scratch_tenant

@@ -12,8 +12,9 @@ from migrator.errors import ConflictError, UsageError
 from migrator.scheduler.answers import Job
 from migrator.scheduler.creating import job_creator
 from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import InProcessDispatcher
-from migrator.scheduler.handlers import Context, Outcome, Registry, arguments_of, call
+from migrator.scheduler.handlers import Context, Registry, arguments_of, call
 from migrator.scheduler.requests import Action, EventRequest, OnceRequest
 from migrator.scheduler.service import SchedulerService
 from migrator.values import jsonb

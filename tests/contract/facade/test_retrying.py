@@ -11,7 +11,7 @@ from migrator import states
 from migrator.errors import ConflictError, MigratorError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Run
 from migrator.scheduler.answers import Job
-from migrator.scheduler.handlers import Outcome
+from migrator.scheduler.ending import Outcome
 from tests.contract.facade.yard import DONE, FAILS_FOR_GOOD, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, SECOND, run
 

@@ -18,7 +18,7 @@ import pytest
 
 from migrator.records import Record, WorkerRecord
 from migrator.scheduler.answers import Job
-from migrator.scheduler.handlers import Outcome
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.leader import RESOURCE
 from migrator.scheduler.requests import EventRequest
 from migrator.sources.crawler import SYSTEM as CRAWLER

@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.answers import Job
 from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import Reports
-from migrator.scheduler.handlers import Outcome, Request
+from migrator.scheduler.handlers import Request
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.requests import OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.service import SchedulerService

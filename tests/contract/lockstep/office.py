@@ -8,8 +8,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import msgspec
 
 from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import Reports
-from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper

@@ -7,8 +7,8 @@ from uuid import UUID, uuid4
 
 from migrator.records import AuditEntry, ExecutionLog, Run
 from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import Dispatcher, Reports
-from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.lifecycle import Event
 from migrator.store.protocols import RunQuery, Store
 from migrator.store.queue import Claim

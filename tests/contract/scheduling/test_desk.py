@@ -6,8 +6,9 @@ from typing import Any, NoReturn
 import pytest
 
 from migrator.errors import BackendMovedError
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import InProcessDispatcher
-from migrator.scheduler.handlers import Outcome, Registry, Request
+from migrator.scheduler.handlers import Registry, Request
 from migrator.store.protocols import Store
 from migrator.values import jsonb
 from tests.contract.rows import NOW, SECOND, changed, run, schedule, trigger

@@ -10,8 +10,9 @@ import pytest
 
 from migrator.errors import UsageError
 from migrator.records import Run
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import InProcessDispatcher, failure, text
-from migrator.scheduler.handlers import Context, Outcome, Registry, load
+from migrator.scheduler.handlers import Context, Registry, load
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
 from tests.unit.scheduler.lifetime import START, schedule

@@ -6,8 +6,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from migrator.records import Handler, Run, Schedule
+from migrator.scheduler.ending import Outcome
 from migrator.scheduler.handing import Reports
-from migrator.scheduler.handlers import Outcome
 from migrator.scheduler.shadow import SHADOWED, NewSide, ShadowDispatcher
 from migrator.store.queue import Claim
 from tests.contract.memory.store import MemoryStore
