@@ -18,8 +18,8 @@ import msgspec
 
 from migrator.config import load_settings
 from migrator.errors import BackendMovedError, MigratorError, UnreachableError
-from migrator.scheduler.requests import EventRequest, OnceRequest, Patch, RecurringRequest, Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import EventRequest, OnceRequest, Patch, RecurringRequest, Timing
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import Store
 from tests.acknowledged import MAKES, Operation
@@ -69,10 +69,10 @@ class Client:
         patch = Patch(payload={"folder": self.folder}, retry_delay_ms=100, retry_strategy="fixed")
         service.update(self.listener, patch)
 
-    def _service(self) -> SchedulerService:
+    def _service(self) -> Scheduler:
         if self._store is None:
             self._store = open_scheduler_store(load_settings(self.config))
-        return SchedulerService(self._store, self.tenant)
+        return Scheduler(self._store, self.tenant)
 
     def _forget(self) -> None:
         if self._store is not None:
@@ -118,7 +118,7 @@ class Client:
     def _asked(self, kind: str, schedule: UUID, value: str) -> Operation:
         return Operation(tenant=self.tenant, number=self.number, kind=kind, schedule=schedule, value=value)
 
-    def _do(self, service: SchedulerService, asked: Operation) -> UUID | None:
+    def _do(self, service: Scheduler, asked: Operation) -> UUID | None:
         of, by = asked.schedule, asked.actor
         match asked.kind:
             case "create" | "once":
@@ -140,7 +140,7 @@ class Client:
                 return runs[0].id if runs else None
         return None
 
-    def _make(self, service: SchedulerService, asked: Operation) -> None:
+    def _make(self, service: Scheduler, asked: Operation) -> None:
         common: dict[str, Any] = {
             "id": asked.schedule,
             "name": asked.value,

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from migrator.config import load_settings
 from migrator.records import Run, Schedule, Trigger
-from migrator.scheduler.leader import RESOURCE
+from migrator.scheduler.leadership import RESOURCE
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import RunQuery
 from migrator.values import jsonb

@@ -12,9 +12,9 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
+from migrator.scheduler.client import Scheduler
 from migrator.scheduler.firing import plan
-from migrator.scheduler.requests import HistoryQuery
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.models import HistoryQuery
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Claim, Finish
@@ -226,7 +226,7 @@ def _operations(store: Store, task: Task) -> dict[str, tuple[int, Callable[[], o
         return claims
     poll()
     lock()
-    facade = SchedulerService(store, TENANT)
+    facade = Scheduler(store, TENANT)
     one = facade.list(ScheduleQuery(limit=1)).jobs[0].schedule.id
     facade.history(one, HistoryQuery(limit=PAGE))
     return {

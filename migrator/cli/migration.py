@@ -158,7 +158,7 @@ def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> Non
 def _scheduler_status(config: str | None, *, as_json: bool) -> None:
     from datetime import timedelta  # noqa: PLC0415 - as above
 
-    from migrator.scheduler.overview import lines, overview  # noqa: PLC0415 - as above
+    from migrator.scheduler.health import overview, overview_lines  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
 
     settings = load(config)
@@ -170,7 +170,7 @@ def _scheduler_status(config: str | None, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_lines(lines(found))
+        print_lines(overview_lines(found))
     finish(0)
 
 

@@ -25,8 +25,7 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
     """
     from typing import cast  # noqa: PLC0415 - imported when called, so that --help stays quick
 
-    from migrator.scheduler.process import Until  # noqa: PLC0415 - as above
-    from migrator.scheduler.running import run  # noqa: PLC0415 - as above
+    from migrator.scheduler.process import Until, run  # noqa: PLC0415 - as above
 
     done = run(
         load(config),
@@ -71,8 +70,8 @@ def retention_command(
     from datetime import timedelta  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     from migrator.errors import UsageError  # noqa: PLC0415 - as above
-    from migrator.scheduler.retention import Plan, Rule, apply_all  # noqa: PLC0415 - as above
-    from migrator.scheduler.samples import known_tenants  # noqa: PLC0415 - as above
+    from migrator.scheduler.metrics import known_tenants  # noqa: PLC0415 - as above
+    from migrator.scheduler.retention import RetentionPlan, RetentionRule, apply_all  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
 
     if dry_run and yes:
@@ -80,13 +79,13 @@ def retention_command(
 
     settings = load(config)
     own = settings.scheduler
-    rule = Rule(
+    rule = RetentionRule(
         keep=own.retention_keep if keep is None else keep,
         young=timedelta(days=own.retention_days if days is None else days),
     )
     store = open_scheduler_store(settings)
     try:
-        allowed = not dry_run and (yes or Plan.of(own).is_allowed(store.now()))
+        allowed = not dry_run and (yes or RetentionPlan.of(own).is_allowed(store.now()))
         removed = apply_all(store, rule, tenants=known_tenants(store, tenant) or None, dry_run=not allowed)
     finally:
         store.close()
@@ -127,26 +126,30 @@ def metrics_command(
     """
     from migrator.cutover import metrics as moved  # noqa: PLC0415 - imported when called, so that --help stays quick
     from migrator.pipeline.tail import metrics as tail_metrics  # noqa: PLC0415 - as above
-    from migrator.scheduler import exposition, key_figures  # noqa: PLC0415 - as above
-    from migrator.scheduler.samples import SOMETIMES, collect, known_tenants, served  # noqa: PLC0415 - as above
+    from migrator.scheduler import metrics  # noqa: PLC0415 - as above
+    from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants, served_tenants  # noqa: PLC0415 - as above
     from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
     from migrator.telemetry import say  # noqa: PLC0415 - as above
 
-    thresholds = [exposition.parse("max", one) for one in most] + [exposition.parse("min", one) for one in least]
+    thresholds = [metrics.parse_threshold("max", one) for one in most] + [
+        metrics.parse_threshold("min", one) for one in least
+    ]
     settings = load(config)
     store = open_scheduler_store(settings)
     try:
-        samples = collect(store, known_tenants(store, tenant) or served(store))
-        samples += key_figures.samples(key_figures.take(store))
+        samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store))
+        samples += metrics.key_samples(metrics.take_key_metrics(store))
     finally:
         store.close()
     samples += moved.samples(moved.recorded(settings))
     tail = tail_metrics.stored_metrics(settings)
-    beyond = list(exposition.crossed(samples, thresholds, SOMETIMES | key_figures.SOMETIMES))
+    beyond = list(metrics.crossed(samples, thresholds, OPTIONAL_SAMPLES | metrics.OPTIONAL_KEY_SAMPLES))
     if as_json:
         print_json({"samples": samples, "crossed": beyond, **({} if tail is None else {"tail": tail})})
     else:
-        click.echo(exposition.text(samples) + ("" if tail is None else tail_metrics.prometheus_text(tail)), nl=False)
+        click.echo(
+            metrics.prometheus_text(samples) + ("" if tail is None else tail_metrics.prometheus_text(tail)), nl=False
+        )
     for sentence in beyond:
         say(f"threshold crossed: {sentence}")
     finish(mask(different=beyond))

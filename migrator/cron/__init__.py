@@ -5,7 +5,7 @@
 """
 
 from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, previous_fire, validate
-from migrator.cron.errors import CronError, UnavailableError, ZoneError
+from migrator.cron.expression import CronError, UnavailableError, ZoneError
 from migrator.cron.prose import describe
 from migrator.cron.zones import database_version, zone
 

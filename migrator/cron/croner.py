@@ -10,10 +10,7 @@ with 9.1.0.
 import re
 from datetime import UTC, datetime
 
-from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
-from migrator.cron.errors import CronError
-from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.fields import (
+from migrator.cron.expression import (
     ALL_MONTHS,
     HOUR,
     MINUTE,
@@ -21,7 +18,17 @@ from migrator.cron.fields import (
     MONTH_DAY,
     SECOND,
     WEEKDAY,
+    CronError,
+    Days,
+    Expression,
     Field,
+    Fold,
+    Gap,
+    Last,
+    Nearest,
+    Rule,
+    Term,
+    Weekday,
     digits,
     ordered,
     split,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from migrator.cron.errors import SEED, CronError, UnavailableError
+from migrator.cron.expression import SEED, CronError, UnavailableError
 from migrator.cron.zones import zone as zone_of
 from migrator.errors import install_extra
 

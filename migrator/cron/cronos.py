@@ -7,10 +7,27 @@ HangfireIO/Cronos, ``CronParser.cs``, ``CronExpression.cs``, ``README.md``.
 
 import re
 
-from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
-from migrator.cron.errors import SEED, CronError
-from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.fields import HOUR, MINUTE, MONTH, MONTH_DAY, SECOND, WEEKDAY, Field, ordered
+from migrator.cron.expression import (
+    HOUR,
+    MINUTE,
+    MONTH,
+    MONTH_DAY,
+    SECOND,
+    SEED,
+    WEEKDAY,
+    CronError,
+    Days,
+    Expression,
+    Field,
+    Fold,
+    Gap,
+    Last,
+    Nearest,
+    Rule,
+    Term,
+    Weekday,
+    ordered,
+)
 
 _MACROS = {
     "@yearly": "0 0 1 1 *",

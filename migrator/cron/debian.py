@@ -9,10 +9,20 @@ from datetime import UTC, datetime
 
 from cronsim import CronSim, CronSimError
 
-from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
-from migrator.cron.errors import CronError
-from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.fields import ordered, split
+from migrator.cron.expression import (
+    CronError,
+    Days,
+    Expression,
+    Fold,
+    Gap,
+    Last,
+    Nearest,
+    Rule,
+    Term,
+    Weekday,
+    ordered,
+    split,
+)
 
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
 _FIELDS = 5

@@ -7,9 +7,8 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from migrator.cron import agenda, apscheduler, apscheduler_search, croner, croniter, cronos, debian, robfig, walk, zones
-from migrator.cron.errors import CronError
-from migrator.cron.expression import Expression
+from migrator.cron import agenda, apscheduler, croner, croniter, cronos, debian, robfig, timeline, zones
+from migrator.cron.expression import CronError, Expression
 
 Parsed: TypeAlias = Expression | croniter.Line
 """A line as it is evaluated: by the search here, or by the dialect's own library."""
@@ -78,9 +77,9 @@ def previous_fire(dialect: str, expression: str, timezone: str | None, before: d
     if isinstance(parsed, croniter.Line):
         fire = parsed.before(zone, instant)
     elif parsed.searched_by_field:
-        fire = apscheduler_search.before(parsed, zone, instant, before.year - parsed.years_searched)
+        fire = apscheduler.fire_before(parsed, zone, instant, before.year - parsed.years_searched)
     else:
-        fire = next(walk.before(parsed, zone, instant, before.year - parsed.years_searched), None)
+        fire = next(timeline.fires_before(parsed, zone, instant, before.year - parsed.years_searched), None)
     return None if fire is None else datetime.fromtimestamp(fire, UTC)
 
 
@@ -100,12 +99,12 @@ def _search_by_sets(parsed: Expression, zone: str, instant: int) -> Iterator[int
     while latest is not None:
         # the years searched count from each fire, as in the engines: a line may rest for years between two
         start, latest = latest, None
-        for latest in walk.after(parsed, zone, start, _last_year(parsed, start)):
+        for latest in timeline.fires_after(parsed, zone, start, _last_year(parsed, start)):
             yield latest
 
 
 def _search_by_field(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
-    while (found := apscheduler_search.after(parsed, zone, instant, _last_year(parsed, instant))) is not None:
+    while (found := apscheduler.fire_after(parsed, zone, instant, _last_year(parsed, instant))) is not None:
         yield found
         instant = found
 

@@ -1,15 +1,266 @@
-"""One parsed cron line: field sets and the policy of its dialect; finds matching wall-clock seconds.
+"""A parsed cron line: its errors, its fields, the days that it names, and the wall-clock times that match it.
 
-Wall-clock seconds count from 1970-01-01 00:00 of the zone's own clock, as if it had no zone.
+Each dialect has its own grammar; numbers, names, ranges, and the terms of the two day fields are common.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
+from typing import Final, NamedTuple
 
-from migrator.cron.days import Days
+from migrator.errors import ConfigurationError, UsageError
+
+
+class CronError(UsageError):
+    """The cron text cannot be evaluated by its dialect.
+
+    The message names the field and what was expected, never the text.
+    """
+
+
+class ZoneError(CronError):
+    """The time zone is neither a name of the IANA database nor a Windows name known to the CLDR table."""
+
+
+class UnavailableError(ConfigurationError):
+    """The dialect is known, and the library that evaluates it is not installed.
+
+    No ``CronError``: nothing is known about the line, so that nobody may take it for one that is wrong.
+    """
+
+
+SEED: Final = (
+    "expected a number in place of H, which is filled in from a seed that the line does not hold;"
+    " write the number that the seed gives"
+)
+"""Why such a field is refused."""
+
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: its name in messages, its bounds, and the names it takes (lower case)."""
+
+    name: str
+    low: int
+    high: int
+    names: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def all(self) -> range:
+        """Return every value of the field."""
+        return range(self.low, self.high + 1)
+
+    def error(self, expected: str) -> CronError:
+        """Return the error of this field; what stood there is not told."""
+        return CronError(f"{self.name}: expected {expected}")
+
+    def value(self, text: str) -> int:
+        """Read one value, by number or by name in any case."""
+        named = self.names.get(text.lower())
+        number = digits(text) if named is None else named
+        if number is None or not self.low <= number <= self.high:
+            raise self.error(f"a value from {self.low} to {self.high}")
+        return number
+
+    def step(self, text: str, high: int | None = None) -> int:
+        """Read the step after a slash: 1 to ``high``, or any positive number."""
+        number = digits(text)
+        if not number or (high is not None and number > high):
+            raise self.error("a positive step" if high is None else f"a step from 1 to {high}")
+        return number
+
+    def span(self, text: str) -> tuple[str, str]:
+        """Split ``low-high`` into its two sides."""
+        low, dash, high = text.partition("-")
+        if not dash or not low or not high or "-" in high:
+            raise self.error("a range of two values")
+        return low, high
+
+
+SECOND: Final = Field("second", 0, 59)
+MINUTE: Final = Field("minute", 0, 59)
+HOUR: Final = Field("hour", 0, 23)
+MONTH_DAY: Final = Field("day of month", 1, 31)
+MONTH: Final = Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)})
+WEEKDAY: Final = Field("day of week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)})
+ALL_MONTHS: Final = frozenset(MONTH.all)
+
+_LONGEST_NUMBER = 9
+
+
+def digits(text: str) -> int | None:
+    """Return the number of an ASCII digit text, or None; very long ones are no numbers here."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else None
+
+
+def ordered(values: Iterable[int]) -> tuple[int, ...]:
+    """Return values sorted, each once."""
+    return tuple(sorted(set(values)))
+
+
+def split(text: str, counts: Iterable[int], separators: str | None = None) -> list[str]:
+    """Split a line into its fields; ``CronError`` unless their number is one of ``counts``."""
+    parts = text.split(separators)
+    if len(parts) not in counts:
+        raise CronError("cron line: expected " + " or ".join(str(count) for count in counts) + " fields")
+    return parts
+
+
+_SATURDAY = 6
+_FEBRUARY, _MARCH = 2, 3
+_WEEK = 7
+
+
+class Month(NamedTuple):
+    """One month: ``first`` is the weekday of its first day (Sunday is 0), ``length`` its number of days."""
+
+    year: int
+    month: int
+    first: int
+    length: int
+
+    def weekday(self, day: int) -> int:
+        """Return the weekday of a day (Sunday is 0); ``day`` may lie beyond the month."""
+        return (self.first + day - 1) % _WEEK
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """``L`` or ``L-3``: the last day of the month, or so many days before it."""
+
+    before: int = 0
+
+    def days(self, month: Month) -> Iterable[int]:
+        """Return the days of this month."""
+        return (month.length - self.before,)
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """``15W`` or ``LW``: the day from Monday to Friday nearest to a day, within the month.
+
+    ``day`` None is the last day of the month less ``before``. A day the month does not have names nothing, or with
+    ``clip`` the last one.
+    """
+
+    day: int | None
+    before: int = 0
+    clip: bool = False
+
+    def days(self, month: Month) -> Iterable[int]:
+        """Return the days of this month."""
+        day = month.length - self.before if self.day is None else self.day
+        if self.clip:
+            day = min(day, month.length)
+        if not 1 <= day <= month.length:
+            return ()
+        weekday = month.weekday(day)
+        if weekday == 0:
+            return (day + 1 if day < month.length else day - 2,)
+        if weekday == _SATURDAY:
+            return (day - 1 if day > 1 else day + 2,)
+        return (day,)
+
+
+@dataclass(frozen=True, slots=True)
+class Weekday:
+    """A weekday (Sunday is 0); with ``nth`` 1-5 only that one of the month, with ``nth`` -1 only the last."""
+
+    weekday: int
+    nth: int = 0
+
+    def days(self, month: Month) -> Iterable[int]:
+        """Return the days of this month."""
+        every = range((self.weekday - month.first) % _WEEK + 1, month.length + 1, _WEEK)
+        if self.nth == 0:
+            return every
+        if self.nth > len(every):
+            return ()
+        return (every[self.nth - 1] if self.nth > 0 else every[-1],)
+
+
+Term = int | Last | Nearest | Weekday
+
+
+class Rule(Enum):
+    """How the day of the month and the day of the week are joined."""
+
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days a cron line names. A field that restricts nothing is given as None."""
+
+    month_days: frozenset[Term] | None
+    week_days: frozenset[Weekday] | None
+    months: frozenset[int]
+    rule: Rule = Rule.AND
+    years: frozenset[int] | None = None
+    weeks: frozenset[int] | None = None
+    """ISO week numbers."""
+    spills: bool = False
+    """The engine takes 29 to 31 February for days in March: it goes on there, past earlier days that are due."""
+
+    def by_month(self, year: int, month: int) -> tuple[int, ...]:
+        """Return the days that the day-of-month field names in one month, ascending."""
+        shape = _shape(year, month)
+        named = range(1, shape.length + 1) if self.month_days is None else _union(self.month_days, shape)
+        return tuple(sorted(day for day in named if 1 <= day <= shape.length))
+
+    def of(self, year: int, month: int) -> tuple[int, ...]:
+        """Return the days of one month, ascending."""
+        if month not in self.months or (self.years is not None and year not in self.years):
+            return ()
+        shape = _shape(year, month)
+        found = self._joined(shape)
+        if self.spills and month == _MARCH and _FEBRUARY in self.months:
+            start = self._spilt(_shape(year, _FEBRUARY))
+            found = {day for day in found if day >= start}
+        if self.weeks is not None:
+            found = {day for day in found if date(year, month, day).isocalendar().week in self.weeks}
+        return tuple(sorted(day for day in found if 1 <= day <= shape.length))
+
+    def _joined(self, shape: Month) -> set[int]:
+        if self.month_days is None or self.week_days is None:
+            terms = self.month_days if self.week_days is None else self.week_days
+            return set(range(1, shape.length + 1)) if terms is None else _union(terms, shape)
+        by_month, by_week = _union(self.month_days, shape), _union(self.week_days, shape)
+        return by_month & by_week if self.rule is Rule.AND else by_month | by_week
+
+    def _spilt(self, february: Month) -> int:
+        """Return the day of March to which the days that February lacks lead, or 1."""
+        for day in range(february.length + 1, 32):
+            by_month = self.month_days is None or day in self.month_days
+            by_week = self.week_days is None or Weekday(february.weekday(day)) in self.week_days
+            either = self.month_days is not None and self.week_days is not None
+            if by_month or by_week if either else by_month and by_week:
+                return day - february.length
+        return 1
+
+
+def _shape(year: int, month: int) -> Month:
+    first = date(year, month, 1)
+    following = date(year + month // 12, month % 12 + 1, 1)
+    return Month(year, month, first.isoweekday() % _WEEK, (following - first).days)
+
+
+def _union(terms: Iterable[Term], shape: Month) -> set[int]:
+    found: set[int] = set()
+    for term in terms:
+        if isinstance(term, int):
+            found.add(term)
+        else:
+            found.update(term.days(shape))
+    return found
+
 
 _DAY = 86400
 _EPOCH = date(1970, 1, 1).toordinal()

@@ -7,7 +7,7 @@ change of the clock.
 from datetime import date, timedelta
 from itertools import islice, pairwise
 
-from migrator.cron import timeline, walk
+from migrator.cron import timeline
 from migrator.cron.dialects import parse, zone_key
 from migrator.cron.expression import Expression
 
@@ -60,7 +60,7 @@ def _wall_step(parsed: Expression) -> int | None:
 
 
 def _steady(parsed: Expression, zone: str, change: int, step: int) -> bool:
-    earlier = list(islice(walk.before(parsed, zone, change, _FIRST_YEAR - 1), _AROUND))
-    later = list(islice(walk.after(parsed, zone, change - 1, _LAST_YEAR + 1), _AROUND))
+    earlier = list(islice(timeline.fires_before(parsed, zone, change, _FIRST_YEAR - 1), _AROUND))
+    later = list(islice(timeline.fires_after(parsed, zone, change - 1, _LAST_YEAR + 1), _AROUND))
     fires = [*reversed(earlier), *later]
     return all(after - before == step for before, after in pairwise(fires))

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from migrator.cron.days import Days, Last, Nearest, Rule, Term, Weekday
 from migrator.cron.dialects import parse
-from migrator.cron.errors import CronError
-from migrator.cron.expression import Expression
+from migrator.cron.expression import CronError, Days, Expression, Last, Nearest, Rule, Term, Weekday
 
 _MONTHS = (
     "January",

@@ -6,10 +6,23 @@ line names its zone. It gives up after five years. Source: robfig/cron v3.0.1, `
 """
 
 from migrator.cron import zones
-from migrator.cron.days import Days, Rule, Weekday
-from migrator.cron.errors import CronError
-from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.fields import HOUR, MINUTE, MONTH, MONTH_DAY, WEEKDAY, Field, ordered, split
+from migrator.cron.expression import (
+    HOUR,
+    MINUTE,
+    MONTH,
+    MONTH_DAY,
+    WEEKDAY,
+    CronError,
+    Days,
+    Expression,
+    Field,
+    Fold,
+    Gap,
+    Rule,
+    Weekday,
+    ordered,
+    split,
+)
 
 _SUNDAY_FIRST = Field(WEEKDAY.name, 0, 6, WEEKDAY.names)
 

@@ -16,9 +16,8 @@ from migrator.config import Settings
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
-from migrator.scheduler import key_figures
-from migrator.scheduler.exposition import Sample
-from migrator.scheduler.key_figures import FIGURES, KeyFigures
+from migrator.scheduler import metrics
+from migrator.scheduler.metrics import KEY_METRICS, KeyMetrics, Sample
 from migrator.store import open_side
 from migrator.store.protocols import Store
 from migrator.telemetry import logger
@@ -36,7 +35,7 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one moment, and who was asked."""
 
     asked: MeasuredSide
-    figures: KeyFigures
+    figures: KeyMetrics
 
 
 class CutoverMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +60,7 @@ def take_snapshot(settings: Settings, *, switched: bool) -> MetricsSnapshot | No
     try:
         asked, store = open_measured_side(settings, switched=switched)
         with closing(store):
-            figures = key_figures.take(store, within=WITHIN)
+            figures = metrics.take_key_metrics(store, within=WITHIN)
     except MigratorError as error:
         logger().warning("the key figures cannot be taken", why=str(error))
         return None
@@ -113,7 +112,7 @@ def rows(found: CutoverMetrics) -> tuple[tuple[str, ...], ...]:
     return (
         ("taken at", *when, ""),
         ("asked", *(_NONE if one is None else one.asked for one in three), ""),
-        *((one.words, *(_cell(moment, one.field) for moment in three), one.wanted) for one in FIGURES),
+        *((one.words, *(_cell(moment, one.field) for moment in three), one.wanted) for one in KEY_METRICS),
     )
 
 
@@ -131,9 +130,9 @@ def samples(found: CutoverMetrics) -> Iterator[Sample]:
     """Yield the figures for Prometheus; those of now by their own names, so that thresholds look at them alone."""
     for when, one in (("before", found.before), ("switch", found.switch)):
         if one is not None:
-            yield from key_figures.samples(one.figures, prefix=PREFIX, when=when)
+            yield from metrics.key_samples(one.figures, prefix=PREFIX, when=when)
     if found.now is not None:
-        yield from key_figures.samples(found.now.figures)
+        yield from metrics.key_samples(found.now.figures)
 
 
 def _cell(moment: MetricsSnapshot | None, field: str) -> str:

@@ -2,7 +2,7 @@
 
 The old side's runs came with the copy and the tail (``source`` names a document); the new side's were born here. While
 both run, handlers that are marked idempotent may run twice; the others run in shadow on the new side
-(``scheduler.shadow``): their slots are compared, and nothing is done. The checklist is computed from the rows; nobody
+(``scheduler.executor``): their slots are compared, and nothing is done. The checklist is computed from the rows; nobody
 ticks it.
 """
 

@@ -61,7 +61,7 @@ def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
     try:
         with closing(open_side(settings, "mongo")) as store:
             silent_for = timedelta(milliseconds=settings.scheduler.dead_after_ms)
-            living = health.alive(list(store.workers.list()), store.now(), silent_for)
+            living = health.alive_workers(list(store.workers.list()), store.now(), silent_for)
     except MigratorError as error:
         logger().warning("the processes of the old side cannot be asked for", why=str(error))
         return None

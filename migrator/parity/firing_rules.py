@@ -18,7 +18,7 @@ import msgspec
 from migrator import cron, states
 from migrator.cron import timeline
 from migrator.cron.dialects import parse, zone_key
-from migrator.cron.errors import CronError
+from migrator.cron.expression import CronError
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Rows
 from migrator.sources.stellaops.own import is_copy

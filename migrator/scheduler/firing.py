@@ -1,11 +1,15 @@
-"""What a due trigger leads to, and what moves its next fire. Pure: the same arguments, the same answer.
+"""Which slots of a trigger are due, what a due trigger leads to, and what moves its next fire. Pure: no clock is read.
+
+A slot is an instant at which a trigger is due. It is planned once and stays where it is: a tick that comes late fires
+the planned slot, and the next one is counted from it, so that nothing drifts. Bounds hold everywhere: no slot before
+``start_at``, none after ``end_at`` (the instant itself counts), none once ``max_fires`` is reached.
 
 Which slots fire (``docs/scheduler.md`` says it with examples):
 
-- A slot is late once it is older than the grace (``misfire_grace_ms``, one minute where none is stated). What is not
-  late fires, each slot its own run. What is late goes by ``misfire_policy``: ``fire_once`` (also where none is stated)
+- A slot is late once it is older than the grace (``misfire_grace_ms``, one minute if omitted). What is not
+  late fires, each slot its own run. What is late goes by ``misfire_policy``: ``fire_once`` (also if omitted)
   makes one run for all of them, or none where a slot that is not late fires anyway; ``skip`` makes none
-  (``skip_if_overdue`` says the same); ``fire_all`` makes one for each, of the newest ``slots.MOST_SLOTS``. What is
+  (``skip_if_overdue`` says the same); ``fire_all`` makes one for each, of the newest ``MAX_SLOTS``. What is
   passed over leaves one run in state skipped, which says from when to when.
 - A slot that meets as many live runs as the schedule may have is skipped: a run in state skipped says so, and the
   trigger goes on. Not so a one-time slot, and what ``fire_all`` catches up with: they queue up.
@@ -15,22 +19,194 @@ Which slots fire (``docs/scheduler.md`` says it with examples):
 Nothing else moves a next fire, but the calls at the end of this module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice, takewhile
 from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
 
+from migrator import cron
 from migrator.cron import CronError
 from migrator.records import Run, Schedule, Trigger
-from migrator.scheduler import slots
-from migrator.scheduler.slots import first_fire, next_fire
 from migrator.store.queue import Fire
 from migrator.values import jsonb
 from migrator.values.times import format_iso
 
-__all__ = ["GRACE", "adopt", "completed", "first_fire", "next_fire", "plan", "resumed", "slot_run_id"]
+MAX_SLOTS = 100
+"""Of slots that were missed, only so many are looked at, the newest: what was down for years must not loop."""
+
+_INSTANT = timedelta(microseconds=1)
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trigger owes at some instant."""
+
+    slots: tuple[datetime, ...]
+    """Slots up to now, oldest first, at most ``MOST_SLOTS``."""
+    passed: datetime | None = None
+    """The oldest slot, where it is older than those that are listed."""
+    following: datetime | None = None
+    """The first slot after now; for one counted from completion, if its run ended at once."""
+    broken: str | None = None
+    """Why no slot can be found any more: the dialect does not take the line, or the zone is unknown."""
+
+
+def first_fire(trigger: Trigger, now: datetime) -> datetime | None:
+    """Return the first fire of a trigger that is new or was given another timing; none when it never fires.
+
+    cron: the first slot after now, not before ``start_at``. interval: ``start_at`` while it is not past; then the next
+    multiple counted from it at a fixed rate, else one interval from now. one_time: ``run_at``, past or not. event:
+    none. Raises ``CronError``.
+    """
+    start = trigger.start_at if trigger.start_at is not None and trigger.start_at >= now else None
+    if trigger.kind == "one_time":
+        found = trigger.run_at
+    elif trigger.kind == "cron":
+        found = _cron(trigger, now if start is None else start - _INSTANT)
+    elif trigger.kind == "interval":
+        base = trigger.start_at if trigger.anchor == "fixed_rate" else None
+        found = start or _multiple(base or now, _step(trigger), now)
+    else:
+        found = None
+    return bounded(trigger, found)
+
+
+def next_fire(trigger: Trigger, after: datetime) -> datetime | None:
+    """Return the first slot after ``after``; none when there is none, and for events.
+
+    An interval at a fixed rate keeps its phase: it is counted from the planned fire, else from the last one, else from
+    ``start_at``. One counted from completion: ``after`` is the completion. Raises ``CronError``.
+    """
+    if trigger.kind == "one_time":
+        found = trigger.run_at if trigger.run_at is not None and trigger.run_at > after else None
+    elif trigger.kind == "cron":
+        found = _cron(trigger, _not_before(trigger.start_at, after))
+    elif trigger.kind == "interval":
+        after = _not_before(trigger.start_at, after)
+        base = trigger.next_fire_at or trigger.last_fire_at or trigger.start_at
+        if counted_from_completion(trigger):
+            base = after
+        found = _multiple(base or after, _step(trigger), after)
+    else:
+        found = None
+    return bounded(trigger, found)
+
+
+def due(trigger: Trigger, now: datetime) -> Due:
+    """Return what a trigger owes whose planned fire (``next_fire_at``) is not after now.
+
+    ``following`` knows nothing of the fires that this leads to: bound it again when they are counted.
+    """
+    planned = trigger.next_fire_at
+    assert planned is not None  # noqa: S101 - the caller looked
+    if trigger.kind == "one_time":
+        return Due(slots=(planned,))
+    if counted_from_completion(trigger):
+        return Due(slots=(planned,), following=next_fire(trigger, now))
+    try:
+        return _due_series(trigger, planned, now)
+    except cron.CronError as error:
+        return Due(slots=(planned,), broken=str(error))
+
+
+def bounded(trigger: Trigger, fire: datetime | None) -> datetime | None:
+    """Return the fire unless it lies after ``end_at``, or the trigger has fired ``max_fires`` times."""
+    if fire is None or exhausted(trigger) or (trigger.end_at is not None and fire > trigger.end_at):
+        return None
+    return fire
+
+
+def exhausted(trigger: Trigger) -> bool:
+    """Tell whether the trigger has fired as often as it may."""
+    return trigger.max_fires is not None and trigger.fire_count >= trigger.max_fires
+
+
+def counted_from_completion(trigger: Trigger) -> bool:
+    """Tell whether the next fire is counted from the end of the last run."""
+    return trigger.kind == "interval" and trigger.anchor != "fixed_rate"
+
+
+def _due_series(trigger: Trigger, planned: datetime, now: datetime) -> Due:
+    """Return what a cron line, or an interval at a fixed rate, owes."""
+    slots = tuple(islice(takewhile(lambda slot: slot <= now, _slots_from(trigger, planned)), MAX_SLOTS + 1))
+    passed = None
+    if len(slots) > MAX_SLOTS:
+        passed, slots = planned, _newest_slots(trigger, planned, now)
+    return Due(
+        slots=tuple(slot for slot in slots if _within(trigger, slot)),
+        passed=passed,
+        following=next_fire(trigger, now),
+    )
+
+
+def _slots_from(trigger: Trigger, slot: datetime) -> Iterator[datetime]:
+    following: datetime | None = slot
+    while following is not None:
+        yield following
+        following = next_fire(trigger, following)
+
+
+def _newest_slots(trigger: Trigger, planned: datetime, now: datetime) -> tuple[datetime, ...]:
+    """Return the newest slots up to now, without walking there from the planned one."""
+    found: list[datetime] = []
+    before: datetime | None = now + _INSTANT if trigger.end_at is None else min(now, trigger.end_at) + _INSTANT
+    while before is not None and len(found) < MAX_SLOTS:
+        before = _previous_slot(trigger, planned, before)
+        if before is None or before < planned:
+            break
+        found.append(before)
+    return tuple(reversed(found))
+
+
+def _previous_slot(trigger: Trigger, planned: datetime, before: datetime) -> datetime | None:
+    if trigger.kind == "interval":
+        step = _step(trigger)
+        return None if step is None or before <= planned else planned + (before - planned - _INSTANT) // step * step
+    assert trigger.cron_dialect is not None  # noqa: S101 - a CHECK of the table
+    assert trigger.cron_expression is not None  # noqa: S101 - as above
+    return cron.previous_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, before)
+
+
+def _not_before(start: datetime | None, after: datetime) -> datetime:
+    """Return what a slot must come after, so that it is not before ``start`` either."""
+    return after if start is None else max(after, start - _INSTANT)
+
+
+def _within(trigger: Trigger, slot: datetime) -> bool:
+    return not (
+        (trigger.start_at is not None and slot < trigger.start_at)
+        or (trigger.end_at is not None and slot > trigger.end_at)
+    )
+
+
+def _cron(trigger: Trigger, after: datetime) -> datetime | None:
+    assert trigger.cron_dialect is not None  # noqa: S101 - a CHECK of the table
+    assert trigger.cron_expression is not None  # noqa: S101 - as above
+    return cron.next_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, after)
+
+
+def _step(trigger: Trigger) -> timedelta | None:
+    """Return the interval; none for one that is longer than time is."""
+    assert trigger.interval_ms is not None  # noqa: S101 - a CHECK of the table
+    try:
+        return timedelta(milliseconds=trigger.interval_ms)
+    except OverflowError:
+        return None
+
+
+def _multiple(base: datetime, step: timedelta | None, after: datetime) -> datetime | None:
+    """Return the first of ``base`` and whole steps after it that comes after ``after``."""
+    if base > after:
+        return base
+    if step is None:
+        return None
+    try:
+        return base + ((after - base) // step + 1) * step
+    except OverflowError:
+        return None
+
 
 GRACE = timedelta(minutes=1)
 """How old a slot may be before it is late, where the trigger does not say."""
@@ -46,8 +222,8 @@ def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) ->
     """
     if trigger.next_fire_at is None or trigger.next_fire_at > now or trigger.kind == "event" or not trigger.enabled:
         return Fire(runs=(), trigger=trigger)
-    owed = slots.due(trigger, now)
-    if live_runs and slots.counted_from_completion(trigger):
+    owed = due(trigger, now)
+    if live_runs and counted_from_completion(trigger):
         return _fired(schedule, trigger, (), owed.following)  # it counts from the end of what still runs
     fires, misses = _chosen(trigger, owed, now)
     left = None if trigger.max_fires is None else max(trigger.max_fires - trigger.fire_count, 0)
@@ -73,7 +249,7 @@ class _Slot(msgspec.Struct, frozen=True, kw_only=True):
     """Queues up, however many runs are live."""
 
 
-def _chosen(trigger: Trigger, owed: slots.Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
+def _chosen(trigger: Trigger, owed: Due, now: datetime) -> tuple[list[_Slot], list[_Slot]]:
     """Return the slots that are to fire, and those that only say what was passed over; oldest first."""
     grace = GRACE if trigger.misfire_grace_ms is None else _length(trigger.misfire_grace_ms)
     late = [slot for slot in owed.slots if now - slot > grace]
@@ -99,7 +275,7 @@ def _fired(schedule: Schedule, trigger: Trigger, runs: Sequence[Run], following:
     fired = [run.scheduled_at for run in runs if run.state == "queued" and run.scheduled_at is not None]
     last = max([*fired, *([] if trigger.last_fire_at is None else [trigger.last_fire_at])], default=None)
     trigger = msgspec.structs.replace(trigger, fire_count=trigger.fire_count + len(fired), last_fire_at=last)
-    trigger = msgspec.structs.replace(trigger, next_fire_at=slots.bounded(trigger, following))
+    trigger = msgspec.structs.replace(trigger, next_fire_at=bounded(trigger, following))
     # A schedule whose trigger is through is running until its last run has ended (``settling``); the ones that go on
     # stay scheduled, so that they can be paused.
     status = "running" if trigger.next_fire_at is None else "scheduled"
@@ -153,7 +329,7 @@ def adopt(trigger: Trigger, now: datetime) -> Trigger:
         return trigger
     if trigger.kind == "one_time" and (trigger.fire_count or trigger.last_fire_at is not None):
         return trigger
-    fired = trigger.last_fire_at is not None and not slots.counted_from_completion(trigger)
+    fired = trigger.last_fire_at is not None and not counted_from_completion(trigger)
     try:
         found = next_fire(trigger, now) if fired else first_fire(trigger, now)
     except CronError:
@@ -180,7 +356,7 @@ def resumed(trigger: Trigger, now: datetime) -> Trigger:
 
 def completed(trigger: Trigger, ended: datetime) -> Trigger:
     """Return the trigger after its run ended: an interval counted from completion begins anew; others stay."""
-    if not slots.counted_from_completion(trigger) or trigger.next_fire_at is None:
+    if not counted_from_completion(trigger) or trigger.next_fire_at is None:
         return trigger
     since = ended if trigger.last_fire_at is None else max(ended, trigger.last_fire_at)
     return msgspec.structs.replace(trigger, next_fire_at=next_fire(trigger, since))

@@ -1,8 +1,8 @@
-"""Handlers by name: what may be one, how a run finds its own, and what a handler is told.
+"""Handlers by name: the registry, the contract of a handler, its context, and the handler of the action ``create_job``.
 
 A handler is a standalone function that takes keywords only: the members of the schedule's payload, and ``context`` if
-it asks for it. That contract is held when it is registered, not when it first runs: a method, or a function that wants
-a database session or a request, is refused there.
+it asks for it. That contract is checked when it is registered, not when it first runs: a method, or a function that
+wants a database session or a request, is refused there.
 """
 
 import asyncio
@@ -11,20 +11,22 @@ import inspect
 from collections.abc import Callable, Mapping
 from threading import Event as Flag
 from typing import Any, Final, TypeAlias, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import msgspec
 
 from migrator import states
 from migrator.errors import UsageError
 from migrator.records import Run, Schedule
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import OnceRequest
 from migrator.store.queue import HandlerFilter, handler_of
 from migrator.values import jsonb
 
-FORBIDDEN: Final = frozenset({"self", "cls", "db", "session", "request"})
+FORBIDDEN_PARAMETERS: Final = frozenset({"self", "cls", "db", "session", "request"})
 """Parameters that say that a function cannot stand alone (source document 004 found them when jobs first ran)."""
 
-OUTSIDE: Final = frozenset({"agent", "workflow", "celery_task"})
+EXTERNAL_TYPES: Final = frozenset({"agent", "workflow", "celery_task"})
 """Types of handlers that another system runs: it gets a request, and tells the outcome later."""
 
 CONTEXT: Final = "context"
@@ -101,7 +103,7 @@ class Registry:
             raise UsageError("a handler needs a name")
         if name in self._functions and self._functions[name] is not function:
             raise UsageError(f"two handlers have the name {name!r}")
-        check(name, function)
+        check_handler(name, function)
         self._functions[name] = function
         return function
 
@@ -116,8 +118,10 @@ class Registry:
 
     def send_with(self, handler_type: str, sender: Sender) -> None:
         """Hand runs of this type (agent, workflow, celery_task) to another system."""
-        if handler_type not in OUTSIDE:
-            raise UsageError(f"handlers of type {handler_type!r} run here; sent away are: {', '.join(sorted(OUTSIDE))}")
+        if handler_type not in EXTERNAL_TYPES:
+            raise UsageError(
+                f"handlers of type {handler_type!r} run here; sent away are: {', '.join(sorted(EXTERNAL_TYPES))}"
+            )
         self._senders[handler_type] = sender
 
     def function(self, schedule: Schedule | None) -> Function | str:
@@ -144,7 +148,7 @@ class Registry:
         return HandlerFilter(names=self.names, types=tuple(sorted(self._senders)))
 
 
-def check(name: str, function: Function) -> None:
+def check_handler(name: str, function: Function) -> None:
     """Raise ``UsageError`` where a function cannot be a handler."""
     if not callable(function):
         raise UsageError(f"the handler {name!r} cannot be called")
@@ -155,13 +159,13 @@ def check(name: str, function: Function) -> None:
     except (TypeError, ValueError):
         raise UsageError(f"the handler {name!r} does not say what it takes") from None
     for parameter in parameters:
-        if parameter.name in FORBIDDEN:
+        if parameter.name in FORBIDDEN_PARAMETERS:
             raise UsageError(f"the handler {name!r} wants {parameter.name!r}: a handler is given its payload alone")
         if parameter.kind is parameter.POSITIONAL_ONLY or parameter.kind is parameter.VAR_POSITIONAL:
             raise UsageError(f"the handler {name!r} takes positional arguments; a handler is given keywords")
 
 
-def load(path: str) -> Registry:
+def load_registry(path: str) -> Registry:
     """Import ``module:name``, a ``Registry`` or a mapping of names to functions.
 
     Raises ``UsageError`` where there is no such thing, or a function in it breaks the contract.
@@ -206,7 +210,7 @@ def asked_of(run: Run) -> dict[str, Any]:
     return dict(metadata) if isinstance(metadata, dict) else {}
 
 
-def call(function: Function, arguments: Mapping[str, Any], context: Context) -> Any:  # noqa: ANN401 - what it returns
+def call_handler(function: Function, arguments: Mapping[str, Any], context: Context) -> Any:  # noqa: ANN401 - what it returns
     """Call a handler, and run what it returns to its end where it is a coroutine."""
     named = dict(arguments)
     parameters = inspect.signature(function).parameters.values()
@@ -216,3 +220,38 @@ def call(function: Function, arguments: Mapping[str, Any], context: Context) -> 
     if inspect.iscoroutine(answer):
         return asyncio.run(answer)
     return answer
+
+
+_JOB_FIELDS = frozenset({"name", "payload", "priority", "max_retries", "timeout_ms", "queue", "description"})
+
+
+def job_creator(service_of: Callable[[str], Scheduler]) -> Function:
+    """Return the function to register under the names of such handlers; ``service_of`` gives a tenant's facade.
+
+    The id of the job is that of its run: a run that is delivered twice makes one job. It raises ``UsageError`` for a
+    config that is none, which makes the run fail.
+    """
+
+    def create_job(*, action_config: Mapping[str, Any], context: Context, action_type: str = "create_job") -> str:
+        if action_type != "create_job":
+            raise UsageError("the action is not create_job")
+        handler = action_config.get("handler_name")
+        if not isinstance(handler, str):
+            raise UsageError("the config of create_job names no handler_name")
+        service = service_of(context.tenant_id)
+        identity = uuid5(context.run_id, "job")
+        if service.get(identity) is None:
+            named = {name: value for name, value in action_config.items() if name in _JOB_FIELDS}
+            named.setdefault("name", f"{handler}:{context.run_id}")
+            service.schedule_once(
+                OnceRequest(
+                    id=identity,
+                    handler_name=handler,
+                    created_by="create_job",
+                    metadata=dict(context.asked) or None,
+                    **named,
+                )
+            )
+        return str(identity)
+
+    return create_job

@@ -1,20 +1,24 @@
-"""Whether the scheduler is well: asked of the database, the queue, the workers and the leader, each on its own.
+"""Health and status of a scheduler: of one tenant, and an overview over all tenants.
 
-A part that cannot be asked is an issue of its own, and never an error of the call.
+Health asks database, queue, workers and leader, each on its own: a part that cannot be asked is an issue, and never an
+error of the call.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar, get_args
+from uuid import UUID
 
 import msgspec
 
 from migrator.errors import MigratorError
 from migrator.records import WorkerRecord
-from migrator.scheduler.leader import RESOURCE
-from migrator.states import WORKER_LIVE
+from migrator.scheduler.leadership import RESOURCE
+from migrator.states import WORKER_ENDED, WORKER_LIVE
 from migrator.store.protocols import Store
-from migrator.store.statistics import Backlog
+from migrator.store.queue import SCRATCH
+from migrator.store.statistics import Backlog, NextFire
 from migrator.store.validation import GLOBAL
 
 Health = Literal["healthy", "degraded", "unhealthy"]
@@ -69,7 +73,7 @@ class HealthStatus(msgspec.Struct, frozen=True, kw_only=True):
     """By the database's clock, unless another one was passed; none where it could not be asked."""
 
 
-def alive(workers: list[WorkerRecord], now: datetime, silent_for: timedelta) -> list[WorkerRecord]:
+def alive_workers(workers: list[WorkerRecord], now: datetime, silent_for: timedelta) -> list[WorkerRecord]:
     """Return who is active or draining, and spoke not longer ago than ``silent_for``."""
     return [
         worker
@@ -80,25 +84,25 @@ def alive(workers: list[WorkerRecord], now: datetime, silent_for: timedelta) -> 
     ]
 
 
-def check(store: Store, tenant: str, limits: Limits, now: datetime | None) -> HealthStatus:
+def health_of(store: Store, tenant: str, limits: Limits, now: datetime | None) -> HealthStatus:
     """Ask each part how it is."""
     issues: list[Issue] = []
-    latency = _asked(issues, "database", store.ping)
+    latency = _ask(issues, "database", store.ping)
     if latency is not None and latency > limits.latency:
         issues.append(Issue(component="database", severity="warning", message="the database answers slowly"))
-    clock = now or (None if latency is None else _asked(issues, "database", store.now))
+    clock = now or (None if latency is None else _ask(issues, "database", store.now))
     backlog: Backlog | None = None
     workers: list[WorkerRecord] | None = None
     leader: tuple[str, int] | None = None
     if clock is not None:
         moment = clock
-        backlog = _asked(issues, "queue", lambda: _backlog(store, tenant, moment))
-        workers = _asked(issues, "workers", lambda: alive(list(store.workers.list()), moment, limits.silent_for))
-        leader = _asked(issues, "scheduler", lambda: store.locks.holder(GLOBAL, RESOURCE, now))
-        issues += _findings(backlog, workers, leader, limits, moment)
-    of = {component: _of([one for one in issues if one.component == component]) for component in _COMPONENTS}
+        backlog = _ask(issues, "queue", lambda: _backlog(store, tenant, moment))
+        workers = _ask(issues, "workers", lambda: alive_workers(list(store.workers.list()), moment, limits.silent_for))
+        leader = _ask(issues, "scheduler", lambda: store.locks.holder(GLOBAL, RESOURCE, now))
+        issues += _issues(backlog, workers, leader, limits, moment)
+    of = {component: _worst([one for one in issues if one.component == component]) for component in _COMPONENTS}
     return HealthStatus(
-        status=_of(issues),
+        status=_worst(issues),
         components=Components(
             scheduler=of["scheduler"],
             leader=None if leader is None else leader[0],
@@ -117,7 +121,7 @@ def check(store: Store, tenant: str, limits: Limits, now: datetime | None) -> He
 _COMPONENTS: tuple[Component, ...] = get_args(Component)
 
 
-def _asked(issues: list[Issue], component: Component, ask: Callable[[], Answer]) -> Answer | None:
+def _ask(issues: list[Issue], component: Component, ask: Callable[[], Answer]) -> Answer | None:
     try:
         return ask()
     except MigratorError as error:
@@ -131,7 +135,7 @@ def _backlog(store: Store, tenant: str, now: datetime) -> Backlog:
         return session.statistics.backlog()
 
 
-def _findings(
+def _issues(
     backlog: Backlog | None,
     workers: list[WorkerRecord] | None,
     leader: tuple[str, int] | None,
@@ -147,7 +151,177 @@ def _findings(
         yield Issue(component="queue", severity="warning", message=message, since=backlog.oldest_ready_at)
 
 
-def _of(issues: list[Issue]) -> Health:
+def _worst(issues: list[Issue]) -> Health:
     if any(issue.severity == "critical" for issue in issues):
         return "unhealthy"
     return "degraded" if issues else "healthy"
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker or scheduler process."""
+
+    id: UUID
+    kind: str
+    hostname: str | None
+    pid: int | None
+    status: str
+    """As it is stored: one that vanished is active until it is declared dead."""
+    last_heartbeat_at: datetime | None
+    alive: bool
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads."""
+
+    holder: str
+    term: int
+    """The fence of its lock."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the scheduler stands."""
+
+    is_running: bool
+    """Whether any process is alive; rows of dead ones do not count."""
+    leader: Leader | None
+    total_jobs: int
+    enabled_jobs: int
+    running_jobs: int
+    """Schedules that have a running run."""
+    ready_runs: int
+    running_runs: int
+    next_job: NextFire | None
+    instances: tuple[Instance, ...]
+    """By registration."""
+    at: datetime
+
+
+def status_of(store: Store, tenant: str, limits: Limits, now: datetime | None) -> Status:
+    """Return where the scheduler of a tenant stands."""
+    held = store.locks.holder(GLOBAL, RESOURCE, now)
+    workers = list(store.workers.list())
+    with store.session(tenant, now=now) as session:
+        schedules, backlog = session.statistics.schedules(), session.statistics.backlog()
+        following = session.statistics.next_fires(1)
+        at = session.now
+    living = {worker.id for worker in alive_workers(workers, at, limits.silent_for)}
+    return Status(
+        is_running=bool(living),
+        leader=None if held is None else Leader(holder=held[0], term=held[1]),
+        total_jobs=schedules.total,
+        enabled_jobs=schedules.enabled,
+        running_jobs=backlog.running_schedules,
+        ready_runs=backlog.ready,
+        running_runs=backlog.running,
+        next_job=following[0] if following else None,
+        instances=tuple(instance_of(worker, alive=worker.id in living) for worker in workers),
+        at=at,
+    )
+
+
+def instance_of(worker: WorkerRecord, *, alive: bool) -> Instance:
+    """Return a process as it is shown."""
+    return Instance(
+        id=worker.id,
+        kind=worker.kind,
+        hostname=worker.hostname,
+        pid=worker.pid,
+        status=worker.status,
+        last_heartbeat_at=worker.last_heartbeat_at,
+        alive=alive,
+    )
+
+
+class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A fire that is to come."""
+
+    tenant: str
+    fire: NextFire
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of all tenants but those of verifications."""
+
+    backend: str
+    at: datetime
+    leader: Leader | None
+    instances: tuple[Instance, ...]
+    tenants: int
+    schedules: Mapping[str, int]
+    """By status; every status is there."""
+    enabled: int
+    ready: int
+    delayed: int
+    running: int
+    oldest_ready_at: datetime | None
+    next_fires: tuple[Upcoming, ...]
+    """Earliest first."""
+
+    @property
+    def alive(self) -> int:
+        """Return how many processes are alive."""
+        return sum(one.alive for one in self.instances)
+
+
+def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: datetime | None = None) -> Overview:
+    """Ask the store; ``silent_for``: whoever did not speak for longer is not alive, declared dead or not."""
+    at = store.now() if now is None else now
+    held = store.locks.holder(GLOBAL, RESOURCE, now)
+    workers = list(store.workers.list())
+    living = {worker.id for worker in alive_workers(workers, at, silent_for)}
+    tenants = [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
+    statuses: Counter[str] = Counter()
+    enabled = ready = delayed = running = 0
+    oldest: list[datetime] = []
+    upcoming: list[Upcoming] = []
+    for tenant in tenants:
+        with store.session(tenant, now=now) as session:
+            counted, backlog = session.statistics.schedules(), session.statistics.backlog()
+            upcoming += [Upcoming(tenant=tenant, fire=fire) for fire in session.statistics.next_fires(fires)]
+        statuses.update(counted.by_status)
+        enabled += counted.enabled
+        ready, delayed, running = ready + backlog.ready, delayed + backlog.delayed, running + backlog.running
+        if backlog.oldest_ready_at is not None:
+            oldest.append(backlog.oldest_ready_at)
+    upcoming.sort(key=lambda one: (one.fire.at, one.tenant, one.fire.trigger_id))
+    return Overview(
+        backend=store.backend,
+        at=at,
+        leader=None if held is None else Leader(holder=held[0], term=held[1]),
+        instances=tuple(instance_of(worker, alive=worker.id in living) for worker in workers),
+        tenants=len(tenants),
+        schedules=dict(statuses),
+        enabled=enabled,
+        ready=ready,
+        delayed=delayed,
+        running=running,
+        oldest_ready_at=min(oldest, default=None),
+        next_fires=tuple(upcoming[:fires]),
+    )
+
+
+def overview_lines(found: Overview) -> list[str]:
+    """Return it as people read it."""
+    leader = "nobody" if found.leader is None else f"{found.leader.holder}, term {found.leader.term}"
+    said = [
+        f"scheduler on {found.backend}, {found.tenants:,} tenants, at {_time(found.at)}",
+        f"leader: {leader}",
+        f"processes: {found.alive:,} alive of {len(found.instances):,}",
+    ]
+    for one in found.instances:
+        state = "alive" if one.alive else one.status if one.status in WORKER_ENDED else "silent"
+        heard = "never heard" if one.last_heartbeat_at is None else f"heard {_time(one.last_heartbeat_at)}"
+        said.append(f"  {one.id} {one.kind} {one.hostname or '?'}:{one.pid or '?'} {state}, {heard}")
+    counts = ", ".join(f"{status} {count:,}" for status, count in found.schedules.items() if count)
+    said.append(f"schedules: {sum(found.schedules.values()):,} ({counts or 'none'}), {found.enabled:,} enabled")
+    oldest = "" if found.oldest_ready_at is None else f", the oldest since {_time(found.oldest_ready_at)}"
+    said.append(f"runs: {found.ready:,} ready{oldest}, {found.delayed:,} delayed, {found.running:,} running")
+    said.append("next fires:" if found.next_fires else "next fires: none")
+    said += [
+        f"  {_time(one.fire.at)} {one.tenant} {one.fire.name} ({one.fire.schedule_id})" for one in found.next_fires
+    ]
+    return said
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"

@@ -58,7 +58,7 @@ def ignore(event: Event) -> None:
     """Hear nothing."""
 
 
-def entry(event: Event) -> AuditEntry:
+def audit_entry(event: Event) -> AuditEntry:
     """Return the event as an entry of its tenant's audit trail."""
     identity = event.run_id or event.schedule_id
     return AuditEntry(

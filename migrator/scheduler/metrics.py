@@ -1,205 +1,305 @@
-"""Figures of a tenant's scheduler: jobs, executions, performance, queue, system; over a window, and for today.
+"""Metrics of a scheduler for machines: samples in the Prometheus text format, thresholds, and the five key metrics.
 
-The window is half open, on the time at which a run was made; what is live is counted whenever it was made.
+The key metrics are those that source document 004 watches while a scheduler is moved: how many runs, how long they
+take, how many fail, how many connections the database has, and how many runs wait, over all tenants of one backend.
 """
 
-import resource
-import sys
+import math
 import time
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final, Literal
 
 import msgspec
 
-from migrator import cron
-from migrator.errors import UsageError
-from migrator.records import WorkerRecord
-from migrator.scheduler import checks, rates
-from migrator.store.protocols import Session
-from migrator.store.statistics import RunFilter, RunStatistics
+from migrator.errors import UnreachableError, UsageError
+from migrator.scheduler import health, queries
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.queries import Metrics
+from migrator.store.protocols import Store
+from migrator.store.queue import SCRATCH
+from migrator.store.statistics import RunFilter
+from migrator.store.validation import GLOBAL
+from migrator.telemetry import visible
 
-WINDOW = timedelta(hours=24)
-"""Where none is asked for: up to now."""
-
-_BORN, _SPENT = time.monotonic(), time.process_time()
-
-
-class JobFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Schedules that are not deleted, by status; ``active`` are those that may run (``scheduled`` or ``running``)."""
-
-    total: int
-    enabled: int
-    active: int
-    pending: int
-    scheduled: int
-    running: int
-    paused: int
-    completed: int
-    failed: int
-    cancelled: int
+PREFIX: Final = "migrator_"
 
 
-class ExecutionFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs made in the window; ``pending`` and ``running`` are all there are, whenever they were made."""
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure, with what tells it from others of its name."""
 
-    total: int
-    successful: int
-    failed: int
-    timeout: int
-    cancelled: int
-    skipped: int
-    pending: int
-    running: int
+    name: str
+    """Without ``PREFIX``; units at the end, as Prometheus has them."""
+    help: str
+    value: float
+    kind: Literal["gauge", "counter"] = "gauge"
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Performance(msgspec.Struct, frozen=True, kw_only=True):
-    """How well runs of the window did; durations are those of completed runs, in milliseconds."""
+class Threshold(msgspec.Struct, frozen=True, kw_only=True):
+    """A bound on every sample of a name."""
 
-    success_rate: float | None
-    failure_rate: float | None
-    completed_share: float | None
-    avg_duration_ms: float | None
-    p50_duration_ms: int | None
-    p95_duration_ms: int | None
-    p99_duration_ms: int | None
+    name: str
+    bound: Literal["max", "min"]
+    value: float
 
-
-class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Live runs, and failures of the window."""
-
-    size: int
-    """Queued and available."""
-    processing: int
-    delayed: int
-    """Queued, and available later."""
-    failed: int
-    """Error or timeout, in the window."""
-    oldest_wait_s: float
-    """For how long the longest waiting of the available ones waits."""
+    def crossed_by(self, sample: Sample) -> bool:
+        """Tell whether a sample lies beyond the bound; the bound itself does not."""
+        if sample.name != self.name:
+            return False
+        return sample.value > self.value if self.bound == "max" else sample.value < self.value
 
 
-class SystemFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """This process, and the workers that are alive."""
-
-    workers: int
-    memory_usage_mb: float
-    """Most that this process ever held."""
-    cpu_usage_percent: float
-    """Processor time of this process over ``uptime_seconds``, of one processor."""
-    uptime_seconds: float
-
-
-class Today(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs made since midnight in a zone."""
-
-    zone: str
-    since: datetime
-    completed: int
-    failed: int
-    failure_rate: float | None
+def prometheus_text(samples: Iterable[Sample]) -> str:
+    """Return samples in the text format, version 0.0.4: by name, then by labels."""
+    lines: list[str] = []
+    told = ""
+    for sample in sorted(samples, key=lambda one: (one.name, sorted(one.labels.items()))):
+        name = PREFIX + sample.name
+        if name != told:
+            told = name
+            lines += [f"# HELP {name} {sample.help}", f"# TYPE {name} {sample.kind}"]
+        labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in sorted(sample.labels.items()))
+        lines.append(f"{name}{{{labels}}} {_number(sample.value)}" if labels else f"{name} {_number(sample.value)}")
+    return "\n".join(lines) + "\n"
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it."""
-
-    jobs: JobFigures
-    executions: ExecutionFigures
-    performance: Performance
-    queue: QueueFigures
-    system: SystemFigures
-    today: Today
-    start: datetime
-    """Of the window, inclusive."""
-    end: datetime
-    """Exclusive, unless it is now."""
-    generated_at: datetime
+def parse_threshold(bound: Literal["max", "min"], given: str) -> Threshold:
+    """Return the threshold of ``NAME=VALUE``; raises ``UsageError``."""
+    name, _, value = given.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):  # nothing is beyond it
+        raise UsageError(f"--{bound}: expected NAME=NUMBER")
+    return Threshold(name=name.removeprefix(PREFIX), bound=bound, value=number)
 
 
-def gather(
-    session: Session, workers: list[WorkerRecord], *, start: datetime | None, end: datetime | None, zone: str
-) -> Metrics:
-    """Return the figures of a window; ``workers`` are those alive. Raises ``UsageError``, ``ZoneError``."""
-    now = session.now
-    until = checks.moment("end", end)
-    since = checks.moment("start", start) or (until or now) - WINDOW
-    if (until or now) <= since:
-        raise UsageError("end must come after start")
-    midnight = _midnight(now, zone)
-    figures = session.statistics
-    runs = figures.runs(RunFilter(since=since, until=until))
-    today = figures.runs(RunFilter(since=midnight)).by_state
-    schedules, backlog = figures.schedules(), figures.backlog()
-    waited = timedelta(0) if backlog.oldest_ready_at is None else now - backlog.oldest_ready_at
-    counts = schedules.by_status
-    return Metrics(
-        jobs=JobFigures(
-            total=schedules.total,
-            enabled=schedules.enabled,
-            active=counts["scheduled"] + counts["running"],
-            **counts,
+def crossed(samples: Sequence[Sample], thresholds: Sequence[Threshold], known: Collection[str] = ()) -> Iterator[str]:
+    """Yield a sentence per sample beyond a threshold.
+
+    Raises ``UsageError`` for a name that there is not. ``known`` are names of figures that may be absent now (a rate
+    of nothing): they cross no threshold then.
+    """
+    names = {sample.name for sample in samples}.union(known)
+    for threshold in thresholds:
+        if threshold.name not in names:
+            raise UsageError(f"no figure {threshold.name}; there are: {', '.join(sorted(names))}")
+        for sample in samples:
+            if threshold.crossed_by(sample):
+                labels = ", ".join(f"{label} {value}" for label, value in sorted(sample.labels.items()))
+                where = f" ({labels})" if labels else ""
+                yield (f"{sample.name}{where} is {_number(sample.value)}, {threshold.bound} {_number(threshold.value)}")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _escaped(value: str) -> str:
+    # line ends have a spelling of their own; "\\u001b" is none that readers of this format know
+    lines = (visible(line).replace("\\", "\\\\").replace('"', '\\"') for line in value.split("\n"))
+    return "\\n".join(lines)
+
+
+OPTIONAL_SAMPLES: Final = frozenset({"success_rate_percent", "failure_rate_percent", "run_duration_seconds"})
+"""Figures that are there only where runs ended."""
+
+
+def served_tenants(store: Store) -> list[str]:
+    """Return the tenants that have schedules or runs, without ``*`` and those of verifications."""
+    return [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
+
+
+def known_tenants(store: Store, tenants: Sequence[str]) -> Sequence[str]:
+    """Return the tenants that were asked for; raise ``UsageError`` for one that has neither schedules nor runs."""
+    there = store.queue.tenants() if tenants else ()
+    for one in tenants:
+        if one not in there:
+            raise UsageError(f"unknown tenant {one}: no schedule and no run is of it")
+    return tenants
+
+
+def collect_samples(store: Store, tenants: Sequence[str], *, now: datetime | None = None) -> list[Sample]:
+    """Return the figures of these tenants, and of all processes."""
+    latency = store.ping()
+    status = Scheduler(store, GLOBAL).status(now=now)
+    found = [
+        _sample("database_latency_seconds", "How long the database took to answer.", latency.total_seconds()),
+        _sample("scheduler_leader", "1 where a scheduler process leads.", float(status.leader is not None)),
+        _sample(
+            "scheduler_leader_term", "Term of the leader, 0 without one.", status.leader.term if status.leader else 0
         ),
-        executions=ExecutionFigures(
-            total=runs.total,
-            successful=runs.by_state["completed"],
-            failed=runs.by_state["error"],
-            timeout=runs.by_state["timeout"],
-            cancelled=runs.by_state["cancelled"],
-            skipped=runs.by_state["skipped"],
-            pending=backlog.ready + backlog.delayed + backlog.planning,
-            running=backlog.running,
-        ),
-        performance=performance_of(runs),
-        queue=QueueFigures(
-            size=backlog.ready,
-            processing=backlog.running,
-            delayed=backlog.delayed,
-            failed=rates.failed(runs.by_state),
-            oldest_wait_s=max(waited.total_seconds(), 0.0),
-        ),
-        system=_system(len(workers)),
-        today=Today(
-            zone=zone,
-            since=midnight,
-            completed=today["completed"],
-            failed=rates.failed(today),
-            failure_rate=rates.failure_rate(today),
-        ),
-        start=since,
-        end=until or now,
-        generated_at=now,
+    ]
+    for alive, state in ((True, "alive"), (False, "dead")):
+        count = len([one for one in status.instances if one.alive is alive])
+        help_ = f"Processes by whether they spoke in the last {health.SILENT_FOR.total_seconds():g} s."
+        found.append(_sample("scheduler_instances", help_, count, state=state))
+    for tenant in tenants:
+        found += _tenant_samples(tenant, Scheduler(store, tenant).metrics(now=now))
+    return found
+
+
+def _tenant_samples(tenant: str, metrics: Metrics) -> Iterator[Sample]:
+    jobs, runs, queue = metrics.jobs, metrics.executions, metrics.queue
+    for status in ("pending", "scheduled", "running", "paused", "completed", "failed", "cancelled"):
+        yield _sample("jobs", "Schedules by status.", getattr(jobs, status), tenant=tenant, status=status)
+    for state in ("successful", "failed", "timeout", "cancelled", "skipped"):
+        yield _sample("runs_24h", "Runs made in 24 hours, by state.", getattr(runs, state), tenant=tenant, state=state)
+    yield _sample("runs_ready", "Runs queued and available.", queue.size, tenant=tenant)
+    yield _sample("runs_delayed", "Runs queued and available later.", queue.delayed, tenant=tenant)
+    yield _sample("runs_running", "Runs that are running.", queue.processing, tenant=tenant)
+    yield _sample(
+        "runs_oldest_wait_seconds", "Wait of the run that is available longest.", queue.oldest_wait_s, tenant=tenant
+    )
+    performance = metrics.performance
+    for name, part, rate in (
+        ("success_rate_percent", "Completed", performance.success_rate),
+        ("failure_rate_percent", "Failed", performance.failure_rate),
+    ):
+        if rate is not None:
+            yield _sample(name, f"{part} among the runs of 24 hours that were judged.", rate, tenant=tenant)
+    for quantile, value in (
+        ("0.5", performance.p50_duration_ms),
+        ("0.95", performance.p95_duration_ms),
+        ("0.99", performance.p99_duration_ms),
+    ):
+        if value is not None:
+            yield _sample(
+                "run_duration_seconds",
+                "Durations of completed runs, 24 hours.",
+                value / 1000,
+                tenant=tenant,
+                quantile=quantile,
+            )
+
+
+def _sample(name: str, help_: str, value: float, **labels: str) -> Sample:
+    return Sample(name=name, help=help_, value=value, labels=labels)
+
+
+KEY_METRICS_WINDOW: Final = timedelta(hours=1)
+"""Up to the moment at which they are taken; runs count by when they were made."""
+
+
+class KeyMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The five, as they were at one moment."""
+
+    taken_at: datetime
+    """By the database's clock."""
+    runs: int
+    """Made in the window."""
+    duration_ms: float | None
+    """Mean of the completed ones; none where none completed."""
+    failure_percent: float | None
+    """Of those that have shown whether they succeed; none where none has."""
+    connections: int | None
+    """To the database (MongoDB: to the server); none: the user may not ask."""
+    ready: int
+    """Runs that are queued and available, whenever they were made."""
+
+
+class KeyMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """How one of the five is called."""
+
+    field: str
+    """Of ``KeyFigures``."""
+    words: str
+    sample: str
+    help: str
+    scale: float = 1.0
+    """From the field to the sample's unit."""
+    wanted: str
+    """What source 004 wants to see after the move."""
+
+
+KEY_METRICS: Final = (
+    KeyMetric(
+        field="runs",
+        words="runs in the last hour",
+        sample="overall_runs_1h",
+        help="Runs of all tenants made in the last hour.",
+        wanted="about the same",
+    ),
+    KeyMetric(
+        field="duration_ms",
+        words="mean duration, ms",
+        sample="overall_run_duration_seconds",
+        help="Mean duration of completed runs of all tenants, last hour.",
+        scale=0.001,
+        wanted="not longer",
+    ),
+    KeyMetric(
+        field="failure_percent",
+        words="failed, percent",
+        sample="overall_failure_rate_percent",
+        help="Failed among the runs of all tenants that were judged, last hour.",
+        wanted="near 0",
+    ),
+    KeyMetric(
+        field="connections",
+        words="connections to the database",
+        sample="database_connections",
+        help="Connections to the database; on MongoDB, to the server.",
+        wanted="fewer",
+    ),
+    KeyMetric(
+        field="ready",
+        words="runs that wait",
+        sample="overall_runs_ready",
+        help="Runs of all tenants queued and available.",
+        wanted="few",
+    ),
+)
+
+OPTIONAL_KEY_SAMPLES: Final = frozenset(
+    {"overall_run_duration_seconds", "overall_failure_rate_percent", "database_connections"},
+)
+"""Samples that are there only where there is something to tell."""
+
+
+def take_key_metrics(
+    store: Store,
+    *,
+    now: datetime | None = None,
+    within: timedelta = timedelta.max,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> KeyMetrics:
+    """Ask the store for the figures of this moment; ``now`` none is the database's clock.
+
+    Tenants are asked one after the other; raises ``UnreachableError`` where that is not done ``within`` so long.
+    """
+    end = monotonic() + within.total_seconds()
+    at = store.now() if now is None else now
+    by_state: Counter[str] = Counter()
+    lasted = completed = ready = 0
+    for tenant in served_tenants(store):
+        if monotonic() > end:
+            raise UnreachableError(f"the key figures of all tenants take longer than {within.total_seconds():g} s")
+        with store.session(tenant, now=now) as session:
+            runs, backlog = (
+                session.statistics.runs(RunFilter(since=at - KEY_METRICS_WINDOW)),
+                session.statistics.backlog(),
+            )
+        by_state.update(runs.by_state)
+        ready += backlog.ready
+        if runs.durations is not None:
+            lasted, completed = lasted + runs.durations.total, completed + runs.durations.count
+    return KeyMetrics(
+        taken_at=at,
+        runs=sum(by_state.values()),
+        duration_ms=round(lasted / completed, 1) if completed else None,
+        failure_percent=queries.failure_rate(by_state),
+        connections=store.connections(),
+        ready=ready,
     )
 
 
-def performance_of(runs: RunStatistics) -> Performance:
-    """Return rates and durations of runs that were counted."""
-    lasted = runs.durations
-    return Performance(
-        success_rate=rates.success_rate(runs.by_state),
-        failure_rate=rates.failure_rate(runs.by_state),
-        completed_share=rates.completed_share(runs.by_state),
-        avg_duration_ms=average(runs),
-        p50_duration_ms=None if lasted is None else lasted.p50,
-        p95_duration_ms=None if lasted is None else lasted.p95,
-        p99_duration_ms=None if lasted is None else lasted.p99,
-    )
-
-
-def average(runs: RunStatistics) -> float | None:
-    """Return the mean duration in milliseconds, of the durations themselves: it does not drift."""
-    return None if runs.durations is None else round(runs.durations.total / runs.durations.count, 2)
-
-
-def _midnight(now: datetime, zone: str) -> datetime:
-    where, _ = cron.zone(zone)
-    return now.astimezone(where).replace(hour=0, minute=0, second=0, microsecond=0, fold=0).astimezone(UTC)
-
-
-def _system(workers: int) -> SystemFigures:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    uptime = time.monotonic() - _BORN
-    per_mb = 1_048_576 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    return SystemFigures(
-        workers=workers,
-        memory_usage_mb=round(used.ru_maxrss / per_mb, 1),
-        cpu_usage_percent=round(100 * (time.process_time() - _SPENT) / uptime, 2) if uptime else 0.0,
-        uptime_seconds=round(uptime, 3),
-    )
+def key_samples(figures: KeyMetrics, *, prefix: str = "", **labels: str) -> Iterator[Sample]:
+    """Yield the figures that there are, for Prometheus."""
+    for one in KEY_METRICS:
+        value = getattr(figures, one.field)
+        if value is not None:
+            yield Sample(name=prefix + one.sample, help=one.help, value=round(value * one.scale, 6), labels=labels)

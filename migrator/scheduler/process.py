@@ -1,36 +1,110 @@
-"""A scheduler process: it registers, polls, works, leads if nobody else does, and leaves in good order.
+"""A scheduler process (``migrator run``): it registers, polls, works, leads if nobody else does, and stops cleanly.
 
-One thread does all of it, turn by turn, and never runs a handler: no tick overlaps another, and a heartbeat waits for
-nothing but the database.
+One thread drives a ``Worker``, a ``Leadership`` and a ``Sweeper``, turn by turn, and never runs a handler: no tick
+overlaps another, and a heartbeat waits for nothing but the database.
 """
 
 import os
+import signal
 import socket
+import sys
 import time
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 from threading import Event as Bell
+from types import FrameType
 from typing import Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
+import msgspec
+
 from migrator import __version__
-from migrator.config import SchedulerSettings
-from migrator.errors import MigratorError, RefusedError, StoreError, UnreachableError
+from migrator.config import SchedulerSettings, Settings
+from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
 from migrator.records import WorkerRecord
 from migrator.scheduler import lifecycle
-from migrator.scheduler.books import Books
-from migrator.scheduler.dispatcher import Desk, Share
-from migrator.scheduler.gauges import Snapshot
-from migrator.scheduler.handing import Dispatcher
-from migrator.scheduler.leader import RESOURCE, Leadership
+from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRunExecutor
+from migrator.scheduler.handlers import Registry, load_registry
+from migrator.scheduler.leadership import RESOURCE, Leadership
 from migrator.scheduler.lifecycle import EventSink
-from migrator.scheduler.ownership import Scope, metadata_of
+from migrator.scheduler.recorder import Recorder
+from migrator.scheduler.retention import RetentionPlan
 from migrator.scheduler.sweeper import Sweeper
-from migrator.scheduler.timing import Beat, timing_of
+from migrator.scheduler.worker import (
+    CounterSnapshot,
+    EpochStore,
+    Scope,
+    Worker,
+    WorkerOptions,
+    is_own_worker,
+    scope_metadata,
+)
+from migrator.store import open_scheduler_store, prepare
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
 from migrator.store.validation import GLOBAL
-from migrator.telemetry import logger
+from migrator.telemetry import logger, say
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Ticker:
+    """Comes at whole multiples of its interval since its start; what was missed is passed over, not made up for."""
+
+    def __init__(self, every: timedelta, now: float, *, at_once: bool = True) -> None:
+        """``now`` is by the monotonic clock, in seconds; ``at_once``: the first beat is now."""
+        self._every = every.total_seconds()
+        self._start, self._count = now, 0 if at_once else 1
+
+    def due(self, now: float) -> bool:
+        """Tell whether it is time, and look forward to the next one then."""
+        if now < self.next_at:
+            return False
+        self._count = int((now - self._start) // self._every) + 1
+        return True
+
+    @property
+    def next_at(self) -> float:
+        """When the next beat comes."""
+        return self._start + self._count * self._every
+
+
+class Intervals(msgspec.Struct, frozen=True, kw_only=True):
+    """The lengths of time of ``[scheduler]``."""
+
+    poll: timedelta
+    lease: timedelta
+    heartbeat: timedelta
+    dead_after: timedelta
+    leader_ttl: timedelta
+    sweep: timedelta
+    metrics: timedelta
+    stop_within: timedelta
+    retention: timedelta | None
+
+
+def intervals_of(settings: SchedulerSettings) -> Intervals:
+    """Return the lengths of time; raises ``ConfigurationError`` where one leaves another no room."""
+    for name, length in (("lease_ms", settings.lease_ms), ("dead_after_ms", settings.dead_after_ms)):
+        if length < 2 * settings.heartbeat_ms:
+            raise ConfigurationError(
+                f"scheduler.{name} is {length} and must be at least twice scheduler.heartbeat_ms"
+                f" ({settings.heartbeat_ms}): one late heartbeat would cost the runs"
+            )
+    every = settings.retention_every_ms
+    return Intervals(
+        poll=settings.poll_ms * _MILLISECOND,
+        lease=settings.lease_ms * _MILLISECOND,
+        heartbeat=settings.heartbeat_ms * _MILLISECOND,
+        dead_after=settings.dead_after_ms * _MILLISECOND,
+        leader_ttl=settings.leader_ttl_ms * _MILLISECOND,
+        sweep=settings.sweep_ms * _MILLISECOND,
+        metrics=settings.metrics_ms * _MILLISECOND,
+        stop_within=settings.stop_within_ms * _MILLISECOND,
+        retention=every * _MILLISECOND if every else None,
+    )
+
 
 Until: TypeAlias = Literal["stopped", "idle", "once"]
 """Work until told to stop; until nothing is due, queued or running; or for one poll and what it claimed."""
@@ -50,7 +124,7 @@ class SchedulerProcess:
         self,
         store: Store,
         settings: SchedulerSettings,
-        dispatcher: Dispatcher,
+        dispatcher: Executor,
         *,
         handlers: HandlerFilter | None = None,
         tenants: tuple[str, ...] | None = None,
@@ -79,11 +153,11 @@ class SchedulerProcess:
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
         self._successor, self._look, self._prepare = successor, look, prepare
         scope = Scope(queues=tuple(settings.queues) or None, handlers=handlers)
-        self._timing = timing = timing_of(settings)
+        self._timing = timing = intervals_of(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
         self._stopping = self._hurried = False
-        share = Share(
+        share = WorkerOptions(
             worker_id=self.worker_id,
             batch=settings.batch,
             capacity=settings.concurrency,
@@ -102,9 +176,9 @@ class SchedulerProcess:
             queues=scope.queues,
             capacity=settings.concurrency,
             status="active",
-            metadata=metadata_of(scope),
+            metadata=scope_metadata(scope),
         )
-        self.desk = Desk(
+        self.desk = Worker(
             store,
             dispatcher,
             share,
@@ -129,12 +203,12 @@ class SchedulerProcess:
             scope=scope,
             batch=settings.batch,
             tenants=tenants,
-            books=Books(store, sink=sink, audit=settings.audit, clock=clock),
+            books=Recorder(store, sink=sink, audit=settings.audit, clock=clock),
             clock=clock,
         )
         self._adopted_in: int | None = None
         self._hungry = False
-        self.metrics: Snapshot = self.desk.gauges.snapshot()
+        self.metrics: CounterSnapshot = self.desk.gauges.snapshot()
         """The snapshot taken last."""
 
     def stop(self) -> None:
@@ -143,7 +217,7 @@ class SchedulerProcess:
         self._stopping = True
         self._bell.set()
 
-    def run(self, until: Until = "stopped") -> Snapshot:
+    def run(self, until: Until = "stopped") -> CounterSnapshot:
         """Work, then leave; return what was done.
 
         Raises ``DeclaredDeadError`` when another process declared this one dead, and what the store raises before the
@@ -173,10 +247,10 @@ class SchedulerProcess:
 
     def _work(self, until: Until) -> None:
         timing, now = self._timing, self._monotonic()
-        poll = Beat(timing.poll, now)
-        heartbeat = Beat(timing.heartbeat, now, at_once=False)
-        sweep, metrics = Beat(timing.sweep, now), Beat(timing.metrics, now, at_once=False)
-        retention = None if timing.retention is None else Beat(timing.retention, now)
+        poll = Ticker(timing.poll, now)
+        heartbeat = Ticker(timing.heartbeat, now, at_once=False)
+        sweep, metrics = Ticker(timing.sweep, now), Ticker(timing.metrics, now, at_once=False)
+        retention = None if timing.retention is None else Ticker(timing.retention, now)
         self._heard = now
         while not self._stopping:
             now = self._monotonic()
@@ -191,7 +265,7 @@ class SchedulerProcess:
                     moved += self._poll()
             except (StoreError, UnreachableError) as error:
                 if self._follow():
-                    heartbeat, poll = Beat(timing.heartbeat, now, at_once=False), Beat(timing.poll, now)
+                    heartbeat, poll = Ticker(timing.heartbeat, now, at_once=False), Ticker(timing.poll, now)
                     continue
                 self._away(error)
                 least = timing.poll.total_seconds()  # what it could not do is overdue, and would not let it wait
@@ -280,7 +354,7 @@ class SchedulerProcess:
     def _leave(self) -> None:
         """Let what runs end, within the limit; give the rest back, resign, and say that this process is gone."""
         limit = self._monotonic() + self._timing.stop_within.total_seconds()
-        beat = Beat(self._timing.heartbeat, self._monotonic(), at_once=False)
+        beat = Ticker(self._timing.heartbeat, self._monotonic(), at_once=False)
         try:
             while self.desk.active and not self._hurried and self._monotonic() < limit:
                 self._pause_within(min(limit, beat.next_at))
@@ -308,3 +382,107 @@ class SchedulerProcess:
 
     def _now(self) -> datetime | None:
         return None if self._clock is None else self._clock()
+
+
+def registry_of(settings: Settings, handlers: str | None) -> Registry:
+    """Return the handlers that are named, here or in the settings; modules of the working directory are found too.
+
+    Raises ``UsageError`` where none are named, or they cannot be had.
+    """
+    path = handlers or settings.scheduler.handlers
+    if path is None:
+        raise UsageError("no handlers; name them with --handlers module:name, or as handlers in [scheduler]")
+    if os.getcwd() not in sys.path:  # noqa: PTH109 - a plain text, as all entries of the path
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as above
+    return load_registry(path)
+
+
+def run(
+    settings: Settings,
+    *,
+    handlers: str | None = None,
+    until: Until = "stopped",
+    reload: Callable[[], Settings] | None = None,
+) -> CounterSnapshot:
+    """Run a scheduler process on the configured backend until it is told to stop (SIGTERM, SIGINT); return its counts.
+
+    Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
+    ``SchedulerProcess.run`` raise. In a parallel run (``store.postgres.parallel_run``) only handlers marked idempotent
+    are called. ``reload`` reads the configuration again, so that the process follows a cutover, or
+    a rollback, by itself; without it it stops working where it is. What the process will do, and what it leaves alone,
+    it says on standard error before it begins.
+    """
+    own = settings.scheduler
+    if not own.enabled:
+        raise RefusedError(NOT_ENABLED)
+    registry = registry_of(settings, handlers)
+    dispatcher = ParallelRunExecutor(InProcessExecutor(registry))
+    with ExitStack() as stores:
+        store = open_scheduler_store(settings)
+        stores.callback(store.close)
+        plan = RetentionPlan.of(own)
+
+        def begin(current: Store) -> None:
+            for line in announcement(current, own, registry, plan):
+                say(line)
+            scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
+            for line in prepare(current, scope.covers):
+                say(f"run: {line}")
+
+        def successor(current: Store) -> Store | None:
+            found = moved_to(current, reload) if reload is not None else None
+            if found is not None:
+                stores.callback(found.close)
+            return found
+
+        process = SchedulerProcess(
+            store,
+            own,
+            dispatcher,
+            handlers=registry.filter,
+            retention=lambda current: say(f"run: {plan.carry_out(current)}"),
+            prepare=begin,
+            successor=successor,
+            look=dispatcher.look,
+        )
+        with _stopped_by_signals(process):
+            return process.run(until)
+
+
+def announcement(store: Store, settings: SchedulerSettings, registry: Registry, plan: RetentionPlan) -> Iterator[str]:
+    """Yield what a process that begins will do, and what it leaves alone; reads the workers of the store."""
+    names, types = registry.filter.names, registry.filter.types
+    which = f"handlers {', '.join(names) or 'none'}"
+    which += f"; types {', '.join(types)} handed to another system" if types else ""
+    which += f"; queues {', '.join(settings.queues)} only" if settings.queues else ""
+    yield f"run: on {store.backend}, fires and claims for schedules with {which}"
+    yield "run: leaves every other schedule, trigger and run as it is"
+    strangers = sum(not is_own_worker(worker) for worker in store.workers.list())
+    if strangers:
+        yield f"run: leaves the {strangers:,} workers of another scheduler, and the runs that they hold, as they are"
+    yield f"run: {plan.words}"
+
+
+def moved_to(current: Store, reload: Callable[[], Settings]) -> Store | None:
+    """Return the store that holds the data now, where a switch has moved it; none: it has not, or not wholly yet.
+
+    The configuration, read again, must name the backend that the epoch names: both are written by the switch.
+    """
+    told = current.switched_to() if isinstance(current, EpochStore) else None
+    if told is None or told == current.backend:
+        return None
+    settings = reload()
+    return open_scheduler_store(settings) if settings.persistence.scheduler == told else None
+
+
+@contextmanager
+def _stopped_by_signals(process: SchedulerProcess) -> Iterator[None]:
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
+        process.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

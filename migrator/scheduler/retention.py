@@ -17,7 +17,7 @@ import msgspec
 
 from migrator.config import SchedulerSettings
 from migrator.errors import UsageError
-from migrator.scheduler.lifecycle import Event, entry
+from migrator.scheduler.lifecycle import Event, audit_entry
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import SCRATCH
 from migrator.store.validation import GLOBAL
@@ -26,7 +26,7 @@ REMOVED: Final = "scheduler:retention.removed"
 """Action of the audit entries; no lifecycle event of the source."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionRule(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept: a run that is among the ``keep`` newest of its schedule, or younger than ``young``."""
 
     keep: int = 100
@@ -51,21 +51,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("a batch must be at least 1")
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the configuration asks for."""
 
-    rule: Rule
+    rule: RetentionRule
     every: timedelta | None
     """How often the leader looks; none: never, retention is off."""
     since: date | None
     """The first day (UTC) on which it removes; none: it removes nothing."""
 
     @classmethod
-    def of(cls, settings: SchedulerSettings) -> "Plan":
+    def of(cls, settings: SchedulerSettings) -> "RetentionPlan":
         """Return the plan of ``[scheduler]``."""
         every = settings.retention_every_ms
         return cls(
-            rule=Rule(keep=settings.retention_keep, young=timedelta(days=settings.retention_days)),
+            rule=RetentionRule(keep=settings.retention_keep, young=timedelta(days=settings.retention_days)),
             every=timedelta(milliseconds=every) if every else None,
             since=settings.retention_from,
         )
@@ -108,7 +108,9 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.by_schedule.values())
 
 
-def apply(store: Store, tenant: str, rule: Rule, *, dry_run: bool = False, now: datetime | None = None) -> Removal:
+def apply(
+    store: Store, tenant: str, rule: RetentionRule, *, dry_run: bool = False, now: datetime | None = None
+) -> Removal:
     """Remove the old runs of a tenant, or with ``dry_run`` say which it would be; raises ``UsageError``."""
     rule.check()
     removed: Counter[UUID | None] = Counter()
@@ -129,7 +131,7 @@ def apply(store: Store, tenant: str, rule: Rule, *, dry_run: bool = False, now: 
 
 def apply_all(
     store: Store,
-    rule: Rule,
+    rule: RetentionRule,
     *,
     tenants: Sequence[str] | None = None,
     dry_run: bool = False,
@@ -141,7 +143,7 @@ def apply_all(
     return [apply(store, tenant, rule, dry_run=dry_run, now=now) for tenant in tenants]
 
 
-def _batch(session: Session, rule: Rule, before: datetime) -> Counter[UUID | None]:
+def _batch(session: Session, rule: RetentionRule, before: datetime) -> Counter[UUID | None]:
     old = session.runs.beyond(rule.keep, before, rule.batch)
     found = Counter(run.schedule_id for run in old)
     if not old or not session.runs.remove([run.id for run in old]):
@@ -152,5 +154,5 @@ def _batch(session: Session, rule: Rule, before: datetime) -> Counter[UUID | Non
     event = Event(
         name=REMOVED, tenant_id=session.tenant, at=session.now, details={"runs": str(len(old)), "keep": str(rule.keep)}
     )
-    session.audit.append(entry(event))
+    session.audit.append(audit_entry(event))
     return found

@@ -13,11 +13,11 @@ import msgspec
 
 from migrator.errors import ConflictError, LostLockError
 from migrator.records import Schedule, WorkerRecord
-from migrator.scheduler import firing, ownership, settling
-from migrator.scheduler.books import Books, Ended, Line
-from migrator.scheduler.ending import abandoned, ending
-from migrator.scheduler.leader import Leadership
-from migrator.scheduler.ownership import Scope
+from migrator.scheduler import completion, firing, worker
+from migrator.scheduler.completion import expired_outcome, finish_of
+from migrator.scheduler.leadership import Leadership
+from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
+from migrator.scheduler.worker import Scope
 from migrator.states import SCHEDULE_FIRING, WORKER_LIVE
 from migrator.store.protocols import ScheduleQuery, Session, Store
 from migrator.store.queue import SCRATCH
@@ -54,7 +54,7 @@ class Sweeper:
         scope: Scope | None,
         batch: int = 100,
         tenants: Sequence[str] | None = None,
-        books: Books | None = None,
+        books: Recorder | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's.
@@ -67,7 +67,7 @@ class Sweeper:
         """Whether the last pass over the tenants left one out, which another session or leader was writing."""
         self._store, self._leadership = store, leadership
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
-        self._books = Books(store, clock=clock) if books is None else books
+        self._books = Recorder(store, clock=clock) if books is None else books
 
     def move(self, store: Store) -> None:
         """Go on with another store."""
@@ -98,10 +98,12 @@ class Sweeper:
         while self._leadership.term is not None:
             claims = self._store.queue.expired(self._batch, self._now(), self._tenants, workers=holders)
             now = self._time()
-            ends = [ending(claim, abandoned(claim, now), now) for claim in claims]
+            ends = [finish_of(claim, expired_outcome(claim, now), now) for claim in claims]
             written = set(self._store.queue.expire(ends, self._now())) if ends else set()
             done = [
-                Ended(claim=claim, finish=end, lines=[Line(at=now, level="error", message=f"{end.state}: {end.error}")])
+                EndedRun(
+                    claim=claim, finish=end, lines=[LogLine(at=now, level="error", message=f"{end.state}: {end.error}")]
+                )
                 for claim, end in zip(claims, ends, strict=True)
                 if end.run_id in written
             ]
@@ -121,13 +123,13 @@ class Sweeper:
 
     def _own(self) -> Sequence[WorkerRecord] | None:
         """Return this scheduler's processes; none: whoever is there."""
-        return None if self._scope is None else ownership.own(self._store)
+        return None if self._scope is None else worker.own_workers(self._store)
 
     def _covered(self, own: Sequence[WorkerRecord] | None) -> Callable[[Schedule], bool]:
         """Return what tells whether the leader, or another process that is alive, works for a schedule."""
         if own is None or self._scope is None:
             return lambda _: True
-        scopes = [self._scope, *(ownership.scope_of(one) for one in own if one.status in WORKER_LIVE)]
+        scopes = [self._scope, *(worker.worker_scope(one) for one in own if one.status in WORKER_LIVE)]
         return lambda schedule: any(scope.covers(schedule) for scope in scopes)
 
     def _each_tenant(self, step: Callable[[Session], int]) -> int:
@@ -160,7 +162,9 @@ class Sweeper:
             running += page
             if len(page) < _PAGE:
                 break
-        return sum(settling.settle(session, schedule.id) is not None for schedule in running if covered(schedule))
+        return sum(
+            completion.end_schedule(session, schedule.id) is not None for schedule in running if covered(schedule)
+        )
 
     @staticmethod
     def _adopt(session: Session, covered: Callable[[Schedule], bool]) -> int:

@@ -2,22 +2,95 @@
 
 A table gives a pure ``decode(row, context)`` and a pure ``encode(rows)`` over plain dictionaries, as a PostgreSQL
 driver hands them out. ``load`` and ``restore`` close the circle: what the records cannot carry is kept as their
-residue, so that ``restore(load(row))`` is the row, column by column, or the row was set aside with the reason.
+remainder, so that ``restore(load(row))`` is the row, column by column, or the row was quarantined with the reason.
+
+To be compared, a row is written as a BSON document. Types that BSON lacks are binary values of the subtypes that BSON
+leaves to its users; no JSON column can hold one, so that nothing a row may hold is mistaken for another. No time
+passes through a BSON date, which would cut it to milliseconds.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
+from bson.binary import UUID_SUBTYPE, Binary
+from bson.int64 import Int64
 
+from migrator import cron
 from migrator.records import Record, attach_extra, remainder_of
-from migrator.sources.profile import Decoded, Reference, Rejected, Rows
-from migrator.sources.rowvalues import to_document, to_row
+from migrator.sources.profile import Decoded, Document, Note, Reference, Rejected, Rows
 from migrator.sources.shapes import LONGEST_TENANT, Shape, indexed, rejection
 from migrator.values import identity, remainder
+
+_TIME: Final = 128
+_NUMERIC: Final = 129
+_INTEGER: Final = 130
+_INT64: Final = 2**63
+
+_READERS: Final[dict[int, Callable[[bytes], object]]] = {
+    UUID_SUBTYPE: lambda content: UUID(bytes=content),
+    _TIME: lambda content: datetime.fromisoformat(content.decode()),
+    _NUMERIC: lambda content: Decimal(content.decode()),
+    _INTEGER: int,
+}
+
+
+def to_document(row: dict[str, Any]) -> Document:
+    """Return the row in BSON's types; raises ``Rejected`` for a value of a type that no known column has."""
+    return {column: _write(value, column) for column, value in row.items()}
+
+
+def to_row(document: Document) -> dict[str, Any]:
+    """Return the row of such a document."""
+    return {column: _read(value) for column, value in document.items()}
+
+
+def _write(value: Any, column: str) -> Any:  # noqa: ANN401 - any value of a row
+    match value:
+        case None | bool() | str() | float():
+            written: Any = value
+        case int():
+            written = value if -_INT64 <= value < _INT64 else Binary(str(value).encode(), _INTEGER)
+        case UUID():
+            written = Binary(value.bytes, UUID_SUBTYPE)
+        case Decimal():
+            written = Binary(str(value).encode(), _NUMERIC)
+        case datetime():
+            written = _write_time(value, column)
+        case bytes() | memoryview():
+            written = bytes(value)
+        case list() | tuple():
+            written = [_write(item, column) for item in value]
+        case dict():
+            written = {str(key): _write(item, column) for key, item in value.items()}
+        case _:
+            raise Rejected("unknown-type", column, "a type of the known columns")
+    return written
+
+
+def _write_time(value: datetime, column: str) -> Binary:
+    """Return the text of a time; an aware one names UTC, a naive one no offset."""
+    try:
+        written = value if value.tzinfo is None else value.astimezone(UTC)
+    except OverflowError:
+        raise Rejected("bad-date", column, "a time in the years 1 to 9999") from None
+    return Binary(written.isoformat().encode(), _TIME)
+
+
+def _read(value: Any) -> Any:  # noqa: ANN401 - any BSON value
+    if isinstance(value, Binary):
+        return _READERS[value.subtype](bytes(value))
+    if isinstance(value, Int64):
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _read(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_read(item) for item in value]
+    return value
+
 
 Row: TypeAlias = dict[str, Any]
 """Column to value: None, bool, int, float, str, Decimal, UUID, datetime, list, dict."""
@@ -189,3 +262,67 @@ def the(rows: Rows, record: type[AnyRecord]) -> AnyRecord:
 def text_id(value: UUID | None) -> str | None:
     """Return an id as text."""
     return None if value is None else str(value)
+
+
+def next_fire_of(
+    cause: Mapping[str, Any],
+    stated: datetime | None,
+    *,
+    fires: bool,
+    as_of: datetime | None,
+    column: str,
+    notes: list[Note],
+) -> datetime | None:
+    """Return the stated next fire, else the first one after ``as_of`` of a trigger that ``fires``.
+
+    ``cause`` are the columns of an interval or a cron trigger; an interval counts from ``as_of``, which is what
+    the sources do with one that they load. Noted: one that fires and has no next fire.
+    """
+    if stated is not None or not fires:
+        return stated
+    found = None if as_of is None else _first(cause, as_of)
+    if found is None:
+        notes.append(Note("no-next-fire", column))
+    return found
+
+
+def _first(cause: Mapping[str, Any], as_of: datetime) -> datetime | None:
+    if cause["kind"] == "cron":
+        return cron.next_fire(cause["cron_dialect"], cause["cron_expression"], cause["timezone"], as_of)
+    try:
+        return as_of + timedelta(milliseconds=cause["interval_ms"])
+    except OverflowError:
+        return None
+
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def duration_of(
+    stated: int | None,
+    started: datetime | None,
+    finished: datetime | None,
+    *,
+    column: str,
+    tolerance: int,
+    notes: list[Note],
+) -> int | None:
+    """Return the duration in milliseconds: the stated one, else what the times say.
+
+    Noted: a stated one that is further than ``tolerance`` (milliseconds) from the times, one that is negative, one that
+    had to be computed, and an end before the beginning. The last and a negative one give none.
+    """
+    elapsed = None if started is None or finished is None else (finished - started) // _MILLISECOND
+    if elapsed is not None and elapsed < 0:
+        notes.append(Note("finished-before-started", column))
+        return None
+    if stated is None:
+        if elapsed is not None:
+            notes.append(Note("duration-computed", column))
+        return elapsed
+    if stated < 0:
+        notes.append(Note("negative-duration", column))
+        return None
+    if elapsed is not None and abs(stated - elapsed) > tolerance:
+        notes.append(Note("duration-mismatch", column))
+    return stated

@@ -1,17 +1,21 @@
-"""Strict reading of documents: what the profiles share.
+"""Strict reading of documents, and their keys in the order in which the source writes them: what the profiles share.
 
 A profile declares one ``Shape`` per document and per declared sub-document. The declaration is the only place where a
 field is spelled: the reader, the key order of ``encode`` and the census' list of known paths all come from it.
 Everything here either returns what was asked for or raises ``Rejected``; no message holds a document value.
+
+jsonb has an order of its own, and a document is clean only when its bytes come back. Most jsonb texts hold nothing but
+what their shape declares: those are read by an exact struct made from it, in C. Any other is arranged key by key.
 """
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
+    Any,
     ClassVar,
     Literal,
     TypeAlias,
@@ -26,7 +30,7 @@ import msgspec
 from bson.datetime_ms import DatetimeMS
 
 from migrator.sources.profile import Document, Rejected
-from migrator.values import times
+from migrator.values import jsonb, times
 
 Value = TypeVar("Value")
 AnyShape = TypeVar("AnyShape", bound="Shape")
@@ -263,3 +267,94 @@ def nested(shape: type[Shape]) -> list[tuple[str, str, type[Shape], bool]]:
 def parts(kind: object) -> tuple[object, ...]:
     """Return the members of a union, or the type itself."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def ordered_reader(shape: type[Shape], *, many: bool = False) -> Callable[[bytes], Any]:
+    """Return a function that reads a jsonb text of this shape (``many``: of a list of it) in the source's order.
+
+    Unknown members follow the known ones; what has another form altogether comes back as it is.
+    """
+    arrange = each(shape) if many else arranger(shape)
+    exact = _exact(shape)
+    if exact is None:
+        return lambda text: arrange(jsonb.decode(text))
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(list[exact] if many else exact).decode  # type: ignore[valid-type] # made at run time
+
+    def read(text: bytes) -> Any:  # noqa: ANN401 - a document, or a list of them
+        try:
+            return msgspec.to_builtins(decode(text))
+        except msgspec.ValidationError:
+            return arrange(jsonb.decode(text))
+
+    return read
+
+
+def arranger(shape: type[Shape]) -> Callable[[Any], Any]:
+    """Return a function that gives a document its keys in the source's order, at every level."""
+    order = keys(shape)
+    inner = tuple((name, each(part) if many else arranger(part)) for _, name, part, many in nested(shape))
+
+    def arrange(value: Any) -> Any:  # noqa: ANN401 - whatever jsonb held
+        if type(value) is not dict:
+            return value
+        arranged: Document = {name: value[name] for name in order if name in value}
+        if len(arranged) != len(value):
+            arranged.update((name, member) for name, member in value.items() if name not in arranged)
+        for name, arrange_part in inner:
+            if name in arranged:
+                arranged[name] = arrange_part(arranged[name])
+        return arranged
+
+    return arrange
+
+
+def each(shape: type[Shape]) -> Callable[[Any], Any]:
+    """Return a function that does for the items of a list what ``arranger`` does for one."""
+    arrange = arranger(shape)
+    return lambda value: [arrange(item) for item in value] if type(value) is list else value
+
+
+class _InexactError(Exception):
+    """A field's values have more than one JSON form that must be told apart."""
+
+
+def _exact(shape: type[Shape]) -> type[msgspec.Struct] | None:
+    """Return a struct that takes only what is declared, nothing null, or None where types alone cannot tell."""
+    try:
+        return _struct(shape)
+    except _InexactError:
+        return None
+
+
+def _struct(shape: type[Shape]) -> type[msgspec.Struct]:
+    hints = get_type_hints(shape, include_extras=True)
+    fields: list[tuple[str, Any, Any]] = []
+    names: dict[str, str] = {}
+    for field in msgspec.structs.fields(shape):
+        if field.encode_name not in shape.aliases:
+            fields.append((field.name, _union(hints[field.name]), msgspec.UNSET))
+            names[field.name] = field.encode_name
+    return msgspec.defstruct(f"Exact{shape.__name__}", fields, rename=names, forbid_unknown_fields=True, gc=False)
+
+
+def _union(hint: object) -> Any:  # noqa: ANN401 - an annotation
+    found: Any = msgspec.UnsetType
+    for part in parts(hint):
+        if part is not type(None):
+            found |= _plain(part)
+    return found
+
+
+def _plain(hint: Any) -> Any:  # noqa: ANN401 - annotations
+    """Return the type of a value in JSON; times and ids are texts there (other forms go the long way)."""
+    if get_origin(hint) is Annotated:
+        return get_args(hint)[0]
+    if get_origin(hint) is Literal or hint in (Any, Instant):
+        return str
+    if get_origin(hint) is list:
+        return list[_plain(get_args(hint)[0])]  # type: ignore[misc] # made at run time
+    if isinstance(hint, type) and issubclass(hint, Shape):
+        return _struct(hint)
+    if hint in (str, int, bool) or hint == dict[str, str]:
+        return hint
+    raise _InexactError

@@ -16,9 +16,9 @@ import msgspec
 from psycopg import sql
 
 from migrator.connections.postgres import Connection
+from migrator.scheduler.client import Scheduler
 from migrator.scheduler.firing import plan
-from migrator.scheduler.requests import HistoryQuery
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.models import HistoryQuery
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Claim, Finish
 
@@ -166,7 +166,7 @@ def queue_operations(store: Store, tenant: str, *, stale: int, times: int = 40) 
     ]
 
 
-def facade_operations(facade: SchedulerService, schedule: UUID, *, times: int = 40) -> list[TimedOperation]:
+def facade_operations(facade: Scheduler, schedule: UUID, *, times: int = 40) -> list[TimedOperation]:
     """Return what an application asks; ``schedule`` is one with a history."""
     return [
         TimedOperation(name="get", work=lambda: facade.get(schedule), ceiling=20, source="2-X15", times=times),

@@ -12,7 +12,7 @@ from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import parallel
 from migrator.errors import RefusedError
 from migrator.records import Handler
-from migrator.scheduler.shadow import SHADOWED
+from migrator.scheduler.executor import SHADOWED
 from migrator.store.epoch import Epoch
 from migrator.store.postgres import epoch, parallel_run
 from tests.cutting_over import COMPARABLE

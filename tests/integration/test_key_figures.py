@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from migrator.scheduler import key_figures
-from migrator.scheduler.key_figures import WINDOW
+from migrator.scheduler import metrics
+from migrator.scheduler.metrics import KEY_METRICS_WINDOW
 from migrator.store.protocols import Store
 from migrator.store.scratch import new_scratch_tenant
 from tests import store_mongo, store_postgres
@@ -27,11 +27,11 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 
 def fill(store: Store, tenant: str, lasted: list[int], states: list[str], queued: int) -> None:
     """Make completed runs that lasted so many seconds, runs in other states, and runs that wait; and some too old."""
-    began = NOW - WINDOW / 2
+    began = NOW - KEY_METRICS_WINDOW / 2
     with store.session(tenant, now=NOW) as session:
         of = session.schedules.upsert(schedule(tenant)).id
         for seconds in lasted:
-            for created in (began, NOW - WINDOW - SECOND):
+            for created in (began, NOW - KEY_METRICS_WINDOW - SECOND):
                 session.runs.create(
                     run(
                         tenant,
@@ -45,17 +45,17 @@ def fill(store: Store, tenant: str, lasted: list[int], states: list[str], queued
         for state in states:
             session.runs.create(run(tenant, schedule_id=of, state=state, created_at=began, finished_at=began))
         for _ in range(queued):
-            session.runs.create(run(tenant, schedule_id=of, state="queued", created_at=NOW - 2 * WINDOW))
+            session.runs.create(run(tenant, schedule_id=of, state="queued", created_at=NOW - 2 * KEY_METRICS_WINDOW))
 
 
 @pytest.mark.proves("4-P4")
 def test_the_key_figures_are_of_all_tenants_and_of_the_last_hour(store: Store) -> None:
-    nothing = key_figures.take(store, now=NOW)
+    nothing = metrics.take_key_metrics(store, now=NOW)
     assert (nothing.runs, nothing.duration_ms, nothing.failure_percent, nothing.ready) == (0, None, None, 0)
     fill(store, "a", [1, 2], ["error"], 1)
     fill(store, "b", [6], ["timeout", "cancelled"], 2)
     fill(store, f"{new_scratch_tenant()}.a", [100], ["error"], 7)  # a verification's
-    found = key_figures.take(store, now=NOW)
+    found = metrics.take_key_metrics(store, now=NOW)
     assert (found.taken_at, found.runs, found.ready) == (NOW, 6, 3)
     assert (found.duration_ms, found.failure_percent) == (3000.0, 40.0)
     assert found.connections is not None

@@ -237,8 +237,8 @@ def test_with_postgres_no_driver_of_mongodb_is_even_imported(scheduler_dsn: str)
 import sys
 sys.modules["pymongo"] = None  # an import would fail
 from migrator.config import PersistenceSettings, PostgresSettings, Settings
-from migrator.scheduler.requests import ScheduleRequest
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.models import ScheduleRequest
+from migrator.scheduler.client import SchedulerService
 from migrator.store import open_store
 from migrator.store.protocols import ScheduleQuery
 store = open_store(

@@ -11,7 +11,7 @@ from psycopg.sql import SQL, Identifier
 
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import AuditEntry, ExecutionLog, GraphJobEvent, Handler, ImpactSnapshot, Schedule, Trigger
-from migrator.scheduler.dispatcher import Desk, Share
+from migrator.scheduler.worker import Worker, WorkerOptions
 from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
@@ -228,8 +228,8 @@ def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
     """One process serves both tenants; the second run waits until the first has ended."""
     store, ids = theirs
     puppet = Puppet()
-    share = Share(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
-    desk = Desk(store, puppet, share, clock=lambda: NOW)
+    share = WorkerOptions(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
+    desk = Worker(store, puppet, share, clock=lambda: NOW)
     assert desk.claim() == 1
     with store.session("a", now=NOW) as session:
         session.runs.create(run("a", id=ids["runs"]))

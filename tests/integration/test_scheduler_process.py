@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from migrator.embedded.mongo import MongoServer
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
 from tests.conftest import fresh_name
 from tests.scheduled_work import lines
 from tests.scheduler_processes import PATIENCE, SECOND, Site, stop, until
@@ -55,7 +55,7 @@ def test_what_is_due_is_fired_claimed_run_and_written_down(site: Site) -> None:
 
 @pytest.mark.proves("3-T6")
 def test_what_is_paused_waits_for_its_resumption(site: Site) -> None:
-    facade = SchedulerService(site.store, site.tenant)
+    facade = Scheduler(site.store, site.tenant)
     soon = site.store.now() + timedelta(milliseconds=100)
     paused = site.put("note", {"kind": "one_time", "run_at": soon, "next_fire_at": soon, "misfire_policy": "fire_once"})
     facade.pause(paused.id)
@@ -166,8 +166,8 @@ def test_a_scheduler_that_is_not_enabled_refuses_and_claims_nothing(site: Site) 
 
 @pytest.mark.proves("4-S5")
 def test_the_status_names_the_leader_the_living_and_what_comes_next(site: Site, capsys: Any) -> None:  # noqa: ANN401 - pytest's
-    from migrator.scheduler.overview import lines as said  # noqa: PLC0415 - here only
-    from migrator.scheduler.overview import overview  # noqa: PLC0415 - as above
+    from migrator.scheduler.health import overview  # noqa: PLC0415 - as above
+    from migrator.scheduler.health import overview_lines as said  # noqa: PLC0415 - here only
 
     del capsys
     later = site.store.now() + timedelta(hours=1)

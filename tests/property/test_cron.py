@@ -7,8 +7,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from migrator.cron import DIALECTS, CronError, describe, next_fire, next_fires, parse, previous_fire, validate, zone
+from migrator.cron.agenda import interval_ms
 from migrator.cron.expression import Expression, Fold, Gap
-from migrator.cron.human import interval_ms
 from migrator.cron.interval import constant_interval
 from tests.cron_lines import CHANGES, DEEP
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.sources.profile import Rejected
-from migrator.sources.rows import Row, TableSource, columns_of, find
-from migrator.sources.rowvalues import to_document, to_row
+from migrator.sources.rows import Row, TableSource, columns_of, find, to_document, to_row
 from migrator.values import remainder
 from migrator.values.canonical import same
 from tests.other_systems import KEYS, MINUTE, NOON, NOON_UTC, TABLES, exactly, travel

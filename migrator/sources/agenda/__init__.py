@@ -7,8 +7,8 @@ library wrote it. ``docs/sources-agenda.md`` says where each field goes.
 from functools import partial
 
 from migrator.records import ExecutionLog, Run, Schedule, Trigger, WorkerRecord, attach_extra, remainder_of
-from migrator.sources.agenda import jobs, logs, names, rebuild, workers
-from migrator.sources.agenda.measures import JOB_MEASURES, LOG_MEASURES
+from migrator.sources.agenda import jobs, logs, names, origin
+from migrator.sources.agenda.aggregates import JOB_MEASURES, LOG_MEASURES
 from migrator.sources.agenda.shapes import Job, Log
 from migrator.sources.profile import Closing, Collection, Profile, Reference
 from migrator.sources.shapes import known_paths
@@ -19,7 +19,7 @@ def _jobs(name: str, *, keep_uuid: bool) -> Collection:
         name=name,
         tables=(Schedule, Trigger, Run),
         decode=partial(jobs.decode, collection=name, keep_uuid=keep_uuid),
-        encode=rebuild.encode,
+        encode=jobs.encode,
         measures=JOB_MEASURES,
         attach=attach_extra,
         residue=remainder_of,
@@ -61,10 +61,10 @@ PROFILE = Profile(
         Closing(
             record=WorkerRecord,
             pipelines=(
-                *((name, workers.distinct("lastModifiedBy")) for name in _JOB_COLLECTIONS),
-                (names.LOGS, workers.distinct("agendaName")),
+                *((name, origin.distinct("lastModifiedBy")) for name in _JOB_COLLECTIONS),
+                (names.LOGS, origin.distinct("agendaName")),
             ),
-            make=workers.derive_workers,
+            make=origin.derive_workers,
         ),
     ),
 )

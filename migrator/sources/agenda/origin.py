@@ -1,15 +1,20 @@
-"""Where a row came from, and the ids that follow from it."""
+"""Where a row came from, the ids that follow from it, and workers, of which Agenda has no collection.
 
+The names of workers are those that Agenda's instances leave on jobs and logs.
+"""
+
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 from bson.objectid import ObjectId
 
+from migrator.records import WorkerRecord
 from migrator.sources.agenda.names import NAME
 from migrator.sources.profile import Context, Rejected
-from migrator.values import identity
+from migrator.values import identity, jsonb
 
 _LONGEST_LABEL: Final = 100
 """Characters; the name of a schedule is indexed."""
@@ -51,3 +56,38 @@ def label(key: object, origin: Origin) -> str:
     if isinstance(key, ObjectId):
         return str(key)
     return origin.source_id if len(origin.source_id) <= _LONGEST_LABEL else str(origin.key("schedules"))
+
+
+TENANT: Final = "*"
+SOURCE: Final = f"{NAME}/instances"
+"""No collection: the names come from ``lastModifiedBy`` of jobs and ``agendaName`` of logs."""
+_COLLECTION: Final = "instances"
+_METADATA: Final = jsonb.encode({"derived": True})
+"""The mark of a row that a closing pass made from many documents; it is not encoded back."""
+
+
+def distinct(field: str) -> tuple[dict[str, Any], ...]:
+    """Return the aggregation pipeline that yields each text in a field once, as ``_id``."""
+    return ({"$match": {field: {"$type": "string"}}}, {"$group": {"_id": f"${field}"}})
+
+
+def derive_workers(names: Iterable[object]) -> tuple[WorkerRecord, ...]:
+    """Return a worker for each instance name, once, in the order of the names; what is no text is passed over.
+
+    An instance is called after its host and process unless the program says otherwise. Nothing tells when it was
+    last alive, so it counts as stopped: it is no worker of the target.
+    """
+    texts = {name for name in names if isinstance(name, str) and name}
+    return tuple(
+        WorkerRecord(
+            id=identity.row_id("workers", TENANT, _COLLECTION, identity.source_id(name), keep_uuid=False),
+            tenant_id=TENANT,
+            source=SOURCE,
+            source_id=identity.source_id(name),
+            kind="worker",
+            hostname=name,
+            status="stopped",
+            metadata=_METADATA,
+        )
+        for name in sorted(texts)
+    )

@@ -8,9 +8,8 @@ from migrator import states
 from migrator.records import Run, Schedule
 from migrator.sources.crawler import names
 from migrator.sources.crawler.shapes import JobExecution
-from migrator.sources.durations import duration_of
 from migrator.sources.profile import Decoded, Note, Rejected, Rows
-from migrator.sources.rows import Origin, Row, RowContext, instant, read_row, tenant_of, the, utc
+from migrator.sources.rows import Origin, Row, RowContext, duration_of, instant, read_row, tenant_of, the, utc
 from migrator.sources.shapes import choice
 from migrator.values import identity, jsonb
 

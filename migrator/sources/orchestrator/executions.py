@@ -4,12 +4,11 @@ from collections.abc import Iterable
 
 from migrator import states
 from migrator.records import ExecutionLog, Run
-from migrator.sources.durations import duration_of
 from migrator.sources.orchestrator import names
 from migrator.sources.orchestrator.origin import job_of, origin_of, run_id, schedule_id
 from migrator.sources.orchestrator.shapes import JobExecution, JobExecutionLog, ScheduledJob
 from migrator.sources.profile import Decoded, Note, Rows
-from migrator.sources.rows import Row, RowContext, instant, naive, read_row, text_id, the, utc
+from migrator.sources.rows import Row, RowContext, duration_of, instant, naive, read_row, text_id, the, utc
 from migrator.sources.shapes import choice, indexed
 from migrator.values import identity, jsonb
 

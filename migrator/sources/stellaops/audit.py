@@ -5,10 +5,20 @@ from typing import Any
 import msgspec
 
 from migrator.records import AuditEntry, attach_extra, remainder_of
-from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, plain, read, required, text
-from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.shapes import (
+    Moment,
+    Shape,
+    filled,
+    keys,
+    known_paths,
+    ordered_reader,
+    plain,
+    read,
+    required,
+    text,
+)
+from migrator.sources.stellaops import aggregates, ids, names
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
 
@@ -42,7 +52,7 @@ class AuditDocument(Shape, kw_only=True):
 
 
 _NAMES = keys(AuditDocument)
-_actor = reader(Actor)
+_actor = ordered_reader(Actor)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -105,11 +115,11 @@ COLLECTION = Collection(
     tables=(AuditEntry,),
     decode=decode,
     encode=encode,
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        measures.free_words("category", "$category"),
-        measures.free_words("action", "$action"),
-        measures.span("occurredAt", "occurred_at"),
+        aggregates.free_words("category", "$category"),
+        aggregates.free_words("action", "$action"),
+        aggregates.span("occurredAt", "occurred_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,

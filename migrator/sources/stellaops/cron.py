@@ -9,7 +9,7 @@ import msgspec
 
 from migrator import cron
 from migrator.cron import timeline
-from migrator.cron.errors import CronError, ZoneError
+from migrator.cron.expression import CronError, ZoneError
 from migrator.cron.zones import resolve
 from migrator.sources.stellaops import names
 

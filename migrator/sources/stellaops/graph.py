@@ -1,7 +1,10 @@
 """``graph_jobs`` and ``graph_job_events``: the document is the payload, the columns are derived from it.
 
-Our own store is given columns and a payload that need not be a document of the source. What is none (it has no ``_id``)
-it writes in a shape of its own (``graph_own``).
+Our own store is given columns and a payload that need not be a document of the source. A payload that is not one (it
+has no ``_id``) is written in our own shape, the columns as fields beside the payload: ``{_id, tenantId, type, status,
+createdAt, updatedAt, correlationId, payload}`` and ``{_id, jobId, tenantId, status, createdAt, payload}``: words
+instead of codes, BSON dates. The ``_id`` of an event is its number, from 2^62 on as those that are computed from the
+source's.
 """
 
 from collections.abc import Callable
@@ -9,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from migrator import states
 from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, attach_payload, remainder_of_payload
-from migrator.sources.order import reader
 from migrator.sources.profile import (
     Collection,
     Context,
@@ -21,10 +24,144 @@ from migrator.sources.profile import (
     Rejected,
     Rows,
 )
-from migrator.sources.shapes import Moment, Shape, known_paths, read, required, text, unknown_value
-from migrator.sources.stellaops import graph_own, ids, measures, names
-from migrator.sources.stellaops.references import by_field
+from migrator.sources.shapes import (
+    Moment,
+    Shape,
+    choice,
+    instant,
+    known_paths,
+    ordered_reader,
+    plain,
+    read,
+    required,
+    text,
+    unknown_value,
+)
+from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops.ids import by_field
 from migrator.values import identity, jsonb
+from migrator.values.times import to_bson
+
+JOB_FIELDS = frozenset({"type", "updatedAt", "payload", "payload.*", "payload.attempts"})
+EVENT_FIELDS = frozenset({"jobId", "status", "createdAt"})
+"""Fields that the source's documents do not have."""
+
+FIRST_NUMBER = 1 << 62
+_OWN_STATUS = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
+_OWN_TYPE = {code: word for word, code in states.GRAPH_JOB_TYPES.items()}
+
+
+def is_own_job(document: Document) -> bool:
+    """Tell our own documents from the source's, which have none of three fields; one alone may be a stranger's."""
+    return sum(field in document for field in ("type", "updatedAt", "payload")) > 1
+
+
+def is_own_event(document: Document) -> bool:
+    """Tell our own documents from the source's, whose ``_id`` is no such number."""
+    key = document.get("_id")
+    return isinstance(key, int) and key >= FIRST_NUMBER
+
+
+def either(job: Any, source_s: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
+    """Return the expression that is ``job`` for our own jobs and ``source_s`` for the source's."""
+    own = [{"$ne": [{"$type": field}, "missing"]} for field in ("$payload", "$type")]
+    return {"$cond": [{"$and": own}, job, source_s]}
+
+
+def either_event(event: Any, source_s: Any) -> Any:  # noqa: ANN401 - MongoDB expressions
+    """Return the expression that is ``event`` for our own events and ``source_s`` for the source's."""
+    own = [{"$isNumber": "$_id"}, {"$gte": ["$_id", FIRST_NUMBER]}]
+    return {"$cond": [{"$and": own}, event, source_s]}
+
+
+def decode_own_job(document: Document, context: Context) -> Decoded:
+    """Return the row of a job."""
+    notes: list[Note] = []
+    tenant = ids.tenant_of(_text(document, "tenantId"), context, notes)
+    correlation = document.get("correlationId")
+    row = GraphJob(
+        id=ids.graph_job_id(tenant, _text(document, "_id")),
+        tenant_id=tenant,
+        type=choice(_text(document, "type"), names.GRAPH_TYPES, "type"),
+        status=choice(_text(document, "status"), names.GRAPH_STATUSES, "status"),
+        payload=_payload(document),
+        created_at=instant(document.get("createdAt"), "createdAt"),
+        updated_at=instant(document.get("updatedAt"), "updatedAt"),
+        correlation_id=None if correlation is None else text(_text(document, "correlationId"), "correlationId"),
+    )
+    return Decoded((row,), tuple(notes))
+
+
+def decode_own_event(document: Document, context: Context) -> Decoded:
+    """Return the row of an event."""
+    notes: list[Note] = []
+    tenant = ids.tenant_of(_text(document, "tenantId"), context, notes)
+    row = GraphJobEvent(
+        id=int(document["_id"]),
+        job_id=ids.graph_job_id(tenant, _text(document, "jobId")),
+        tenant_id=tenant,
+        status=choice(_text(document, "status"), names.GRAPH_STATUSES, "status"),
+        payload=_payload(document),
+        created_at=instant(document.get("createdAt"), "createdAt"),
+    )
+    return Decoded((row,), tuple(notes))
+
+
+def encode_own_job(rows: Rows) -> Document:
+    """Return the document of a job."""
+    row: Any = rows[0]
+    prefix = names.GRAPH_BUILD_PREFIX if _OWN_TYPE[row.type] == "build" else names.GRAPH_OVERLAY_PREFIX
+    document: Document = {
+        "_id": f"{prefix}{row.id.hex}",
+        "tenantId": row.tenant_id,
+        "type": _OWN_TYPE[row.type],
+        "status": _OWN_STATUS[row.status],
+        "createdAt": to_bson(row.created_at),
+        "updatedAt": to_bson(row.updated_at),
+    }
+    if row.correlation_id is not None:
+        document["correlationId"] = row.correlation_id
+    return document | {"payload": _without_residue(row.payload)}
+
+
+def encode_own_event(rows: Rows) -> Document:
+    """Return the document of an event; the type of its job is not known here, so its id has the prefix of builds."""
+    row: Any = rows[0]
+    return {
+        "_id": row.id,
+        "jobId": f"{names.GRAPH_BUILD_PREFIX}{row.job_id.hex}",
+        "tenantId": row.tenant_id,
+        "status": _OWN_STATUS[row.status],
+        "createdAt": to_bson(row.created_at),
+        "payload": _without_residue(row.payload),
+    }
+
+
+def _payload(document: Document) -> bytes:
+    payload = required(document.get("payload"), "payload")
+    if not isinstance(payload, dict):
+        raise Rejected("wrong-type", "payload", "a document")
+    if "_id" in payload:
+        raise Rejected("unknown-value", "payload", "no document of the source inside one of ours")
+    attempts = payload.get("attempts")
+    if attempts is not None and (not isinstance(attempts, int) or isinstance(attempts, bool)):
+        raise Rejected("wrong-type", "payload.attempts", "int, as in the source's documents")
+    return jsonb.encode(payload)
+
+
+def _without_residue(text_: bytes) -> Any:  # noqa: ANN401 - any JSON
+    payload = jsonb.decode(text_)
+    if isinstance(payload, dict):
+        payload.pop(REMAINDER_KEY, None)
+    return payload
+
+
+def _text(document: Document, key: str) -> str:
+    value = document.get(key)
+    if not isinstance(value, str):
+        raise Rejected("missing-field" if value is None else "wrong-type", key, "text")
+    return plain(value, key)
+
 
 EVENTS_SOURCE = names.source(names.GRAPH_JOB_EVENTS)
 
@@ -79,15 +216,15 @@ class EventDocument(Shape, kw_only=True):
     attributes: dict[str, str] | None = None
 
 
-_job, _event = reader(Job), reader(EventDocument)
+_job, _event = ordered_reader(Job), ordered_reader(EventDocument)
 
 
 def decode_job(document: Document, context: Context) -> Decoded:
     """Return the row of a job; its payload is the document as plain JSON."""
     if "_id" not in document:
         raise Rejected("missing-field", "_id", "a value")
-    if graph_own.is_job(document):
-        return graph_own.decode_job(document, context)
+    if is_own_job(document):
+        return decode_own_job(document, context)
     found = read(document, Job)
     notes: list[Note] = []
     tenant = ids.tenant_of(found.tenant_id, context, notes)
@@ -135,8 +272,8 @@ def decode_event(document: Document, context: Context) -> Decoded:
     """Return the row of an event; it refers to the job inside it."""
     if "_id" not in document:
         raise Rejected("missing-field", "_id", "a value")
-    if graph_own.is_event(document):
-        return graph_own.decode_event(document, context)
+    if is_own_event(document):
+        return decode_own_event(document, context)
     found = read(document, EventDocument)
     notes: list[Note] = []
     tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id), context, notes, path="tenant")
@@ -158,13 +295,13 @@ def decode_event(document: Document, context: Context) -> Decoded:
 def encode_job(rows: Rows) -> Document:
     """Return the document of a job."""
     document = _document(rows, _job)
-    return document if _is_source_s(document) else graph_own.encode_job(rows)
+    return document if _is_source_s(document) else encode_own_job(rows)
 
 
 def encode_event(rows: Rows) -> Document:
     """Return the document of an event."""
     document = _document(rows, _event)
-    return document if _is_source_s(document) else graph_own.encode_event(rows)
+    return document if _is_source_s(document) else encode_own_event(rows)
 
 
 def _is_source_s(document: object) -> bool:
@@ -217,41 +354,39 @@ JOBS = Collection(
     tables=(GraphJob,),
     decode=decode_job,
     encode=encode_job,
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        measures.coded("status", "$status", {"cancelled": "canceled"}, _CODES),
+        aggregates.coded("status", "$status", {"cancelled": "canceled"}, _CODES),
         Measure(
             name="type",
             kind="group",
-            expression=graph_own.either("$type", _KIND),
+            expression=either("$type", _KIND),
             sql="CASE type WHEN 0 THEN 'build' WHEN 1 THEN 'overlay' END",
         ),
-        measures.total("payload.attempts", "payload", field=graph_own.either("$payload.attempts", "$attempts")),
-        measures.span("createdAt", "created_at"),
-        measures.span("updatedAt", "updated_at", field=graph_own.either("$updatedAt", _CHANGED)),
+        aggregates.total("payload.attempts", "payload", field=either("$payload.attempts", "$attempts")),
+        aggregates.span("createdAt", "created_at"),
+        aggregates.span("updatedAt", "updated_at", field=either("$updatedAt", _CHANGED)),
     ),
     attach=attach_payload,
     residue=remainder_of_payload,
-    known=known_paths(Job) | graph_own.JOB_FIELDS,
+    known=known_paths(Job) | JOB_FIELDS,
 )
 
-_EVENT_STATUS = graph_own.either_event("$status", "$payload.status")
+_EVENT_STATUS = either_event("$status", "$payload.status")
 
 EVENTS = Collection(
     name=names.GRAPH_JOB_EVENTS,
     tables=(GraphJobEvent,),
     decode=decode_event,
     encode=encode_event,
-    references=(
-        by_field(GraphJobEvent, "job_id", GraphJob, "payload.job.id", unless=graph_own.is_event, required=True),
-    ),
+    references=(by_field(GraphJobEvent, "job_id", GraphJob, "payload.job.id", unless=is_own_event, required=True),),
     after=(names.GRAPH_JOBS,),
-    tenant_expression=measures.tenant("$tenantId", field="$tenant"),
+    tenant_expression=aggregates.tenant("$tenantId", field="$tenant"),
     measures=(
-        measures.coded("status", _EVENT_STATUS, {"cancelled": "canceled"}, _CODES),
-        measures.span("ts", "created_at", field=graph_own.either_event("$createdAt", "$ts")),
+        aggregates.coded("status", _EVENT_STATUS, {"cancelled": "canceled"}, _CODES),
+        aggregates.span("ts", "created_at", field=either_event("$createdAt", "$ts")),
     ),
     attach=attach_payload,
     residue=remainder_of_payload,
-    known=known_paths(EventDocument) | graph_own.EVENT_FIELDS,
+    known=known_paths(EventDocument) | EVENT_FIELDS,
 )

@@ -5,12 +5,11 @@ from typing import Any
 import msgspec
 
 from migrator.records import ImpactSnapshot, Run, attach_extra, remainder_of
-from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, read, text
-from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, ordered_reader, read, text
+from migrator.sources.stellaops import aggregates, ids, names
 from migrator.sources.stellaops import selector as selectors
-from migrator.sources.stellaops.references import by_field
+from migrator.sources.stellaops.ids import by_field
 from migrator.sources.stellaops.selector import Selector
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -46,7 +45,7 @@ class ImpactSetDocument(Shape, kw_only=True):
 
 
 _NAMES = keys(ImpactSetDocument)
-_images = reader(Image, many=True)
+_images = ordered_reader(Image, many=True)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -101,12 +100,12 @@ COLLECTION = Collection(
     encode=encode,
     references=(by_field(ImpactSnapshot, "run_id", Run, "runId"),),
     after=(names.RUNS,),
-    tenant_expression=measures.tenant("$selector.tenantId"),
+    tenant_expression=aggregates.tenant("$selector.tenantId"),
     measures=(
-        measures.flag("usage_only", "$usageOnly", default=False),
-        measures.plain_total("total", "total"),
-        measures.length("images", "images"),
-        measures.span("generatedAt", "generated_at"),
+        aggregates.flag("usage_only", "$usageOnly", default=False),
+        aggregates.plain_total("total", "total"),
+        aggregates.length("images", "images"),
+        aggregates.span("generatedAt", "generated_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,

@@ -7,7 +7,7 @@ import msgspec
 from migrator.records import Lock, attach_extra, remainder_of
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows, Skipped
 from migrator.sources.shapes import Int64, Moment, Shape, filled, indexed, keys, known_paths, read, text
-from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.stellaops import aggregates, ids, names
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
 
@@ -99,7 +99,7 @@ COLLECTION = Collection(
     tables=(Lock,),
     decode=decode,
     encode=encode,
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     # No times: expired locks are left behind by rule, and MongoDB deletes them while they are counted.
     measures=(),
     attach=attach_extra,

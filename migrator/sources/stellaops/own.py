@@ -27,9 +27,9 @@ from migrator.sources.profile import (
     Skipped,
 )
 from migrator.sources.shapes import required
-from migrator.sources.stellaops import cron, ids, measures, names
+from migrator.sources.stellaops import aggregates, cron, ids, names
 from migrator.sources.stellaops.columns import OwnFields
-from migrator.sources.stellaops.references import by_field
+from migrator.sources.stellaops.ids import by_field
 from migrator.values import identity
 
 _Check = Callable[[dict[str, Any]], None]
@@ -260,12 +260,12 @@ TRIGGERS = Collection(
     encode=_TRIGGERS.encode,
     references=(by_field(Trigger, "schedule_id", Schedule, "scheduleId", required=True),),
     after=(names.SCHEDULES,),
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        measures.states("kind", "$kind"),
-        measures.flag("enabled", "$enabled", default=True),
-        measures.plain_total("fireCount", "fire_count"),
-        measures.span("nextFireAt", "next_fire_at"),
+        aggregates.states("kind", "$kind"),
+        aggregates.flag("enabled", "$enabled", default=True),
+        aggregates.plain_total("fireCount", "fire_count"),
+        aggregates.span("nextFireAt", "next_fire_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,
@@ -278,11 +278,11 @@ WORKERS = Collection(
     tables=(WorkerRecord,),
     decode=_WORKERS.decode,
     encode=_WORKERS.encode,
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        measures.states("status", "$status"),
-        measures.plain_total("capacity", "capacity"),
-        measures.span("lastHeartbeatAt", "last_heartbeat_at"),
+        aggregates.states("status", "$status"),
+        aggregates.plain_total("capacity", "capacity"),
+        aggregates.span("lastHeartbeatAt", "last_heartbeat_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,
@@ -296,8 +296,8 @@ EXECUTION_LOGS = Collection(
     encode=_EXECUTION_LOGS.encode,
     references=(by_field(ExecutionLog, "run_id", Run, "runId"),),
     after=(names.RUNS,),
-    tenant_expression=measures.tenant(),
-    measures=(measures.states("level", "$level"), measures.span("loggedAt", "logged_at")),
+    tenant_expression=aggregates.tenant(),
+    measures=(aggregates.states("level", "$level"), aggregates.span("loggedAt", "logged_at")),
     attach=attach_extra,
     residue=remainder_of,
     reference_paths=frozenset({"runId", "scheduleId"}),
@@ -309,8 +309,11 @@ HANDLERS = Collection(
     tables=(Handler,),
     decode=_HANDLERS.decode,
     encode=_HANDLERS.encode,
-    tenant_expression=measures.tenant(),
-    measures=(measures.states("handler_type", "$handlerType"), measures.flag("is_active", "$isActive", default=True)),
+    tenant_expression=aggregates.tenant(),
+    measures=(
+        aggregates.states("handler_type", "$handlerType"),
+        aggregates.flag("is_active", "$isActive", default=True),
+    ),
     attach=attach_extra,
     residue=remainder_of,
     unique=(("tenant_id", "name"),),

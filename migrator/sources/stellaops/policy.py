@@ -3,25 +3,241 @@
 Both stay rows of their own. ``policy_runs`` is the first named of the two, so its ids keep their UUIDs; of work items
 only those that our own store makes do, whose ids have a prefix that the source does not use. Of a status document
 determinismHash, errorCode, traceId and explainUri have no column.
+
+The snake_case documents of ``policy_runs`` are an older writer's spelling of the same thing. Their row is that of any
+policy run, its jsonb in camelCase; a schema version of our own says which spelling the document had, so that a clean
+one leaves no remainder.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
 
 from migrator.records import PolicyJob, attach_extra, remainder_of
-from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import choice, filled, indexed, keys, known_paths, plain, read, text
-from migrator.sources.stellaops import ids, measures, names, policy_snake
+from migrator.sources.shapes import (
+    Int32,
+    Moment,
+    Shape,
+    arranger,
+    choice,
+    filled,
+    indexed,
+    keys,
+    known_paths,
+    ordered_reader,
+    plain,
+    read,
+    text,
+)
+from migrator.sources.stellaops import aggregates, ids, names
 from migrator.sources.stellaops.columns import OwnFields
-from migrator.sources.stellaops.policy_shapes import Inputs, JobDocument, SnakeDocument, Stats, StatusDocument
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
+
+
+class Inputs(Shape):
+    """What a policy run works on; values of the environment may be any JSON."""
+
+    sbom_set: list[str] | None = None
+    advisory_cursor: Moment = None
+    vex_cursor: Moment = None
+    environment: dict[str, Any] | None = None
+    capture_explain: bool | None = None
+
+
+class Stats(Shape):
+    """Counters of a policy run."""
+
+    components: int | None = None
+    rules_fired: int | None = None
+    findings_written: int | None = None
+    vex_overrides: int | None = None
+    quieted: int | None = None
+    duration_seconds: float | None = None
+
+
+class StatusDocument(Shape, kw_only=True):
+    """A document of ``policy_runs`` in camelCase."""
+
+    key: Any = msgspec.field(name="_id")
+    schema_version: str | None = None
+    run_id: str | None = None
+    tenant_id: str | None = None
+    policy_id: str
+    policy_version: Int32 | None = None
+    mode: str | None = None
+    status: str
+    priority: str | None = None
+    queued_at: Moment = None
+    started_at: Moment = None
+    finished_at: Moment = None
+    error: str | None = None
+    attempts: Int32 | None = None
+    requested_by: str | None = None
+    correlation_id: str | None = None
+    metadata: dict[str, str] | None = None
+    stats: Stats | None = None
+    inputs: Inputs | None = None
+    cancellation_requested: bool | None = None
+    cancellation_requested_at: Moment = None
+    cancellation_reason: str | None = None
+
+
+class JobDocument(Shape, kw_only=True):
+    """A document of ``policy_jobs``."""
+
+    key: Any = msgspec.field(name="_id")
+    schema_version: str | None = None
+    id: Any = None
+    tenant_id: str | None = None
+    policy_id: str
+    policy_version: Int32 | None = None
+    mode: str | None = None
+    priority: str | None = None
+    priority_rank: Int32 | None = None
+    run_id: str | None = None
+    requested_by: str | None = None
+    correlation_id: str | None = None
+    metadata: dict[str, str] | None = None
+    inputs: Inputs | None = None
+    queued_at: Moment = None
+    status: str
+    attempt_count: Int32 | None = None
+    last_attempt_at: Moment = None
+    last_error: str | None = None
+    created_at: Moment = None
+    updated_at: Moment = None
+    available_at: Moment = None
+    submitted_at: Moment = None
+    completed_at: Moment = None
+    lease_owner: str | None = None
+    lease_expires_at: Moment = None
+    cancellation_requested: bool | None = None
+    cancellation_requested_at: Moment = None
+    cancellation_reason: str | None = None
+    cancelled_at: Moment = None
+
+
+class SnakeInputs(Shape, rename=None):
+    """Inputs of the snake_case document."""
+
+    sbom_set: list[str] | None = None
+    advisory_cursor: Moment = None
+    vex_cursor: Moment = None
+    env: dict[str, Any] | None = None
+
+
+class SnakeStats(Shape, rename=None):
+    """Counters of the snake_case document."""
+
+    components: int | None = None
+    rules_fired: int | None = None
+    findings_written: int | None = None
+    vex_overrides: int | None = None
+    quieted: int | None = None
+    duration_seconds: float | None = None
+
+
+class SnakeDocument(Shape, rename=None, kw_only=True):
+    """A document of ``policy_runs`` in snake_case; its tenant is spelled in three ways, and documented in none."""
+
+    aliases: ClassVar = frozenset({"tenant_id", "tenantId"})
+
+    key: Any = msgspec.field(name="_id")
+    tenant: str | None = None
+    tenant_id: str | None = None
+    tenant_id_camel: str | None = msgspec.field(name="tenantId", default=None)
+    policy_id: str
+    policy_version: Int32 | None = None
+    mode: str | None = None
+    status: str
+    inputs: SnakeInputs | None = None
+    stats: SnakeStats | None = None
+
+
+_TO_CAMEL = {
+    "sbom_set": "sbomSet",
+    "advisory_cursor": "advisoryCursor",
+    "vex_cursor": "vexCursor",
+    "env": "environment",
+    "rules_fired": "rulesFired",
+    "findings_written": "findingsWritten",
+    "vex_overrides": "vexOverrides",
+    "duration_seconds": "durationSeconds",
+}
+_TO_SNAKE = {camel: snake for snake, camel in _TO_CAMEL.items()}
+
+_SNAKE_ONLY = frozenset({"policy_id", "policy_version", "tenant", "tenant_id"})
+
+_SNAKE_NAMES = keys(SnakeDocument)
+_snake_inputs, _snake_stats = arranger(SnakeInputs), arranger(SnakeStats)
+
+
+def is_snake(document: Document) -> bool:
+    """Tell whether a document of ``policy_runs`` is spelled with underscores."""
+    return "policyId" not in document and not _SNAKE_ONLY.isdisjoint(document)
+
+
+def decode_snake(document: Document, context: Context) -> Decoded:
+    """Return the row; the document's ``_id`` is the name of the run."""
+    found = read(document, SnakeDocument)
+    notes: list[Note] = []
+    tenant = ids.tenant_of(
+        ids.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes, path="tenant"
+    )
+    source_id = identity.source_id(found.key)
+    status = choice(found.status, names.POLICY_STATUSES, "status")
+    if status != found.status:
+        notes.append(Note("alias", "status"))
+    row = PolicyJob(
+        id=identity.row_id("policy_jobs", tenant, names.POLICY_RUNS, source_id),
+        tenant_id=tenant,
+        source=names.source(names.POLICY_RUNS),
+        source_id=source_id,
+        policy_id=plain(found.policy_id, "policy_id"),
+        policy_version=found.policy_version,
+        mode=None if found.mode is None else choice(found.mode, names.POLICY_MODES, "mode"),
+        status=status,
+        run_id=indexed(found.key, "_id") if type(found.key) is str else None,
+        inputs=None if found.inputs is None else jsonb.encode(_renamed(document["inputs"], _TO_CAMEL)),
+        stats=None if found.stats is None else jsonb.encode(_renamed(document["stats"], _TO_CAMEL)),
+        schema_version=names.POLICY_SNAKE_VERSION,
+    )
+    return Decoded((row,), tuple(notes))
+
+
+def _renamed(value: Mapping[str, Any], table: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members under their other names; where two would meet, the spelling that is documented wins."""
+    renamed = {key: member for key, member in value.items() if key not in table}
+    renamed.update((table[key], member) for key, member in value.items() if key in table)
+    return renamed
+
+
+def encode_snake(rows: Rows) -> Document:
+    """Return the document of a row."""
+    row: Any = rows[0]
+    return filled(
+        _SNAKE_NAMES,
+        (
+            identity.parse_source_id(row.source_id),
+            row.tenant_id,
+            row.policy_id,
+            row.policy_version,
+            row.mode,
+            row.status,
+            None if row.inputs is None else _snake_inputs(_renamed(jsonb.decode(row.inputs), _TO_SNAKE)),
+            None if row.stats is None else _snake_stats(_renamed(jsonb.decode(row.stats), _TO_SNAKE)),
+        ),
+    )
+
 
 RUNS_SOURCE = names.source(names.POLICY_RUNS)
 JOBS_SOURCE = names.source(names.POLICY_JOBS)
 
 _STATUS_NAMES, _JOB_NAMES = keys(StatusDocument), keys(JobDocument)
-_inputs, _stats = reader(Inputs), reader(Stats)
+_inputs, _stats = ordered_reader(Inputs), ordered_reader(Stats)
 
 OWN = OwnFields(PolicyJob, ("stats", "started_at"))
 """What our own store adds to a work item, so that one document can hold every column."""
@@ -29,8 +245,8 @@ OWN = OwnFields(PolicyJob, ("stats", "started_at"))
 
 def decode_run(document: Document, context: Context) -> Decoded:
     """Return the row of a status document, of either spelling."""
-    if policy_snake.is_snake(document):
-        return policy_snake.decode(document, context)
+    if is_snake(document):
+        return decode_snake(document, context)
     found = read(document, StatusDocument)
     notes: list[Note] = []
     ids.compare_ids(found.key, found.run_id, notes, "runId")
@@ -116,7 +332,7 @@ def encode_run(rows: Rows) -> Document:
     """Return the status document of a row, in the spelling it had."""
     row: Any = rows[0]
     if row.schema_version == names.POLICY_SNAKE_VERSION:
-        return policy_snake.encode(rows)
+        return encode_snake(rows)
     return filled(
         _STATUS_NAMES,
         (
@@ -197,22 +413,22 @@ RUNS = Collection(
     tables=(PolicyJob,),
     decode=decode_run,
     encode=encode_run,
-    tenant_expression=measures.tenant("$tenant", "$tenant_id"),
+    tenant_expression=aggregates.tenant("$tenant", "$tenant_id"),
     measures=(
-        measures.states("status", "$status", _SPELLINGS),
-        measures.states("mode", "$mode"),
-        measures.states("priority", "$priority"),
-        measures.total("stats.components", "stats"),
-        measures.total("stats.rulesFired", "stats", field={"$ifNull": ["$stats.rulesFired", "$stats.rules_fired"]}),
-        measures.total(
+        aggregates.states("status", "$status", _SPELLINGS),
+        aggregates.states("mode", "$mode"),
+        aggregates.states("priority", "$priority"),
+        aggregates.total("stats.components", "stats"),
+        aggregates.total("stats.rulesFired", "stats", field={"$ifNull": ["$stats.rulesFired", "$stats.rules_fired"]}),
+        aggregates.total(
             "stats.findingsWritten",
             "stats",
             field={"$ifNull": ["$stats.findingsWritten", "$stats.findings_written"]},
         ),
-        measures.plain_total("attempts", "attempt_count"),
-        measures.span("queuedAt", "queued_at"),
-        measures.span("startedAt", "started_at"),
-        measures.span("finishedAt", "finished_at"),
+        aggregates.plain_total("attempts", "attempt_count"),
+        aggregates.span("queuedAt", "queued_at"),
+        aggregates.span("startedAt", "started_at"),
+        aggregates.span("finishedAt", "finished_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,
@@ -225,17 +441,17 @@ JOBS = Collection(
     tables=(PolicyJob,),
     decode=decode_job,
     encode=encode_job,
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        measures.states("status", "$status", _SPELLINGS),
-        measures.states("mode", "$mode"),
-        measures.states("priority", "$priority"),
-        measures.plain_total("attemptCount", "attempt_count"),
-        measures.plain_total("priorityRank", "priority_rank"),
-        measures.span("createdAt", "created_at"),
-        measures.span("updatedAt", "updated_at"),
-        measures.span("availableAt", "available_at"),
-        measures.span("completedAt", "finished_at"),
+        aggregates.states("status", "$status", _SPELLINGS),
+        aggregates.states("mode", "$mode"),
+        aggregates.states("priority", "$priority"),
+        aggregates.plain_total("attemptCount", "attempt_count"),
+        aggregates.plain_total("priorityRank", "priority_rank"),
+        aggregates.span("createdAt", "created_at"),
+        aggregates.span("updatedAt", "updated_at"),
+        aggregates.span("availableAt", "available_at"),
+        aggregates.span("completedAt", "finished_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,

@@ -6,12 +6,23 @@ from typing import Any
 import msgspec
 
 from migrator.records import Run, Schedule, Trigger, attach_extra, remainder_of
-from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
-from migrator.sources.shapes import Moment, Shape, choice, filled, keys, known_paths, plain, read, required, text
-from migrator.sources.stellaops import ids, measures, names
+from migrator.sources.shapes import (
+    Moment,
+    Shape,
+    choice,
+    filled,
+    keys,
+    known_paths,
+    ordered_reader,
+    plain,
+    read,
+    required,
+    text,
+)
+from migrator.sources.stellaops import aggregates, ids, names
 from migrator.sources.stellaops.columns import OwnFields
-from migrator.sources.stellaops.references import by_field
+from migrator.sources.stellaops.ids import by_field
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
 
@@ -121,7 +132,7 @@ OWN = OwnFields(
 """What our own store adds to a run."""
 
 _NAMES = keys(RunDocument)
-_stats, _reason, _deltas = reader(Stats), reader(Reason), reader(Delta, many=True)
+_stats, _reason, _deltas = ordered_reader(Stats), ordered_reader(Reason), ordered_reader(Delta, many=True)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -242,14 +253,14 @@ COLLECTION = Collection(
         by_field(Run, "trigger_id", Trigger, "triggerId", shared=True),
     ),
     after=(names.SCHEDULES, names.TRIGGERS),
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        measures.states("state", "$state", {"canceled": "cancelled"}),
-        measures.free_words("cause", "$trigger", _RENAMED),
-        *(measures.total(f"stats.{name}", "stats") for name in Stats.__struct_encode_fields__),
-        measures.span("createdAt", "created_at"),
-        measures.span("startedAt", "started_at"),
-        measures.span("finishedAt", "finished_at"),
+        aggregates.states("state", "$state", {"canceled": "cancelled"}),
+        aggregates.free_words("cause", "$trigger", _RENAMED),
+        *(aggregates.total(f"stats.{name}", "stats") for name in Stats.__struct_encode_fields__),
+        aggregates.span("createdAt", "created_at"),
+        aggregates.span("startedAt", "started_at"),
+        aggregates.span("finishedAt", "finished_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,

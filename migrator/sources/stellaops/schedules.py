@@ -13,10 +13,21 @@ import msgspec
 
 from migrator import states
 from migrator.records import Schedule, Trigger, attach_extra, remainder_of
-from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
-from migrator.sources.shapes import Moment, Shape, choice, filled, indexed, keys, known_paths, plain, read, text
-from migrator.sources.stellaops import cron, ids, measures, names, selector
+from migrator.sources.shapes import (
+    Moment,
+    Shape,
+    choice,
+    filled,
+    indexed,
+    keys,
+    known_paths,
+    ordered_reader,
+    plain,
+    read,
+    text,
+)
+from migrator.sources.stellaops import aggregates, cron, ids, names, selector
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso, to_bson
@@ -144,7 +155,7 @@ No next fire: the old application fires by the rule, and which slots it has fire
 """
 
 _NAMES = keys(ScheduleDocument)
-_only_if, _notify, _limits = reader(OnlyIf), reader(Notify), reader(Limits)
+_only_if, _notify, _limits = ordered_reader(OnlyIf), ordered_reader(Notify), ordered_reader(Limits)
 
 
 def decode(document: Document, context: Context) -> Decoded:
@@ -351,13 +362,13 @@ COLLECTION = Collection(
     tables=(Schedule, Trigger),
     decode=decode,
     encode=encode,
-    tenant_expression=measures.tenant("$selection.tenantId"),
+    tenant_expression=aggregates.tenant("$selection.tenantId"),
     measures=(
-        measures.flag("enabled", {"$cond": [{"$eq": ["$toolEnabled", True]}, True, "$enabled"]}, default=True),
-        measures.states("mode", "$mode", {"analysisonly": "analysis-only", "contentrefresh": "content-refresh"}),
-        measures.span("createdAt", "created_at"),
-        measures.span("updatedAt", "updated_at"),
-        measures.span("deletedAt", "deleted_at"),
+        aggregates.flag("enabled", {"$cond": [{"$eq": ["$toolEnabled", True]}, True, "$enabled"]}, default=True),
+        aggregates.states("mode", "$mode", {"analysisonly": "analysis-only", "contentrefresh": "content-refresh"}),
+        aggregates.span("createdAt", "created_at"),
+        aggregates.span("updatedAt", "updated_at"),
+        aggregates.span("deletedAt", "deleted_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from migrator.sources.order import reader
 from migrator.sources.profile import Document, Note
-from migrator.sources.shapes import Shape
+from migrator.sources.shapes import Shape, ordered_reader
 from migrator.sources.stellaops import names
 from migrator.values import jsonb
 
@@ -30,7 +29,7 @@ class Selector(Shape):
     resolves_tags: bool | None = None
 
 
-read_back = reader(Selector)
+read_back = ordered_reader(Selector)
 
 
 def stored(value: Document, found: Selector, path: str, notes: list[Note]) -> bytes:

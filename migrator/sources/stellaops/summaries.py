@@ -5,11 +5,10 @@ from typing import Any
 import msgspec
 
 from migrator.records import RunSummary, Schedule, attach_extra, remainder_of
-from migrator.sources.order import reader
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
-from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, read, text
-from migrator.sources.stellaops import ids, measures, names
-from migrator.sources.stellaops.references import by_field
+from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, ordered_reader, read, text
+from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops.ids import by_field
 from migrator.sources.stellaops.selector import respelled
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -60,7 +59,7 @@ class SummaryDocument(Shape, kw_only=True):
 
 
 _NAMES = keys(SummaryDocument)
-_last_run, _recent, _counters = reader(Entry), reader(Entry, many=True), reader(Counters)
+_last_run, _recent, _counters = ordered_reader(Entry), ordered_reader(Entry, many=True), ordered_reader(Counters)
 _STATES = {"canceled": "cancelled"}
 
 
@@ -117,11 +116,11 @@ COLLECTION = Collection(
     encode=encode,
     references=(by_field(RunSummary, "schedule_id", Schedule, "scheduleId", shared=True),),
     after=(names.SCHEDULES,),
-    tenant_expression=measures.tenant(),
+    tenant_expression=aggregates.tenant(),
     measures=(
-        *(measures.total(f"counters.{name}", "counters") for name in keys(Counters)),
-        measures.length("recent", "recent"),
-        measures.span("updatedAt", "updated_at"),
+        *(aggregates.total(f"counters.{name}", "counters") for name in keys(Counters)),
+        aggregates.length("recent", "recent"),
+        aggregates.span("updatedAt", "updated_at"),
     ),
     attach=attach_extra,
     residue=remainder_of,

@@ -6,9 +6,20 @@ from uuid import UUID
 
 from migrator import states
 from migrator.records import Run, Schedule, WorkerRecord
-from migrator.sources.durations import duration_of
 from migrator.sources.profile import Decoded, Note, Rejected, Rows
-from migrator.sources.rows import Origin, Row, RowContext, instant, naive, read_row, tenant_of, text_id, the, utc
+from migrator.sources.rows import (
+    Origin,
+    Row,
+    RowContext,
+    duration_of,
+    instant,
+    naive,
+    read_row,
+    tenant_of,
+    text_id,
+    the,
+    utc,
+)
 from migrator.sources.shapes import choice
 from migrator.sources.support_center import names
 from migrator.sources.support_center.jobs import job_type

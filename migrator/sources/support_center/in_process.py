@@ -7,12 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from migrator.records import Schedule, Trigger
-from migrator.sources.firstfire import next_fire_of
 from migrator.sources.profile import Decoded, Note, Rows
-from migrator.sources.rows import Origin, Row, RowContext, find, read_row, tenant_of, the
+from migrator.sources.rows import Origin, Row, RowContext, find, next_fire_of, read_row, tenant_of, the
 from migrator.sources.shapes import indexed
 from migrator.sources.support_center import names
-from migrator.sources.support_center.schedule_config import interval_of
+from migrator.sources.support_center.jobs import interval_of
 from migrator.sources.support_center.shapes import InProcessJob
 from migrator.values import identity, jsonb
 

@@ -16,7 +16,7 @@ from migrator import states
 from migrator.errors import ConflictError, NotFoundError
 from migrator.records import GraphJob, GraphJobEvent, PolicyJob
 from migrator.sources.profile import Document
-from migrator.sources.stellaops import graph_own, names
+from migrator.sources.stellaops import graph, names
 from migrator.store import transitions, validation
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
@@ -92,7 +92,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         own: list[GraphJobEvent] = []
         of_source: list[GraphJobEvent] = []
         for one in found:
-            (own if graph_own.is_event(one.document) else of_source).append(one.row)
+            (own if graph.is_own_event(one.document) else of_source).append(one.row)
         of_source.sort(key=lambda row: (row.created_at, row.id))
         return of_source + sorted(own, key=lambda row: row.id)
 
@@ -101,7 +101,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         document = document_of(job)
         if key is not None:
             document["_id"] = key
-        is_own = graph_own.is_job(document)
+        is_own = graph.is_own_job(document)
         if not is_own:
             word = _WORDS[job.status]
             document |= {"tenantId": job.tenant_id, "status": word, "createdAt": format_iso(job.created_at)}
@@ -124,7 +124,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         stored = None if last is None else events._read(events._places[0], last)  # noqa: SLF001 - as above
         since = min(max(int(self._now.timestamp() * 1000), 0), _LATEST)
         chance = since << _CHANCE_BITS | secrets.randbits(_CHANCE_BITS)
-        number = max(graph_own.FIRST_NUMBER + chance, 0 if stored is None else stored.row.id + 1)
+        number = max(graph.FIRST_NUMBER + chance, 0 if stored is None else stored.row.id + 1)
         numbered = msgspec.structs.replace(event, id=number)
         document = document_of(numbered)
         document["_id"] = Int64(number)

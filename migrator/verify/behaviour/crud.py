@@ -4,8 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from migrator.errors import ConflictError, NotFoundError, UsageError
-from migrator.scheduler.answers import Job
-from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
+from migrator.scheduler.models import EventRequest, HistoryQuery, Job, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness

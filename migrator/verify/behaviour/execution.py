@@ -9,10 +9,10 @@ import msgspec
 from migrator.records import Trigger
 from migrator.result import Exhibit
 from migrator.scheduler import retention
-from migrator.scheduler.answers import Job
-from migrator.scheduler.handing import InProcessDispatcher
+from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry
-from migrator.scheduler.leader import Leadership
+from migrator.scheduler.leadership import Leadership
+from migrator.scheduler.models import Job
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, SECOND, START, Harness, ScriptedExecutor
 from migrator.verify.behaviour.scenarios import Observations
@@ -35,7 +35,7 @@ def due_to_done(harness: Harness, observed: Observations) -> None:
 
     registry.register("work", work)
     registry.register("breaks", breaks)
-    worker = harness.worker_for(InProcessDispatcher(registry), wake=ended.set)
+    worker = harness.worker_for(InProcessExecutor(registry), wake=ended.set)
     job = harness.cron("*/5 * * * *", payload={"rows": 3})
     bad = harness.cron("*/5 * * * *", handler_name="breaks", max_retries=0)
     nobody = harness.cron("*/5 * * * *", handler_name="nobody knows it", max_retries=3)
@@ -241,7 +241,7 @@ def run_numbers(harness: Harness, observed: Observations) -> None:
     harness.facade.trigger_now(job.id, now=harness.now)
     harness.run_once()
     harness.advance(DAY)
-    rule = retention.Rule(keep=2, young=timedelta(hours=1))
+    rule = retention.RetentionRule(keep=2, young=timedelta(hours=1))
     planned = retention.apply(harness.store, harness.tenant, rule, dry_run=True, now=harness.now)
     removed = retention.apply(harness.store, harness.tenant, rule, now=harness.now)
     observed.expect("what a trial says is what is removed", (4, 4), (planned.total, removed.total))
@@ -249,7 +249,7 @@ def run_numbers(harness: Harness, observed: Observations) -> None:
     harness.executor.end(harness.executor.taken[-1], DONE)
     harness.worker.collect()
     harness.advance(DAY)
-    everything = retention.Rule(keep=0, young=timedelta(hours=1))
+    everything = retention.RetentionRule(keep=0, young=timedelta(hours=1))
     retention.apply(harness.store, harness.tenant, everything, now=harness.now)
     new = harness.facade.trigger_now(job.id, now=harness.now)
     observed.expect("no number comes twice, though no run is left", 7, new.run_number)

@@ -6,14 +6,13 @@ from typing import Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from migrator.records import Run, Schedule
-from migrator.scheduler.answers import Job
-from migrator.scheduler.dispatcher import Desk, Share
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.handing import Dispatcher, Reports
-from migrator.scheduler.leader import Leadership
-from migrator.scheduler.requests import HistoryQuery, OnceRequest, RecurringRequest, ScheduleRequest, Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import Executor, RunListener
+from migrator.scheduler.leadership import Leadership
+from migrator.scheduler.models import HistoryQuery, Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.sweeper import Sweeper
+from migrator.scheduler.worker import Worker, WorkerOptions
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim
 from migrator.verify.behaviour.scratch_tenants import ScratchTenants
@@ -39,9 +38,9 @@ class ScriptedExecutor:
         self.outcome: Callable[[Claim], Outcome | None] = lambda _claim: DONE
         self.taken: list[Claim] = []
         self.cancelled: list[UUID] = []
-        self._reports: Reports | None = None
+        self._reports: RunListener | None = None
 
-    def submit(self, claim: Claim, reports: Reports) -> str | None:
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
         """Take a run, and end it at once unless it is to stay open."""
         self.taken.append(claim)
         self._reports = reports
@@ -93,13 +92,13 @@ class Harness:
         self._made += 1
         return uuid5(NAMESPACE_URL, f"{self.tenant}/{self._scenario}/{self._made}")
 
-    def facade_of(self, tenant: str) -> SchedulerService:
+    def facade_of(self, tenant: str) -> Scheduler:
         """Return the facade of one of the two tenants."""
         return self.components.service(self.store, tenant, new_id=self.new_id)
 
-    def worker_for(self, dispatcher: Dispatcher, *, worker_id: UUID | None = None, **more: Any) -> Desk:  # noqa: ANN401 - as Desk takes
+    def worker_for(self, dispatcher: Executor, *, worker_id: UUID | None = None, **more: Any) -> Worker:  # noqa: ANN401 - as Desk takes
         """Return a process's desk, that serves the tenant."""
-        share = Share(
+        share = WorkerOptions(
             worker_id=self.new_id() if worker_id is None else worker_id,
             tenants=(self.tenant,),
             capacity=100,

@@ -10,8 +10,7 @@ from psycopg import errors, sql
 from migrator import records
 from migrator.errors import ConflictError, DeniedError, MigratorError, NotFoundError, StoreError
 from migrator.records import AuditEntry, ExecutionLog, GraphJob, Handler, ImpactSnapshot, PolicyJob, Run
-from migrator.scheduler.answers import Job
-from migrator.scheduler.requests import Patch, Timing
+from migrator.scheduler.models import Job, Patch, Timing
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness

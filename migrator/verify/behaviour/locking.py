@@ -18,7 +18,7 @@ import msgspec
 from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
 from migrator.result import Exhibit, Measurement
-from migrator.scheduler.leader import Leadership
+from migrator.scheduler.leadership import Leadership
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Store
 from migrator.store.scratch import PARTS

@@ -14,8 +14,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import msgspec
 
 from migrator.errors import MigratorError
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.requests import EventRequest, HistoryQuery, Patch, Timing
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.models import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.store.scratch import new_scratch_tenant
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness

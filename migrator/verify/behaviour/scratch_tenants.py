@@ -16,10 +16,10 @@ import msgspec
 from migrator.config import Settings
 from migrator.errors import ConfigurationError, DeniedError, RefusedError
 from migrator.records import Run, WorkerRecord
-from migrator.scheduler.dispatcher import Desk
-from migrator.scheduler.leader import Leadership
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper
+from migrator.scheduler.worker import Worker
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish, FirePlan
@@ -36,8 +36,8 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Callable[[Store], Store] = unchanged
     """Wraps the store that is driven; cleaning up goes around it."""
-    service: type[SchedulerService] = SchedulerService
-    worker: type[Desk] = Desk
+    service: type[Scheduler] = Scheduler
+    worker: type[Worker] = Worker
     sweeper: type[Sweeper] = Sweeper
     leadership: type[Leadership] = Leadership
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from migrator.scheduler.requests import EventRequest, Patch, Timing
+from migrator.scheduler.models import EventRequest, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.verify.behaviour.cron_oracle import expected_fires, next_clock_change
 from migrator.verify.behaviour.harness import DAY, DONE, HOUR, MINUTE, START, Harness

@@ -8,7 +8,7 @@ from migrator.connections.postgres import translate_errors
 from migrator.cutover import gates, metrics, overdue, smoke
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.result import Exhibit, Finding, Measurement, Tally, not_applicable, not_asked_for, unverified
-from migrator.scheduler.key_figures import FIGURES
+from migrator.scheduler.metrics import KEY_METRICS
 from migrator.sources import load_profile
 from migrator.store.postgres import epoch
 from migrator.verify import rehearsal
@@ -91,7 +91,7 @@ def statistics_listed(context: Context) -> CheckResult:
     rows = metrics.rows(found)
     return CheckResult(
         outcome=outcome_of(wrong=False, unsure=doubts),
-        counts={"key figures": len(FIGURES)},
+        counts={"key figures": len(KEY_METRICS)},
         varying=(Exhibit(kind="table", title=MOMENTS, columns=metrics.COLUMNS, rows=rows, rows_total=len(rows)),),
     )
 

@@ -14,7 +14,7 @@ from typing import Final, cast
 import msgspec
 
 from migrator.result import Exhibit, Finding, Measurement, Tally
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
 from migrator.store.queue import SCRATCH
 from migrator.store.scratch import new_scratch_tenant
 from migrator.verify import timing
@@ -51,7 +51,7 @@ def facade_in_time(context: Context) -> CheckResult:
         tenant = place.tenants[0]
         with context.target() as target:
             schedule = timing.first_schedule(target, tenant)
-        timed = timing.facade_operations(SchedulerService(place.store, tenant), schedule)
+        timed = timing.facade_operations(Scheduler(place.store, tenant), schedule)
         return _timed("performance.facade", timed, ROW_COUNTS)
 
 

@@ -10,7 +10,7 @@ import msgspec
 from migrator import cron
 from migrator.connections.mongo import translate_errors
 from migrator.connections.postgres import Connection
-from migrator.cron.errors import CronError
+from migrator.cron.expression import CronError
 from migrator.parity.firing_rules import (
     DIFFERENCE_TEXTS,
     READERS,

@@ -14,11 +14,10 @@ import msgspec
 
 from migrator.errors import TransitionError
 from migrator.records import Schedule, Trigger
-from migrator.scheduler.answers import Job, JobPage
-from migrator.scheduler.leader import Leadership
-from migrator.scheduler.metrics import Metrics
-from migrator.scheduler.requests import Patch
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.leadership import Leadership
+from migrator.scheduler.models import Job, JobPage, Patch
+from migrator.scheduler.queries import Metrics
 from migrator.scheduler.sweeper import Sweeper
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import ScheduleQuery, Store
@@ -300,7 +299,7 @@ class Undeposed(Leadership):
 # -- the facade and the broom
 
 
-def _pushed(service: SchedulerService, job: Job, to: datetime, now: datetime | None) -> Job:
+def _pushed(service: Scheduler, job: Job, to: datetime, now: datetime | None) -> Job:
     with service.store.session(service.tenant, now=now) as session:
         for trigger in session.triggers.held(job.id):
             if trigger.kind != "event":
@@ -308,7 +307,7 @@ def _pushed(service: SchedulerService, job: Job, to: datetime, now: datetime | N
     return service.get(job.id, now=now) or job
 
 
-class FiresOnResume(SchedulerService):
+class FiresOnResume(Scheduler):
     """Fires at once when resumed."""
 
     def resume(self, schedule_id: UUID, *, by: str = "api", now: datetime | None = None) -> Job:
@@ -316,7 +315,7 @@ class FiresOnResume(SchedulerService):
         return _pushed(self, super().resume(schedule_id, by=by, now=now), now or self.store.now(), now)
 
 
-class PushesOnUpdate(SchedulerService):
+class PushesOnUpdate(Scheduler):
     """Plans anew at every change."""
 
     def update(self, schedule_id: UUID, patch: Patch, *, by: str = "api", now: datetime | None = None) -> Job:
@@ -325,7 +324,7 @@ class PushesOnUpdate(SchedulerService):
         return _pushed(self, super().update(schedule_id, patch, by=by, now=now), at, now)
 
 
-class NeverOff(SchedulerService):
+class NeverOff(Scheduler):
     """Says that a schedule is disabled, and leaves it on."""
 
     def toggle(self, schedule_id: UUID, *, enabled: bool, by: str = "api", now: datetime | None = None) -> Job:
@@ -336,7 +335,7 @@ class NeverOff(SchedulerService):
         return msgspec.structs.replace(job, schedule=msgspec.structs.replace(job.schedule, enabled=enabled))
 
 
-class OneShort(SchedulerService):
+class OneShort(Scheduler):
     """Leaves out the last schedule of every page."""
 
     def list(self, query: ScheduleQuery | None = None, *, now: datetime | None = None) -> JobPage:
@@ -345,7 +344,7 @@ class OneShort(SchedulerService):
         return msgspec.structs.replace(page, jobs=page.jobs[:-1])
 
 
-class OpenDoor(SchedulerService):
+class OpenDoor(Scheduler):
     """Shows a schedule of another tenant to whoever knows its id."""
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
@@ -353,11 +352,11 @@ class OpenDoor(SchedulerService):
         others = {name for name in self.store.queue.tenants() if name != self.tenant}
         found = super().get(schedule_id, now=now)
         for name in sorted(others) if found is None else ():
-            found = found or SchedulerService(self.store, name).get(schedule_id, now=now)
+            found = found or Scheduler(self.store, name).get(schedule_id, now=now)
         return found
 
 
-class AnotherRate(SchedulerService):
+class AnotherRate(Scheduler):
     """Counts as success rate the share of all runs, in one of two places."""
 
     def metrics(self, *bounds: Any, **more: Any) -> Metrics:  # noqa: ANN401 - as the facade

@@ -18,16 +18,8 @@ from msgspec import UNSET, UnsetType, structs
 
 from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Handler, Run, SourcedRecord
-from migrator.scheduler.answers import Job
-from migrator.scheduler.requests import (
-    HistoryQuery,
-    OnceRequest,
-    Patch,
-    RecurringRequest,
-    ScheduleRequest,
-    Timing,
-)
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import HistoryQuery, Job, OnceRequest, Patch, RecurringRequest, ScheduleRequest, Timing
 from migrator.sources.crawler import SYSTEM as CRAWLER
 from migrator.sources.crawler import names as crawler_names
 from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
@@ -36,7 +28,7 @@ from migrator.sources.profile import Rejected
 from migrator.sources.rows import Row, RowContext, RowSource, columns_of, restore
 from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
 from migrator.sources.support_center import names as support_names
-from migrator.sources.support_center.schedule_config import cron_of, interval_of
+from migrator.sources.support_center.jobs import cron_of, interval_of
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.statistics import RunFilter
 from migrator.values import identity
@@ -62,7 +54,7 @@ class Answer(NamedTuple):
 class Recorder:
     """The facade, with the names of the methods that were called."""
 
-    def __init__(self, facade: SchedulerService) -> None:
+    def __init__(self, facade: Scheduler) -> None:
         self.facade, self.called = facade, list[str]()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - members of all types
@@ -78,7 +70,7 @@ class Asked:
         self.recorder = Recorder(yard.facade)
 
     @property
-    def facade(self) -> SchedulerService:
+    def facade(self) -> Scheduler:
         facade: Any = self.recorder
         return facade  # type: ignore[no-any-return] # it has every member of the facade
 

@@ -8,7 +8,7 @@ import pytest
 from migrator import records
 from migrator.errors import UsageError
 from migrator.records import Run, Schedule
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
 from migrator.store.statistics import RunFilter
 from tests.contract.facade.yard import MINUTE, Yard
 from tests.contract.rows import (
@@ -114,7 +114,7 @@ def test_removing_a_tenant_removes_every_row_of_it_and_none_of_another(
         assert look(Schedule if isinstance(row, Schedule) else Run, row.id) is None
     assert beside.everything() == kept
     assert look(Schedule, of_all.id) is not None
-    assert SchedulerService(yard.store, yard.tenant).get(of_all.id, now=NOW) is not None
+    assert Scheduler(yard.store, yard.tenant).get(of_all.id, now=NOW) is not None
     with yard.store.session(beside.tenant, now=NOW) as session:
         assert session.statistics.runs(RunFilter()).total == len(kept[2])
     assert sum(yard.facade.purge().values()) == 0

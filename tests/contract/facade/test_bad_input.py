@@ -9,8 +9,8 @@ import pytest
 
 from migrator.cron import CronError, ZoneError
 from migrator.errors import NotFoundError, UsageError
-from migrator.scheduler.requests import Action, EventRequest, Patch, Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import Action, EventRequest, Patch, Timing
 from tests.contract.facade.yard import HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, event_trigger, fresh, schedule, trigger
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused_by_name_and_changes_nothing(yard: Yard) -> No
     assert [event.name for event in yard.heard] == ["scheduler:job.created"]
 
 
-EACH: dict[str, Callable[[SchedulerService, UUID], Any]] = {
+EACH: dict[str, Callable[[Scheduler, UUID], Any]] = {
     "reschedule": lambda facade, job: facade.reschedule(job, Timing(interval=HOUR), now=NOW),
     "unschedule": lambda facade, job: facade.unschedule(job, now=NOW),
     "pause": lambda facade, job: facade.pause(job, now=NOW),
@@ -146,7 +146,7 @@ EACH: dict[str, Callable[[SchedulerService, UUID], Any]] = {
 @pytest.mark.parametrize("method", EACH)
 def test_an_unknown_id_and_another_tenants_id_are_the_same(yard: Yard, method: str) -> None:
     job = yard.recurring()
-    stranger = SchedulerService(yard.store, fresh())
+    stranger = Scheduler(yard.store, fresh())
     before = yard.everything()
     with pytest.raises(NotFoundError, match="no schedule"):
         EACH[method](yard.facade, uuid4())
@@ -208,7 +208,7 @@ def test_another_timing_that_cannot_be_changes_nothing(yard: Yard, timing: Timin
 
 @pytest.mark.parametrize("wrong", ["", "a\0b"])
 def test_a_facade_without_a_tenant_does_nothing(yard: Yard, wrong: str) -> None:
-    nobody = SchedulerService(yard.store, wrong)
+    nobody = Scheduler(yard.store, wrong)
     with pytest.raises(UsageError, match="needs a tenant"):
         nobody.list(now=NOW)
     with pytest.raises(UsageError, match="needs a tenant"):

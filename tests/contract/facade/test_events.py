@@ -9,14 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from migrator.errors import ConflictError, UsageError
-from migrator.scheduler.answers import Job
-from migrator.scheduler.creating import job_creator
-from migrator.scheduler.dispatcher import Desk, Share
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.handing import InProcessDispatcher
-from migrator.scheduler.handlers import Context, Registry, arguments_of, call
-from migrator.scheduler.requests import Action, EventRequest, OnceRequest
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import InProcessExecutor
+from migrator.scheduler.handlers import Context, Registry, arguments_of, call_handler, job_creator
+from migrator.scheduler.models import Action, EventRequest, Job, OnceRequest
+from migrator.scheduler.worker import Worker, WorkerOptions
 from migrator.values import jsonb
 from tests.contract.facade.yard import DONE, FAILS_FOR_GOOD, MINUTE, Elsewhere, Yard
 from tests.contract.rows import NOW, event_trigger, fresh, schedule
@@ -88,7 +86,7 @@ def test_a_global_handler_hears_the_events_of_every_tenant_each_once(yard: Yard,
     of_all = schedule("*", name=fresh(), handler_name="all", priority=90)
     plant(of_all, event_trigger(of_all, event))
     mine = yard.facade.on_event(event, "mine", now=NOW)
-    beside = SchedulerService(yard.store, fresh())
+    beside = Scheduler(yard.store, fresh())
     done = yard.facade.trigger_event(event, event_id="e1", now=NOW)
     assert [(run.schedule_id, run.tenant_id) for run in done.runs] == [
         (of_all.id, yard.tenant),
@@ -129,10 +127,10 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(yard: Yard, kind: str) -> Non
     assert hears.schedule.handler_type == kind
     registry, elsewhere = Registry(), Elsewhere()
     registry.send_with(kind, elsewhere)
-    desk = Desk(
+    desk = Worker(
         yard.store,
-        InProcessDispatcher(registry),
-        Share(worker_id=uuid4(), tenants=(yard.tenant,)),
+        InProcessExecutor(registry),
+        WorkerOptions(worker_id=uuid4(), tenants=(yard.tenant,)),
         clock=lambda: yard.now,
     )
     (run,) = yard.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW).runs
@@ -144,7 +142,7 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(yard: Yard, kind: str) -> Non
     assert yard.runs(hears)[0].external_task_id == "task-1"
 
 
-class At(SchedulerService):
+class At(Scheduler):
     """A facade at the tests' time."""
 
     def schedule_once(self, request: OnceRequest, *, now: datetime | None = None) -> Job:
@@ -159,8 +157,8 @@ def test_create_job_makes_a_job_that_runs(yard: Yard) -> None:
     (claim,) = yard.store.queue.claim("w", 5, timedelta(minutes=1), NOW, tenants=[yard.tenant])
     create = job_creator(lambda tenant: At(yard.store, tenant))
     context = Context(claim.run, claim.schedule, lambda *_: None)
-    made = call(create, arguments_of(claim.schedule), context)
-    assert call(create, arguments_of(claim.schedule), context) == made  # delivered twice: one job
+    made = call_handler(create, arguments_of(claim.schedule), context)
+    assert call_handler(create, arguments_of(claim.schedule), context) == made  # delivered twice: one job
     job = yard.facade.get(UUID(made), now=NOW)
     assert job is not None
     assert (job.schedule.name, job.schedule.handler_name, job.schedule.priority) == ("of the event", "publish", 75)

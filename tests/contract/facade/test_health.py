@@ -11,8 +11,8 @@ import pytest
 
 from migrator.errors import UnreachableError
 from migrator.records import WorkerRecord
+from migrator.scheduler.client import Scheduler
 from migrator.scheduler.health import Limits
-from migrator.scheduler.service import SchedulerService
 from migrator.store.protocols import Store
 from tests.contract.facade.yard import HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, SECOND, changed
@@ -55,8 +55,8 @@ class Faulty:
         return found
 
 
-def facade(yard: Yard, **parts: Any) -> SchedulerService:  # noqa: ANN401 - as above
-    return SchedulerService(cast("Store", Faulty(yard.store, **parts)), yard.tenant)
+def facade(yard: Yard, **parts: Any) -> Scheduler:  # noqa: ANN401 - as above
+    return Scheduler(cast("Store", Faulty(yard.store, **parts)), yard.tenant)
 
 
 @pytest.mark.proves("2-F17")
@@ -151,7 +151,7 @@ def test_a_process_that_registers_and_leads_is_seen(yard: Yard) -> None:
     )
     found = yard.facade.status(now=NOW)
     assert {one.id: one.alive for one in found.instances}[worker.id]
-    limited = SchedulerService(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
+    limited = Scheduler(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
     assert not {one.id: one.alive for one in limited.status(now=NOW + MINUTE).instances}[worker.id]
     yard.store.workers.stop(worker.id, NOW)
     assert not {one.id: one.alive for one in yard.facade.status(now=NOW).instances}[worker.id]

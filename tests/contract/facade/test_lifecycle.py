@@ -9,9 +9,9 @@ import pytest
 from migrator.errors import MigratorError
 from migrator.records import AuditEntry
 from migrator.scheduler import lifecycle
+from migrator.scheduler.client import Scheduler
 from migrator.scheduler.lifecycle import Event
-from migrator.scheduler.requests import Patch, Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.models import Patch, Timing
 from migrator.values import jsonb
 from tests.contract.facade.yard import DONE, FAILS, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, SECOND
@@ -114,7 +114,7 @@ def test_a_listener_that_fails_changes_nothing(yard: Yard, capsys: pytest.Captur
     def fails(event: Event) -> None:
         raise KeyError(event.name)
 
-    facade = SchedulerService(yard.store, yard.tenant, sink=fails)
+    facade = Scheduler(yard.store, yard.tenant, sink=fails)
     job = yard.recurring()
     assert facade.pause(job.id, now=NOW).schedule.status == "paused"
     assert yard.status(job) == "paused"
@@ -129,7 +129,7 @@ def test_events_are_told_after_the_commit(yard: Yard) -> None:
         found = yard.facade.get(event.schedule_id, now=NOW)
         seen.append("gone" if found is None else found.schedule.status)
 
-    facade = SchedulerService(yard.store, yard.tenant, sink=look)
+    facade = Scheduler(yard.store, yard.tenant, sink=look)
     job = yard.recurring()
     facade.pause(job.id, now=NOW)
     facade.unschedule(job.id, now=NOW)

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from migrator import states
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import Run
-from migrator.scheduler.answers import Job
-from migrator.scheduler.requests import HistoryQuery
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import HistoryQuery, Job
 from migrator.store.protocols import ScheduleQuery, SortKey, Store
 from tests.contract.facade.yard import MINUTE, Yard
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
@@ -108,7 +107,7 @@ def fill(store: Store, tenant: str, drawn: list[Any]) -> list[Job]:
 def test_lists_are_what_a_walk_over_all_schedules_gives(at_work: Store, drawn: list[Any], queries: list[Any]) -> None:
     tenant = fresh()
     jobs = fill(at_work, tenant, drawn)
-    facade = SchedulerService(at_work, tenant)
+    facade = Scheduler(at_work, tenant)
     for where, sort, descending, limit, offset in queries:
         found = facade.list(
             ScheduleQuery(**where, sort_by=sort, descending=descending, limit=limit, offset=offset), now=NOW
@@ -124,7 +123,7 @@ def test_a_schedule_is_there_or_not_and_never_another_tenants(yard: Yard) -> Non
     job = yard.recurring()
     assert yard.facade.get(job.id, now=NOW) == job
     assert yard.facade.get(uuid4(), now=NOW) is None
-    stranger = SchedulerService(yard.store, fresh())
+    stranger = Scheduler(yard.store, fresh())
     assert stranger.get(job.id, now=NOW) is None
     assert stranger.list(now=NOW).jobs == ()
 
@@ -256,7 +255,7 @@ def test_an_execution_comes_with_its_log(yard: Yard) -> None:
     assert alone is not None
     assert alone.logs == ()
     assert yard.facade.get_execution(uuid4(), now=NOW) is None
-    assert SchedulerService(yard.store, fresh()).get_execution(row.id, now=NOW) is None
+    assert Scheduler(yard.store, fresh()).get_execution(row.id, now=NOW) is None
 
 
 @pytest.mark.proves("0-T2.11.5", "2-F14")
@@ -298,5 +297,5 @@ def test_the_history_of_a_schedule_that_is_not_there(yard: Yard) -> None:
         yard.facade.history(uuid4(), now=NOW)
     job = yard.recurring()
     with pytest.raises(NotFoundError):
-        SchedulerService(yard.store, fresh()).history(job.id, now=NOW)
+        Scheduler(yard.store, fresh()).history(job.id, now=NOW)
     assert yard.facade.history(job.id, now=NOW).executions == ()

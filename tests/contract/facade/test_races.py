@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from migrator.errors import ConflictError, MigratorError
-from migrator.scheduler.change import Change, OvertakenError
-from migrator.scheduler.requests import Patch, Timing
+from migrator.scheduler.commands import Change, ConcurrentChangeError
+from migrator.scheduler.models import Patch, Timing
 from tests.contract.facade.yard import DONE, FAILS, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW
 
@@ -113,9 +113,9 @@ def test_what_was_judged_by_a_state_that_is_gone_is_not_written(yard: Yard) -> N
     with yard.store.session(yard.tenant, now=NOW) as session:
         change = Change(session, "ann", uuid4)
         session.schedules.change_status(job.id, "scheduled", "paused")
-        with pytest.raises(OvertakenError):
+        with pytest.raises(ConcurrentChangeError):
             change.touch(job.schedule, priority=1)
-        with pytest.raises(OvertakenError):
+        with pytest.raises(ConcurrentChangeError):
             change.move(job.schedule, "cancelled")
     with pytest.raises(ConflictError):  # and so it is all undone, tried again, and at last told
         yard.facade._change("ann", NOW, lambda change: change.move(job.schedule, "cancelled"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from migrator import states
 from migrator.errors import UsageError
 from migrator.scheduler import retention
-from migrator.scheduler.retention import Rule
+from migrator.scheduler.retention import RetentionRule
 from migrator.store.protocols import RunQuery, Store
 from tests.contract.facade.yard import DAY, MINUTE, Yard
 from tests.contract.rows import MILLISECOND, NOW, fresh, line, run, schedule
@@ -58,7 +58,7 @@ def test_kept_is_exactly_what_is_among_the_newest_or_young_or_live(
                 expected.add(row.id)
             else:
                 gone[owner] += 1
-    rule = Rule(keep=keep, young=DAY * days, batch=batch)
+    rule = RetentionRule(keep=keep, young=DAY * days, batch=batch)
     said = retention.apply(at_work, tenant, rule, dry_run=True, now=NOW)
     assert left(at_work, tenant) == {row.id for row in rows}  # nothing was written
     removed = retention.apply(at_work, tenant, rule, now=NOW)
@@ -77,19 +77,23 @@ def test_the_boundary_of_age_and_of_rank(yard: Yard) -> None:
             session.runs.create(run(yard.tenant, schedule_id=of.id, created_at=NOW - age, state="completed"))
             for age in ages
         ]
-    retention.apply(yard.store, yard.tenant, Rule(keep=0, young=DAY * 30), now=NOW)
+    retention.apply(yard.store, yard.tenant, RetentionRule(keep=0, young=DAY * 30), now=NOW)
     assert left(yard.store, yard.tenant) == {row.id for row in rows[:3]}  # of thirty days exactly: not older
-    retention.apply(yard.store, yard.tenant, Rule(keep=2, young=timedelta(0)), now=NOW + DAY)
+    retention.apply(yard.store, yard.tenant, RetentionRule(keep=2, young=timedelta(0)), now=NOW + DAY)
     assert left(yard.store, yard.tenant) == {row.id for row in rows[:2]}
 
 
 @pytest.mark.proves("3-R1", "4-C7")
 @pytest.mark.parametrize(
     ("count", "every", "rule", "kept"),
-    [(150, DAY, Rule(), 100), (500, timedelta(hours=2), Rule(), 360), (120, DAY, Rule(keep=0, young=DAY * 90), 90)],
+    [
+        (150, DAY, RetentionRule(), 100),
+        (500, timedelta(hours=2), RetentionRule(), 360),
+        (120, DAY, RetentionRule(keep=0, young=DAY * 90), 90),
+    ],
     ids=["150 daily", "500 two-hourly", "90 days whatever the rank"],
 )
-def test_the_figures_of_the_source(count: int, every: timedelta, rule: Rule, kept: int) -> None:
+def test_the_figures_of_the_source(count: int, every: timedelta, rule: RetentionRule, kept: int) -> None:
     """On the model: 150 daily leave 100; two-hourly those of 30 days; a rule of age alone is the third system's."""
     from tests.contract.memory.store import MemoryStore  # noqa: PLC0415 - for this alone
 
@@ -110,7 +114,7 @@ def test_run_numbers_go_on_after_retention(yard: Yard) -> None:
     yard.run_until(NOW + 3 * MINUTE, MINUTE)
     assert [row.run_number for row in yard.runs(job)] == [1, 2, 3]
     yard.later(DAY * 40)
-    removed = retention.apply(yard.store, yard.tenant, Rule(keep=0), now=yard.now)
+    removed = retention.apply(yard.store, yard.tenant, RetentionRule(keep=0), now=yard.now)
     assert dict(removed.by_schedule) == {job.id: 3}
     assert yard.runs(job) == []
     assert yard.facade.trigger_now(job.id, now=yard.now).run_number == 4
@@ -122,7 +126,7 @@ def test_summaries_stay_what_the_runs_say_and_logs_go_with_their_runs(yard: Yard
     old, new = yard.runs(job)
     with yard.store.session(yard.tenant, now=NOW) as session:
         session.execution_logs.append([line(yard.tenant, run_id=old.id)])
-    retention.apply(yard.store, yard.tenant, Rule(keep=1, young=timedelta(0)), now=yard.now + DAY)
+    retention.apply(yard.store, yard.tenant, RetentionRule(keep=1, young=timedelta(0)), now=yard.now + DAY)
     with yard.store.session(yard.tenant, now=yard.now) as session:
         stored = session.run_summaries.get(job.id)
         assert session.execution_logs.of_run(old.id) == []
@@ -140,12 +144,12 @@ def test_other_tenants_are_served_each_by_itself(yard: Yard) -> None:
     scratch = f"~verify-{uuid4().hex[:8]}"
     for tenant in (yard.tenant, beside.tenant, scratch):
         fill(yard.store, tenant, [(0, 50, "completed"), (0, 1, "completed")])
-    assert retention.apply(yard.store, yard.tenant, Rule(keep=0), now=NOW).total == 1
+    assert retention.apply(yard.store, yard.tenant, RetentionRule(keep=0), now=NOW).total == 1
     assert len(left(yard.store, beside.tenant)) == 2
-    named = retention.apply_all(yard.store, Rule(keep=0), tenants=[yard.tenant, beside.tenant], now=NOW)
+    named = retention.apply_all(yard.store, RetentionRule(keep=0), tenants=[yard.tenant, beside.tenant], now=NOW)
     assert [(one.tenant, one.total) for one in named] == [(yard.tenant, 0), (beside.tenant, 1)]
     # All of them: the other tests' rows are there too, so nothing is removed here.
-    every = retention.apply_all(yard.store, Rule(keep=10**6), dry_run=True, now=NOW)
+    every = retention.apply_all(yard.store, RetentionRule(keep=10**6), dry_run=True, now=NOW)
     tenants = [one.tenant for one in every]
     assert {yard.tenant, beside.tenant} <= set(tenants)
     assert scratch not in tenants
@@ -155,12 +159,12 @@ def test_other_tenants_are_served_each_by_itself(yard: Yard) -> None:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        (Rule(keep=-1), "keep must not be negative"),
-        (Rule(young=-DAY), "an age must not be negative"),
-        (Rule(batch=0), "a batch must be at least 1"),
+        (RetentionRule(keep=-1), "keep must not be negative"),
+        (RetentionRule(young=-DAY), "an age must not be negative"),
+        (RetentionRule(batch=0), "a batch must be at least 1"),
     ],
     ids=["keep", "age", "batch"],
 )
-def test_a_rule_that_is_none_is_refused(yard: Yard, rule: Rule, words: str) -> None:
+def test_a_rule_that_is_none_is_refused(yard: Yard, rule: RetentionRule, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         retention.apply(yard.store, yard.tenant, rule, now=NOW)

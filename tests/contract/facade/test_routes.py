@@ -17,10 +17,9 @@ import msgspec
 import pytest
 
 from migrator.records import Record, WorkerRecord
-from migrator.scheduler.answers import Job
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.leader import RESOURCE
-from migrator.scheduler.requests import EventRequest
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.leadership import RESOURCE
+from migrator.scheduler.models import EventRequest, Job
 from migrator.sources.crawler import SYSTEM as CRAWLER
 from migrator.sources.crawler import shapes as crawler_shapes
 from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR

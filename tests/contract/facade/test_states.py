@@ -9,8 +9,8 @@ import pytest
 
 from migrator import states
 from migrator.errors import RefusedError, TransitionError
-from migrator.scheduler.requests import Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import Timing
 from tests.contract.facade.yard import HOUR, Yard
 from tests.contract.rows import NOW
 
@@ -72,7 +72,7 @@ def test_whatever_is_asked_a_schedule_moves_along_the_edges_of_its_machine(yard:
     assert reached == REACHED[status]
 
 
-CALLS: dict[str, Callable[[SchedulerService, UUID], Any]] = {
+CALLS: dict[str, Callable[[Scheduler, UUID], Any]] = {
     "pause": lambda facade, job: facade.pause(job, now=NOW),
     "resume": lambda facade, job: facade.resume(job, now=NOW),
     "cancel": lambda facade, job: facade.cancel(job, now=NOW),

@@ -6,14 +6,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from migrator.records import Run, Schedule, Trigger
-from migrator.scheduler.answers import Job
-from migrator.scheduler.dispatcher import Desk, Share
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.handing import Reports
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import RunListener
 from migrator.scheduler.handlers import Request
 from migrator.scheduler.lifecycle import Event
-from migrator.scheduler.requests import OnceRequest, RecurringRequest, ScheduleRequest, Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.models import Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing
+from migrator.scheduler.worker import Worker, WorkerOptions
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim
 from tests.contract.rows import NOW
@@ -30,10 +29,10 @@ class Hand:
     def __init__(self) -> None:
         self.outcome: Callable[[Claim], Outcome | None] = lambda _: DONE
         self.taken: list[Claim] = []
-        self.reports: Reports | None = None
+        self.reports: RunListener | None = None
         self.cancelled: list[UUID] = []
 
-    def submit(self, claim: Claim, reports: Reports) -> str | None:
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
         self.taken.append(claim)
         self.reports = reports
         outcome = self.outcome(claim)
@@ -54,10 +53,10 @@ class Yard:
     def __init__(self, store: Store, tenant: str) -> None:
         self.store, self.tenant, self.now = store, tenant, NOW
         self.heard: list[Event] = []
-        self.facade = SchedulerService(store, tenant, sink=self.heard.append)
+        self.facade = Scheduler(store, tenant, sink=self.heard.append)
         self.hand = Hand()
-        share = Share(worker_id=uuid4(), tenants=(tenant,), capacity=100, lease=timedelta(hours=2))
-        self.desk = Desk(store, self.hand, share, clock=lambda: self.now)
+        share = WorkerOptions(worker_id=uuid4(), tenants=(tenant,), capacity=100, lease=timedelta(hours=2))
+        self.desk = Worker(store, self.hand, share, clock=lambda: self.now)
 
     def later(self, by: timedelta) -> datetime:
         self.now += by

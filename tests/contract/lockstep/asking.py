@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant
 
-from migrator.scheduler.requests import (
+from migrator.scheduler.models import (
     EventRequest,
     HistoryQuery,
     OnceRequest,

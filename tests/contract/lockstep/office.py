@@ -7,12 +7,12 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
-from migrator.scheduler.dispatcher import Desk, Share
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.handing import Reports
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import RunListener
 from migrator.scheduler.lifecycle import Event
-from migrator.scheduler.service import SchedulerService
 from migrator.scheduler.sweeper import Sweeper
+from migrator.scheduler.worker import Worker, WorkerOptions
 from migrator.store.protocols import RunQuery, Store
 from migrator.store.queue import Claim
 
@@ -32,10 +32,10 @@ class Hand:
     def __init__(self) -> None:
         self.mood = "done"
         self.open: list[Claim] = []
-        self.reports: Reports | None = None
+        self.reports: RunListener | None = None
         self.cancelled: list[UUID] = []
 
-    def submit(self, claim: Claim, reports: Reports) -> str | None:
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
         self.reports = reports
         mood = self.mood if self.mood != "mixed" else [*OUTCOMES][claim.run.id.int % len(OUTCOMES)]
         outcome = OUTCOMES[mood]
@@ -74,7 +74,7 @@ class Office:
         self.store, self.tenant, self._clock = store, tenant, clock
         self.step, self._asked, self._desks = 0, 0, 0
         self.heard: list[Event] = []
-        self.facade = SchedulerService(store, tenant, sink=self.heard.append, new_id=self._new_id)
+        self.facade = Scheduler(store, tenant, sink=self.heard.append, new_id=self._new_id)
         self.hand = Hand()
         self.desk = self.sit_down()
         leads: Any = Leads()
@@ -87,17 +87,17 @@ class Office:
         self._asked += 1
         return uuid5(NAMESPACE_URL, f"{self.tenant}/{self.step}/{self._asked}")
 
-    def sit_down(self) -> Desk:
+    def sit_down(self) -> Worker:
         """Begin as another process; one that was there is left as a killed one leaves it."""
         self._desks += 1
-        share = Share(
+        share = WorkerOptions(
             worker_id=uuid5(NAMESPACE_URL, f"desk {self._desks}"),
             tenants=(self.tenant,),
             batch=4,
             capacity=6,
             lease=LEASE,
         )
-        self.desk = Desk(self.store, self.hand, share, clock=self._clock, monotonic=lambda: 0.0)
+        self.desk = Worker(self.store, self.hand, share, clock=self._clock, monotonic=lambda: 0.0)
         return self.desk
 
     def turn(self) -> tuple[int, int, int]:

@@ -6,10 +6,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from migrator.records import AuditEntry, ExecutionLog, Run
-from migrator.scheduler.dispatcher import Desk, Share
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.handing import Dispatcher, Reports
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import Executor, RunListener
 from migrator.scheduler.lifecycle import Event
+from migrator.scheduler.worker import Worker, WorkerOptions
 from migrator.store.protocols import RunQuery, Store
 from migrator.store.queue import Claim
 from tests.contract.memory.clock import Clock
@@ -22,11 +22,11 @@ class Puppet:
     """A dispatcher that only takes notes; the test decides when a run ends, how, and how often it says so."""
 
     def __init__(self, *, task_id: str | None = None) -> None:
-        self.handed: list[tuple[Claim, Reports]] = []
+        self.handed: list[tuple[Claim, RunListener]] = []
         self.cancelled: list[UUID] = []
         self._task_id = task_id
 
-    def submit(self, claim: Claim, reports: Reports) -> str | None:
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
         self.handed.append((claim, reports))
         return self._task_id
 
@@ -49,7 +49,7 @@ class Stage:
         self,
         store: Store,
         tenant: str,
-        dispatcher: Dispatcher,
+        dispatcher: Executor,
         *,
         clock: Clock | None = None,
         **share: Any,  # noqa: ANN401 - of a share
@@ -57,8 +57,8 @@ class Stage:
         self.store, self.tenant = store, tenant
         self.clock = Clock() if clock is None else clock
         self.told: list[Event] = []
-        self.share = Share(worker_id=uuid4(), lease=LEASE, tenants=(tenant,), **share)
-        self.desk = Desk(
+        self.share = WorkerOptions(worker_id=uuid4(), lease=LEASE, tenants=(tenant,), **share)
+        self.desk = Worker(
             store,
             dispatcher,
             self.share,

@@ -9,9 +9,9 @@ import pytest
 
 from migrator.errors import LostLockError
 from migrator.records import WorkerRecord
-from migrator.scheduler.leader import Leadership
-from migrator.scheduler.ownership import Scope, metadata_of
+from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper, Swept
+from migrator.scheduler.worker import Scope, scope_metadata
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
 from tests.contract.memory.clock import Clock
@@ -253,7 +253,7 @@ def test_processes_of_another_scheduler_and_the_runs_that_they_hold_are_left_alo
     at_work: Store, tenant: str, leadership: Leadership, clock: Clock
 ) -> None:
     past = NOW - timedelta(days=20_000)
-    own = registered(at_work, past, metadata=metadata_of(MINE))
+    own = registered(at_work, past, metadata=scope_metadata(MINE))
     others = [
         registered(at_work, past, metadata=metadata)
         for metadata in (None, b'{"zone":"a"}', b'{"scheduler":"another"}', b"[1]", b'"migrator"')
@@ -297,8 +297,8 @@ def test_schedules_that_no_process_works_for_are_neither_settled_nor_given_a_nex
         through[name], bare[name] = ended, trigger(planned, next_fire_at=None)
         done = run(tenant, schedule_id=ended.id, trigger_id=spent.id, scheduled_at=NOW, state="completed")
         put(at_work, ended, spent, planned, bare[name], done)
-    beside = registered(at_work, NOW, metadata=metadata_of(Scope(handlers=HandlerFilter(names=("beside",)))))
-    gone = registered(at_work, NOW, metadata=metadata_of(Scope(handlers=HandlerFilter(names=("gone",)))))
+    beside = registered(at_work, NOW, metadata=scope_metadata(Scope(handlers=HandlerFilter(names=("beside",)))))
+    gone = registered(at_work, NOW, metadata=scope_metadata(Scope(handlers=HandlerFilter(names=("gone",)))))
     at_work.workers.stop(gone.id)
     broom = sweeper(at_work, leadership, tenant, clock, MINE)
     assert (broom.sweep().settled, broom.adopt()) == (2, 2)

@@ -22,7 +22,7 @@ from migrator.pipeline import sessions
 from migrator.pipeline.tail.loop import Tail
 from migrator.records import Run, WorkerRecord
 from migrator.report import renderer
-from migrator.scheduler.rates import percent
+from migrator.scheduler.queries import percent
 from migrator.store import open_scheduler_store, open_store
 from migrator.store.postgres import parallel_run
 from migrator.store.protocols import Store

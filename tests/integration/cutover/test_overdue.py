@@ -15,7 +15,7 @@ from migrator.cutover import overdue
 from migrator.cutover.plan import cutover_plan
 from migrator.embedded.mongo import MongoServer
 from migrator.scheduler import firing
-from migrator.scheduler.slots import MOST_SLOTS
+from migrator.scheduler.firing import MAX_SLOTS
 from migrator.store import open_scheduler_store
 from migrator.store.postgres.store import PostgresStore
 from tests.conftest import fresh_name
@@ -88,7 +88,7 @@ def test_kept_they_go_by_their_own_policy(store: PostgresStore) -> None:
     assert states(store) == {}
     store.queue.fire_due(firing.plan, 100)
     assert states(store) == {
-        "queued": MOST_SLOTS + 1,
+        "queued": MAX_SLOTS + 1,
         "skipped": 2,
     }  # the second says what the first passed over
 

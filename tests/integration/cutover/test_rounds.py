@@ -28,8 +28,8 @@ from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError, RefusedError
 from migrator.exit_status import UNVERIFIED
 from migrator.scheduler import firing
-from migrator.scheduler.requests import RecurringRequest, ScheduleRequest, Timing
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import RecurringRequest, ScheduleRequest, Timing
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
 from tests.conftest import fresh_name
@@ -124,11 +124,11 @@ def agree(scene: Scene) -> dict[str, tuple[datetime, ...]]:
 
 
 @contextmanager
-def on_postgres(scene: Scene) -> Iterator[tuple[Store, SchedulerService]]:
+def on_postgres(scene: Scene) -> Iterator[tuple[Store, Scheduler]]:
     settings = load_settings(str(scene.config))
     assert settings.persistence.scheduler == "postgres"
     with closing(open_scheduler_store(settings)) as store:
-        yield store, SchedulerService(store, TENANT)
+        yield store, Scheduler(store, TENANT)
 
 
 class Writer:

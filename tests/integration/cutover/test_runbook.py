@@ -25,7 +25,7 @@ from migrator.embedded.mongo import MongoServer
 from migrator.errors import MigratorError
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED, USAGE
 from migrator.pipeline.sessions import close_cached
-from migrator.scheduler.leader import RESOURCE
+from migrator.scheduler.leadership import RESOURCE
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import RunQuery
 from migrator.values import jsonb

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from migrator.cli import cli
 from migrator.config import Settings
 from migrator.errors import UsageError
-from migrator.scheduler.answers import Job
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import Scheduler
+from migrator.scheduler.models import Job
 from migrator.verify.behaviour import lockstep
 from migrator.verify.behaviour.scratch_tenants import Components
 from migrator.verify.check import Context
@@ -22,7 +22,7 @@ from tests.integration.verify_behaviour.conftest import SPECS
 CHECK = SPECS["crud.lockstep"]
 
 
-class Disagreeing(SchedulerService):
+class Disagreeing(Scheduler):
     """On MongoDB, pausing answers another name."""
 
     def pause(self, schedule_id: Any, **more: Any) -> Job:  # noqa: ANN401 - as the facade

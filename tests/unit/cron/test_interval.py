@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from migrator.cron import CronError, ZoneError
-from migrator.cron.human import interval_ms
+from migrator.cron.agenda import interval_ms
 from migrator.cron.interval import constant_interval
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from migrator.cron import CronError, next_fire, next_fires, previous_fire
-from migrator.cron.human import interval_ms
+from migrator.cron.agenda import interval_ms
 
 DATA = Path(__file__).parent / "data"
 

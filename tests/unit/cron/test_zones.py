@@ -10,7 +10,7 @@ import pytest
 import tzdata  # type: ignore[import-untyped]  # the package ships no types
 
 from migrator.cron import ZoneError, database_version, next_fire, previous_fire, timeline, zone
-from migrator.cron.windows_zones import IANA_BY_WINDOWS
+from migrator.cron.zones import IANA_BY_WINDOWS
 
 ALL = resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
 

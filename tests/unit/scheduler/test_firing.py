@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from migrator.cron import UnavailableError
 from migrator.records import Trigger
 from migrator.scheduler import firing
-from migrator.scheduler.slots import MOST_SLOTS
+from migrator.scheduler.firing import MAX_SLOTS
 from migrator.values import jsonb
 from tests.unit.scheduler.lifetime import DAY, HOUR, MINUTE, SECOND, START, Lifetime, cron, schedule, trigger
 
@@ -200,9 +200,9 @@ def test_what_was_down_for_decades_does_not_loop(made: Trigger, policy: str) -> 
     old = replace(made, next_fire_at=START.replace(year=1970), misfire_policy=policy)
     fire = firing.plan(schedule(), old, 0, START + SECOND)
     queued = [run for run in fire.runs if run.state == "queued"]
-    assert len(queued) <= MOST_SLOTS
+    assert len(queued) <= MAX_SLOTS
     if policy == "fire_all":
-        assert len(queued) == MOST_SLOTS
+        assert len(queued) == MAX_SLOTS
         assert queued[-1].scheduled_at is not None
         assert queued[-1].scheduled_at > START - MINUTE
         assert reason(fire.runs[0])["from"] == "1970-03-02T08:00:00+00:00"

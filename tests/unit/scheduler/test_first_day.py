@@ -12,9 +12,9 @@ import pytest
 
 from migrator.errors import UnreachableError
 from migrator.records import Run
-from migrator.scheduler import key_figures, samples
-from migrator.scheduler.exposition import Threshold, crossed, parse
-from migrator.scheduler.leader import RESOURCE
+from migrator.scheduler import metrics
+from migrator.scheduler.leadership import RESOURCE
+from migrator.scheduler.metrics import Threshold, crossed, parse_threshold
 from migrator.store.validation import GLOBAL
 from tests.contract.memory.clock import Clock
 from tests.contract.memory.store import MemoryStore
@@ -31,7 +31,7 @@ def thresholds() -> Iterator[Threshold]:
     )
     words = shlex.split(command.replace("\\\n", " "))[2:]
     for option, given in zip(words[::2], words[1::2], strict=True):
-        yield parse(cast("Literal['max', 'min']", option.removeprefix("--")), given)
+        yield parse_threshold(cast("Literal['max', 'min']", option.removeprefix("--")), given)
 
 
 class Day:
@@ -54,9 +54,9 @@ class Day:
 
     def look(self) -> list[str]:
         """Return the names of the figures that are beyond their bounds."""
-        found = samples.collect(self.store, samples.served(self.store), now=self.clock.now)
-        found += key_figures.samples(key_figures.take(self.store, now=self.clock.now))
-        known = samples.SOMETIMES | key_figures.SOMETIMES
+        found = metrics.collect_samples(self.store, metrics.served_tenants(self.store), now=self.clock.now)
+        found += metrics.key_samples(metrics.take_key_metrics(self.store, now=self.clock.now))
+        known = metrics.OPTIONAL_SAMPLES | metrics.OPTIONAL_KEY_SAMPLES
         return [sentence.split()[0] for sentence in crossed(found, self.list, known)]
 
 
@@ -92,4 +92,4 @@ def test_figures_that_take_too_long_are_not_waited_for() -> None:
     with day.store.session("other") as session:
         session.schedules.upsert(schedule("other"))
     with pytest.raises(UnreachableError, match="of all tenants take longer than 30 s"):
-        key_figures.take(day.store, within=timedelta(seconds=30), monotonic=lambda: next(seconds))
+        metrics.take_key_metrics(day.store, within=timedelta(seconds=30), monotonic=lambda: next(seconds))

@@ -10,9 +10,9 @@ import pytest
 
 from migrator.errors import UsageError
 from migrator.records import Run
-from migrator.scheduler.ending import Outcome
-from migrator.scheduler.handing import InProcessDispatcher, failure, text
-from migrator.scheduler.handlers import Context, Registry, load
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import InProcessExecutor, failure_outcome, storable_text
+from migrator.scheduler.handlers import Context, Registry, load_registry
 from migrator.store.queue import Claim, handler_of
 from migrator.values import jsonb
 from tests.unit.scheduler.lifetime import START, schedule
@@ -42,7 +42,7 @@ def outcome_of(function: Callable[..., Any], payload: Any = None, **columns: Any
     registry, heard = Registry(), Heard()
     registry.register("job", function)
     of = schedule(handler_name="job", payload=None if payload is None else jsonb.encode(payload), **columns)
-    InProcessDispatcher(registry).submit(Claim(run=RUN, schedule=of), heard)
+    InProcessExecutor(registry).submit(Claim(run=RUN, schedule=of), heard)
     assert heard.came.wait(30)
     return heard.outcomes[0]
 
@@ -70,7 +70,7 @@ def test_a_run_whose_handler_is_unknown_or_not_named_fails_for_good_and_says_why
         (None, "names none"),
     ):
         heard = Heard()
-        InProcessDispatcher(Registry()).submit(Claim(run=RUN, schedule=of), heard)
+        InProcessExecutor(Registry()).submit(Claim(run=RUN, schedule=of), heard)
         (ended,) = heard.outcomes
         assert (ended.state, ended.final) == ("error", True)
         assert why in (ended.error or "")
@@ -156,7 +156,7 @@ def test_a_handler_learns_that_its_run_is_cancelled() -> None:
         begun.set()
         return context.wait(30)
 
-    dispatcher = InProcessDispatcher(registry)
+    dispatcher = InProcessExecutor(registry)
     dispatcher.submit(Claim(run=RUN, schedule=schedule(handler_name="job")), heard)
     assert begun.wait(30)
     assert heard.outcomes == []
@@ -172,14 +172,14 @@ def test_a_log_line_has_a_level_that_is_known() -> None:
 
 
 def test_words_are_cut_at_their_beginning_and_made_storable() -> None:
-    assert text("abc", 3) == "abc"
-    assert text("abcd", 3) == "…cd"
-    assert text("\ud800", 3) == "?"
-    assert failure(ValueError("x")).error == "ValueError: x"
+    assert storable_text("abc", 3) == "abc"
+    assert storable_text("abcd", 3) == "…cd"
+    assert storable_text("\ud800", 3) == "?"
+    assert failure_outcome(ValueError("x")).error == "ValueError: x"
 
 
 def test_handlers_are_loaded_from_a_module() -> None:
     for path in ("", "no-colon", "no.such.module:x", "json:nothing", "json:dumps"):
         with pytest.raises(UsageError):
-            load(path)
-    assert load("tests.scheduled_work:registry").names == ("fail-once", "hold", "hold-once", "note")
+            load_registry(path)
+    assert load_registry("tests.scheduled_work:registry").names == ("fail-once", "hold", "hold-once", "note")

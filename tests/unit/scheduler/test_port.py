@@ -5,8 +5,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from migrator.scheduler.protocol import PORT, Scheduler
-from migrator.scheduler.service import SchedulerService
+from migrator.scheduler.client import PORT_METHODS, Scheduler, SchedulerPort
 from tests.contract.memory.store import MemoryStore
 
 DECLARED: dict[str, tuple[str, ...]] = {
@@ -44,15 +43,15 @@ def parameters(owner: type, method: str) -> dict[str, inspect.Parameter]:
 @pytest.mark.proves("2-V3")
 def test_the_port_has_eighteen_methods_and_the_facade_all_of_them() -> None:
     assert len(DECLARED) == 18
-    assert set(PORT.values()) == set(DECLARED)
-    assert len(PORT) == 18
-    assert all(callable(getattr(SchedulerService, name)) for name in set(DECLARED) | BESIDES)
+    assert set(PORT_METHODS.values()) == set(DECLARED)
+    assert len(PORT_METHODS) == 18
+    assert all(callable(getattr(Scheduler, name)) for name in set(DECLARED) | BESIDES)
 
 
 @pytest.mark.proves("2-V3")
 @pytest.mark.parametrize("method", DECLARED)
 def test_a_method_is_as_declared_in_the_protocol_and_in_the_facade(method: str) -> None:
-    promised, kept = parameters(Scheduler, method), parameters(SchedulerService, method)
+    promised, kept = parameters(SchedulerPort, method), parameters(Scheduler, method)
     assert tuple(promised) == (*DECLARED[method], "now")
     assert tuple(kept) == tuple(promised)
     for name, parameter in promised.items():
@@ -60,13 +59,13 @@ def test_a_method_is_as_declared_in_the_protocol_and_in_the_facade(method: str) 
         assert (kept[name].default is inspect.Parameter.empty) == (parameter.default is inspect.Parameter.empty)
     assert kept["now"].kind is inspect.Parameter.KEYWORD_ONLY
     assert kept["now"].default is None
-    assert get_type_hints(getattr(Scheduler, method)) == get_type_hints(getattr(SchedulerService, method))
+    assert get_type_hints(getattr(SchedulerPort, method)) == get_type_hints(getattr(Scheduler, method))
 
 
 @pytest.mark.proves("2-V3")
 def test_the_facade_is_one_at_run_time_too() -> None:
-    facade: Scheduler = SchedulerService(MemoryStore(), "t")  # mypy looks at this line as well
-    assert isinstance(facade, Scheduler)
+    facade: SchedulerPort = Scheduler(MemoryStore(), "t")  # mypy looks at this line as well
+    assert isinstance(facade, SchedulerPort)
 
     class Less:
         """A facade without one of them."""
@@ -74,9 +73,9 @@ def test_the_facade_is_one_at_run_time_too() -> None:
     without: Any = Less()
     for name in list(DECLARED)[1:]:
         setattr(without, name, lambda: None)
-    assert not isinstance(without, Scheduler)
+    assert not isinstance(without, SchedulerPort)
 
 
 @pytest.mark.parametrize("method", sorted(BESIDES - {"status"}))
 def test_the_methods_besides_take_a_time_and_who_acts(method: str) -> None:
-    assert {"now", "by"} <= set(parameters(SchedulerService, method))
+    assert {"now", "by"} <= set(parameters(Scheduler, method))

@@ -10,9 +10,8 @@ import pytest
 
 from migrator.config import SchedulerSettings
 from migrator.errors import ConfigurationError, ConflictError, RefusedError, UnreachableError
-from migrator.scheduler.gauges import Gauges
-from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess
-from migrator.scheduler.timing import Beat, timing_of
+from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, intervals_of
+from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
 from tests.contract.memory.clock import Clock
 from tests.contract.memory.store import MemoryStore
@@ -268,34 +267,34 @@ def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
 
 @pytest.mark.proves("3-C8")
 def test_settings_have_the_sources_defaults_and_contradictions_are_named() -> None:
-    timing = timing_of(SchedulerSettings())
+    timing = intervals_of(SchedulerSettings())
     assert (timing.poll, timing.lease, timing.metrics, timing.sweep) == (
         10 * SECOND,
         300 * SECOND,
         30 * SECOND,
         60 * SECOND,
     )
-    assert timing_of(SchedulerSettings(poll_ms=1, retention_every_ms=0)).retention is None
+    assert intervals_of(SchedulerSettings(poll_ms=1, retention_every_ms=0)).retention is None
     for name, short in (
         ("lease_ms", SchedulerSettings(lease_ms=1_000)),
         ("dead_after_ms", SchedulerSettings(dead_after_ms=1_000)),
     ):
         with pytest.raises(ConfigurationError, match=name):
-            timing_of(short)
+            intervals_of(short)
 
 
 def test_a_beat_passes_over_what_it_missed_and_keeps_its_grid() -> None:
-    beat = Beat(10 * SECOND, 5.0)
+    beat = Ticker(10 * SECOND, 5.0)
     assert [beat.due(now) for now in (5.0, 5.1, 14.9, 15.0, 47.0, 47.1, 54.9, 55.0)] == [
         True, False, False, True, True, False, False, True,
     ]  # fmt: skip
     assert beat.next_at == 65.0
-    assert not Beat(SECOND, 0.0, at_once=False).due(0.5)
+    assert not Ticker(SECOND, 0.0, at_once=False).due(0.5)
 
 
 @pytest.mark.proves("3-T2", "3-C5")
 def test_a_snapshot_never_sees_half_of_what_was_added_together() -> None:
-    gauges, barrier = Gauges(), Barrier(5)
+    gauges, barrier = Counters(), Barrier(5)
     torn: list[object] = []
 
     def add() -> None:
@@ -320,4 +319,4 @@ def test_a_snapshot_never_sees_half_of_what_was_added_together() -> None:
     assert (last.completed, last.mean_duration_ms, last.success_rate) == (8_000, 10.0, 1.0)
     with pytest.raises(KeyError):
         gauges.add(nonsense=1)
-    assert Gauges().snapshot().success_rate is None
+    assert Counters().snapshot().success_rate is None

@@ -11,18 +11,19 @@ from bson.datetime_ms import DatetimeMS
 from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
 from migrator.sources import NAMES, load_profile, profile_of
-from migrator.sources.order import arranger, reader
 from migrator.sources.profile import Rejected
 from migrator.sources.shapes import (
     Int16,
     Moment,
     Shape,
+    arranger,
     choice,
     filled,
     indexed,
     instant,
     keys,
     known_paths,
+    ordered_reader,
     plain,
     read,
     required,
@@ -174,7 +175,7 @@ def test_names_and_paths_come_from_the_declaration() -> None:
     ],
 )
 def test_jsonb_is_read_back_as_it_was_in_the_order_of_the_source(value: Any) -> None:  # noqa: ANN401 - any JSON
-    found = reader(Leaf)(jsonb.encode(value))
+    found = ordered_reader(Leaf)(jsonb.encode(value))
     assert found == jsonb.decode(jsonb.encode(value))
     if isinstance(value, dict):
         assert [name for name in found if name in keys(Leaf)] == [name for name in keys(Leaf) if name in value]
@@ -182,7 +183,7 @@ def test_jsonb_is_read_back_as_it_was_in_the_order_of_the_source(value: Any) -> 
 
 def test_lists_and_inner_documents_are_ordered_too() -> None:
     items = [{"value": 1, "at": "x"}, {"kind": "a", "at": "y", "other": 1}]
-    assert [list(item) for item in reader(Leaf, many=True)(jsonb.encode(items))] == [
+    assert [list(item) for item in ordered_reader(Leaf, many=True)(jsonb.encode(items))] == [
         ["at", "value"],
         ["at", "kind", "other"],
     ]
@@ -197,7 +198,7 @@ def test_what_types_alone_cannot_tell_goes_the_long_way() -> None:
         much: float | None = None
         free: dict[str, Any] | None = None
 
-    found = reader(Doubles)(jsonb.encode({"free": {"n": 1}, "much": 2}))
+    found = ordered_reader(Doubles)(jsonb.encode({"free": {"n": 1}, "much": 2}))
     assert list(found) == ["much", "free"]
     assert type(found["much"]) is int
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from migrator.records import WorkerRecord
 from migrator.sources import load_profile
 from migrator.sources.agenda import PROFILE
-from migrator.sources.agenda.workers import derive_workers
+from migrator.sources.agenda.origin import derive_workers
 from migrator.values import jsonb
 from migrator.values.copy_format import codec
 from tests.agenda_documents import REAL, real, travel

@@ -17,7 +17,7 @@ FILES = [
         for name in ("orchestrator", "crawler", "support_center")
         for path in (ROOT / f"migrator/sources/{name}").iterdir()
     ),
-    *(ROOT / f"migrator/sources/{name}.py" for name in ("durations", "firstfire")),
+    ROOT / "migrator/sources/rows.py",
 ]
 
 

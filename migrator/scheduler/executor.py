@@ -1,0 +1,223 @@
+"""Executors hand a claimed run to its handler: in a thread of this process, or in another system.
+
+While another scheduler runs the same jobs (a parallel run), ``ParallelRunExecutor`` hands over only runs whose handler
+is marked idempotent. Source document 004 lets both sides run everything for a day or two and accepts the duplicates.
+Here any other run is claimed and ended without its handler, so that its slot, its claim and its end are recorded and
+can be compared with what the other side fired.
+"""
+
+import traceback
+from threading import Lock, Thread
+from typing import Final, Protocol, runtime_checkable
+from uuid import UUID
+
+import msgspec
+
+from migrator.scheduler import handlers
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.handlers import Context, Function, Registry, Request
+from migrator.store.protocols import Store
+from migrator.store.queue import Claim, handler_of
+from migrator.telemetry import logger
+from migrator.values import jsonb
+
+_MAX_ERROR_CHARS = 2_000
+_MAX_DETAIL_CHARS = 64_000
+_MAX_RESULT_BYTES = 4 * 1024 * 1024
+"""Bytes of JSON; a document of MongoDB must hold it, beside all else."""
+
+
+class RunListener(Protocol):
+    """Who hears how it goes; may be called from any thread, late, and more than once."""
+
+    def ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Take the outcome of a run that was handed over; only the first one that comes in time counts."""
+
+    def said(self, claim: Claim, level: str, message: str) -> None:
+        """Take a line of a run's log."""
+
+
+class Executor(Protocol):
+    """Sees to it that claimed runs are run."""
+
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
+        """Hand a run over, without waiting for it; return the id that it goes by elsewhere, if it does.
+
+        What cannot be run at all is reported as an outcome, not raised. What is raised counts as the run's error.
+        """
+
+    def cancel(self, run_id: UUID) -> None:
+        """Tell the run's handler to stop, if it is here; nothing it returns counts any more."""
+
+    def close(self) -> None:
+        """Tell all of them to stop."""
+
+
+class InProcessExecutor:
+    """Runs functions in threads of this process, one each, and hands the rest to the registry's senders.
+
+    The threads do not keep the process from ending: what they worked on was given back by then, or its lease ends.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._lock = Lock()
+        self._here: dict[UUID, Context] = {}
+        self._elsewhere: dict[UUID, tuple[Claim, RunListener]] = {}
+
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
+        """Start the run, or send it away; see ``Dispatcher``."""
+        sender = self._registry.sender(claim.schedule)
+        if sender is not None:
+            with self._lock:
+                self._elsewhere[claim.run.id] = (claim, reports)
+            return sender(_request(claim))
+        function = self._registry.function(claim.schedule)
+        if isinstance(function, str):
+            reports.ended(claim, Outcome(state="error", error=function, final=True))
+            return None
+        context = Context(claim.run, claim.schedule, lambda level, message: reports.said(claim, level, message))
+        with self._lock:
+            self._here[claim.run.id] = context
+        work = (function, claim, context, reports)
+        Thread(target=self._work, args=work, name=f"run {claim.run.id}", daemon=True).start()
+        return None
+
+    def deliver(self, run_id: UUID, outcome: Outcome) -> bool:
+        """Take the outcome of a run that another system ran; false when this process did not send it there."""
+        with self._lock:
+            sent = self._elsewhere.pop(run_id, None)
+        if sent is None:
+            return False
+        claim, reports = sent
+        reports.ended(claim, outcome)
+        return True
+
+    def cancel(self, run_id: UUID) -> None:
+        """Tell the run's handler to stop, if it is here."""
+        with self._lock:
+            self._elsewhere.pop(run_id, None)
+            context = self._here.get(run_id)
+        if context is not None:
+            context.cancel()
+
+    def close(self) -> None:
+        """Tell all handlers to stop."""
+        with self._lock:
+            running = list(self._here)
+        for run_id in running:
+            self.cancel(run_id)
+
+    def _work(self, function: Function, claim: Claim, context: Context, reports: RunListener) -> None:
+        outcome = _call(function, claim, context)
+        with self._lock:
+            self._here.pop(claim.run.id, None)
+        reports.ended(claim, outcome)
+
+
+def _call(function: Function, claim: Claim, context: Context) -> Outcome:
+    try:
+        answer = handlers.call_handler(function, handlers.arguments_of(claim.schedule), context)
+    except BaseException as error:  # noqa: BLE001 - whatever ends a handler is the run's error, not the process's
+        return failure_outcome(error)
+    if answer is None:
+        return Outcome(state="completed")
+    try:
+        result = jsonb.encode(answer)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        return Outcome(state="error", error=f"the result is no JSON: {type(error).__name__}", final=True)
+    if len(result) > _MAX_RESULT_BYTES:
+        return Outcome(state="error", error=f"the result is larger than {_MAX_RESULT_BYTES} bytes", final=True)
+    return Outcome(state="completed", result=result)
+
+
+def failure_outcome(error: BaseException) -> Outcome:
+    """Return an exception as the outcome of a run: its type and words, and the traceback."""
+    words = "".join(traceback.format_exception_only(error)).strip()
+    detail = "".join(traceback.format_exception(error))
+    return Outcome(
+        state="error",
+        error=storable_text(words, _MAX_ERROR_CHARS),
+        error_detail=storable_text(detail, _MAX_DETAIL_CHARS),
+    )
+
+
+def storable_text(words: str, longest: int) -> str:
+    """Return words as a column can hold them: without NUL and lone surrogates, the end kept where they are long."""
+    storable = words.replace("\0", "\ufffd").encode(errors="replace").decode()
+    return storable if len(storable) <= longest else f"…{storable[1 - longest :]}"
+
+
+def _request(claim: Claim) -> Request:
+    schedule, run = claim.schedule, claim.run
+    assert schedule is not None  # noqa: S101 - its type of handler was asked for
+    return Request(
+        run_id=run.id,
+        tenant_id=run.tenant_id,
+        handler_name=handler_of(schedule) or "",
+        handler_type=schedule.handler_type or "",
+        queue=schedule.queue,
+        arguments=handlers.arguments_of(schedule),
+        asked=handlers.asked_of(run),
+        attempt=run.attempt or 1,
+        trace_id=run.trace_id,
+        span_id=run.span_id,
+    )
+
+
+SHADOWED: Final = b'{"shadowed":true}'
+"""The result of a run that was not handed over."""
+
+
+@runtime_checkable
+class ParallelRunStore(Protocol):
+    """A store beside which another scheduler may run; the old side's runs everything, and is none."""
+
+    def runs_beside(self) -> bool:
+        """Tell whether another scheduler runs the same jobs now."""
+
+
+class ParallelRunExecutor:
+    """``Dispatcher``: hands over what may run twice, and ends the rest as done without doing it.
+
+    That holds while another scheduler runs, which it is told by ``look``; else everything is handed over.
+    """
+
+    def __init__(self, inner: Executor) -> None:
+        self._inner = inner
+        self._beside: Store | None = None
+        """Where the handlers' marks are; none: nobody runs beside."""
+
+    def look(self, store: Store) -> None:
+        """Ask whether another scheduler runs; what is handed over from now on goes by the answer."""
+        beside = isinstance(store, ParallelRunStore) and store.runs_beside()
+        if beside != (self._beside is not None):
+            said = "only handlers marked idempotent run" if beside else "every handler runs"
+            logger().info(f"another scheduler {'runs' if beside else 'no longer runs'} beside this one: {said}")
+        self._beside = store if beside else None
+
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:
+        """Hand the run over, or end it; see ``Dispatcher``."""
+        if self._beside is None or _may_run_twice(self._beside, claim):
+            return self._inner.submit(claim, reports)
+        reports.said(claim, "info", "shadowed: the other scheduler runs it")
+        reports.ended(claim, Outcome(state="completed", result=SHADOWED))
+        return None
+
+    def cancel(self, run_id: UUID) -> None:
+        """Tell the run's handler to stop, if it is here."""
+        self._inner.cancel(run_id)
+
+    def close(self) -> None:
+        """Tell all of them to stop."""
+        self._inner.close()
+
+
+def _may_run_twice(store: Store, claim: Claim) -> bool:
+    """Tell whether the run's handler is marked idempotent; one that nobody has put on record is not."""
+    name = handler_of(claim.schedule)
+    if name is None:
+        return False
+    with store.session(claim.run.tenant_id) as session:
+        found = session.handlers.get(name)
+    return found is not None and found.idempotent

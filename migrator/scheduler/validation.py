@@ -1,0 +1,169 @@
+"""Input rules of the client: what a request must be before anything is written.
+
+``UsageError`` names the field, never its value.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from math import isfinite
+from typing import Any
+from uuid import UUID
+
+from migrator import cron, states
+from migrator.errors import NotFoundError, RefusedError, TransitionError, UsageError
+from migrator.records import Schedule
+from migrator.scheduler.models import Timing
+from migrator.store import validation
+from migrator.store.protocols import Session
+from migrator.values import jsonb
+
+_MAX_INT = 2**31 - 1
+_MINIMUM = {
+    "max_retries": 0,
+    "retry_delay_ms": 0,
+    "retry_cap_ms": 0,
+    "timeout_ms": 1,
+    "max_concurrency": 1,
+    "max_fires": 1,
+    "misfire_grace_ms": 0,
+}
+_MAY_BE_NULL = frozenset({"description", "queue", "timeout_ms", "max_concurrency", "max_fires", "misfire_grace_ms"})
+_WORDS = {
+    "handler_type": states.HANDLER_TYPES,
+    "retry_strategy": states.RETRY_STRATEGIES,
+    "on_exhausted": states.EXHAUSTED_POLICIES,
+    "misfire_policy": states.MISFIRE_POLICIES,
+    "anchor": states.TRIGGER_ANCHORS,
+}
+_TEXTS = frozenset({"name", "handler_name", "created_by", "description", "queue"})
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def check_field(name: str, value: Any) -> None:  # noqa: ANN401 - fields have all types
+    """Raise ``UsageError`` unless the field may have this value; fields that are not known here pass."""
+    if value is None:
+        if name in (_TEXTS | _MINIMUM.keys()) - _MAY_BE_NULL:
+            raise UsageError(f"{name} is missing")
+    elif name in _TEXTS:
+        check_text(name, value)
+    elif name in _MINIMUM:
+        if type(value) is not int or not _MINIMUM[name] <= value <= _MAX_INT:
+            raise UsageError(f"{name} must be a whole number of at least {_MINIMUM[name]}")
+    elif name in _WORDS:
+        validation.check_known(name, _WORDS[name], (value,))
+    elif name == "tags":
+        for tag in value:
+            check_text("a tag", tag)
+
+
+def check_text(name: str, value: str) -> None:
+    """Raise ``UsageError`` for a text that says nothing."""
+    if not value.strip():
+        raise UsageError(f"{name} must not be blank")
+
+
+def priority_number(given: int | str | None) -> int | None:
+    """Return the number of a priority."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        validation.check_known("priority", states.PRIORITY_WORDS, (given,))
+        return states.PRIORITY_WORDS[given]
+    if type(given) is not int or not 0 <= given <= states.PRIORITY_WORDS["critical"]:
+        raise UsageError("priority must be a whole number from 0 to 100")
+    return given
+
+
+def instant(name: str, value: datetime | None) -> datetime | None:
+    """Return a time as it will be stored; raises ``UsageError`` for one without time zone."""
+    if value is None:
+        return None
+    if value.utcoffset() is None:
+        raise UsageError(f"{name} names no time zone")
+    return validation.milliseconds(value)
+
+
+def interval_ms(length: timedelta) -> int:
+    """Return an interval in milliseconds; raises ``UsageError`` for one that is not above zero."""
+    validation.check_above_zero("an interval", length)
+    if length < _MILLISECOND:
+        raise UsageError("an interval must be at least one millisecond")
+    return length // _MILLISECOND
+
+
+def zone_name(name: str) -> str:
+    """Return the name of a zone as the database writes it; raises ``ZoneError`` (a ``UsageError``)."""
+    return cron.zone(name)[0].key
+
+
+def own_schedule(session: Session, schedule_id: UUID) -> Schedule:
+    """Return a schedule that this tenant may change; raises ``NotFoundError``, or ``UsageError`` for one of ``*``."""
+    found = session.schedules.get(schedule_id)
+    if found is None:
+        raise NotFoundError(f"no schedule {schedule_id}")
+    if found.tenant_id != session.tenant:
+        raise UsageError(f"schedule {schedule_id} belongs to all tenants: none of them changes it")
+    return found
+
+
+def next_status(schedule: Schedule, action: str) -> str:
+    """Return the status that an action leads to; raises ``TransitionError`` where it may not be asked for now."""
+    if not states.may_be_asked(action, schedule.status):
+        raise TransitionError(f"cannot {action} a schedule that is {schedule.status}")
+    return states.SCHEDULE_ACTIONS[action][1]
+
+
+def check_may_run(schedule: Schedule) -> None:
+    """Raise unless a run that is queued now would be served: ``RefusedError``, ``TransitionError``."""
+    if schedule.status == "paused":
+        raise RefusedError(f"schedule {schedule.id} is paused: resume it first")
+    if not schedule.enabled:
+        raise RefusedError(f"schedule {schedule.id} is disabled: enable it first")
+    if schedule.status != "running":
+        validation.check_transition("schedule", schedule.status, "running")
+
+
+def check_distinct(names: Iterable[str]) -> None:
+    """Raise ``UsageError`` where a name comes twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise UsageError(f"{name} is named twice")
+        seen.add(name)
+
+
+def trigger_columns(timing: Timing) -> dict[str, Any]:
+    """Return the columns of the trigger that a timing asks for."""
+    if (timing.cron is None) == (timing.interval is None):
+        raise UsageError("a timing is a cron line or an interval, one of them")
+    named = zone_name(timing.timezone)
+    if timing.interval is not None:
+        check_field("anchor", timing.anchor)
+        return {"kind": "interval", "interval_ms": interval_ms(timing.interval), "anchor": timing.anchor}
+    assert timing.cron is not None  # noqa: S101 - just looked
+    cron.validate(timing.dialect, timing.cron, named)
+    return {"kind": "cron", "cron_expression": timing.cron, "cron_dialect": timing.dialect, "timezone": named}
+
+
+def encode_json(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
+    """Return a JSON value as its column holds it; raises ``UsageError`` for what would not be read back as given."""
+    if value is None:
+        return None
+    try:
+        if _is_json(value):
+            return jsonb.encode(value)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"a payload is no JSON value: {type(error).__name__}") from None
+    raise UsageError("a payload is no JSON value: it holds what JSON has no word for")
+
+
+def _is_json(value: Any) -> bool:  # noqa: ANN401 - anything
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(key) and _is_json(member) for key, member in value.items())
+    return value is None or type(value) in {bool, int}

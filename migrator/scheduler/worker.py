@@ -1,0 +1,439 @@
+"""The worker: it fires due triggers, claims runs, gives them to the executor, renews leases, and writes outcomes.
+
+Every write of a run's state is a compare-and-set on worker and fence, so that an outcome that comes late, twice or out
+of order changes nothing. A worker is driven by one thread (``process``); handlers report from theirs.
+
+A worker states in its row of ``workers`` that it is of this scheduler, and for which schedules it works (``Scope``):
+the queues in their column, the rest in ``metadata``. Rows that do not say so are another scheduler's, and nothing here
+declares them dead or ends their runs. In PostgreSQL so are rows that were copied, until a cutover has moved the
+scheduler there: before it their processes use MongoDB, and their heartbeats do not reach the copy.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, Final, Protocol, runtime_checkable
+from uuid import UUID
+
+import msgspec
+
+from migrator.errors import BackendMovedError, MigratorError, StoreError, UnreachableError
+from migrator.records import Schedule, WorkerRecord
+from migrator.scheduler import lifecycle
+from migrator.scheduler.completion import Outcome, finish_of, timeout_of, timeout_outcome
+from migrator.scheduler.executor import Executor, failure_outcome
+from migrator.scheduler.firing import plan
+from migrator.scheduler.lifecycle import EventSink
+from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
+from migrator.store.protocols import Store
+from migrator.store.queue import Claim, Finish, HandlerFilter, is_served
+from migrator.telemetry import logger
+from migrator.values import jsonb
+
+SCHEDULER: Final = "migrator"
+"""What ``metadata.scheduler`` says in the row of a process of this scheduler."""
+
+
+@runtime_checkable
+class EpochStore(Protocol):
+    """A store whose backend knows the persistence epoch."""
+
+    def switched_to(self) -> str | None:
+        """Return the backend that the epoch names; none: there was never a cutover."""
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """The schedules that a process works for."""
+
+    queues: tuple[str, ...] | None = None
+    """None: of all queues, and of none."""
+    handlers: HandlerFilter | None = None
+    """None: whatever their handler is."""
+
+    def covers(self, schedule: Schedule) -> bool:
+        """Tell whether a schedule is one of them."""
+        return is_served(schedule, self.queues, self.handlers)
+
+
+def scope_metadata(scope: Scope) -> bytes:
+    """Return the metadata of the row of a process with this scope, as JSON."""
+    stated: dict[str, Any] = {"scheduler": SCHEDULER}
+    if scope.handlers is not None:
+        stated |= {"handlers": list(scope.handlers.names), "handlerTypes": list(scope.handlers.types)}
+    return jsonb.encode(stated)
+
+
+def is_own_worker(worker: WorkerRecord) -> bool:
+    """Tell whether a row of ``workers`` is that of a process of this scheduler."""
+    return _metadata(worker).get("scheduler") == SCHEDULER
+
+
+def worker_scope(worker: WorkerRecord) -> Scope:
+    """Return the scope that a process of this scheduler stated."""
+    stated = _metadata(worker)
+    names, types = stated.get("handlers"), stated.get("handlerTypes")
+    handlers = None
+    if isinstance(names, list) and isinstance(types, list):
+        handlers = HandlerFilter(names=tuple(map(str, names)), types=tuple(map(str, types)))
+    return Scope(queues=worker.queues or None, handlers=handlers)
+
+
+def own_workers(store: Store) -> Sequence[WorkerRecord]:
+    """Return the processes of this scheduler that were registered here, or came here with a cutover."""
+    found = [one for one in store.workers.list() if is_own_worker(one)]
+    if store.backend == "postgres" and any(one.source is not None for one in found):
+        moved = isinstance(store, EpochStore) and store.switched_to() == store.backend
+        found = [one for one in found if moved or one.source is None]
+    return found
+
+
+def _metadata(worker: WorkerRecord) -> dict[str, Any]:
+    stated: Any = None if worker.metadata is None else jsonb.decode(worker.metadata)
+    return stated if isinstance(stated, dict) else {}
+
+
+class CounterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since the process started, all taken at one moment."""
+
+    fired: int = 0
+    """Runs queued by triggers."""
+    skipped: int = 0
+    """Runs recorded as skipped."""
+    claimed: int = 0
+    completed: int = 0
+    failed: int = 0
+    timed_out: int = 0
+    retried: int = 0
+    lost: int = 0
+    """Runs that were cancelled or taken away while they were worked on."""
+    late: int = 0
+    """Outcomes that came too late, or twice, and were ignored."""
+    given_back: int = 0
+    reclaimed: int = 0
+    """Runs of others that the sweep ended."""
+    running: int = 0
+    duration_ms: int = 0
+    """Of the completed ones, together."""
+    last_tick_at: datetime | None = None
+
+    @property
+    def success_rate(self) -> float | None:
+        """Return completed by completed and failed (timed out ones failed); none before the first."""
+        ended = self.completed + self.failed + self.timed_out
+        return self.completed / ended if ended else None
+
+    @property
+    def mean_duration_ms(self) -> float | None:
+        """Return the mean duration of completed runs; none before the first."""
+        return self.duration_ms / self.completed if self.completed else None
+
+
+_COUNTS: Final = frozenset(CounterSnapshot.__struct_fields__) - {"last_tick_at"}
+
+
+class Counters:
+    """The counters; adding and taking a snapshot never see each other half done."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._now = CounterSnapshot()
+
+    def add(self, **counts: int) -> None:
+        """Add to counters by name; those of one call are added together."""
+        unknown = counts.keys() - _COUNTS
+        if unknown:
+            raise KeyError(min(unknown))
+        with self._lock:
+            grown = {name: getattr(self._now, name) + by for name, by in counts.items()}
+            self._now = msgspec.structs.replace(self._now, **grown)
+
+    def ticked(self, at: datetime) -> None:
+        """Note when triggers were last looked at."""
+        with self._lock:
+            self._now = msgspec.structs.replace(self._now, last_tick_at=at)
+
+    def snapshot(self) -> CounterSnapshot:
+        """Return the counters of this moment."""
+        with self._lock:
+            return self._now
+
+
+_MAX_LOG_LINES = 1_000
+"""Log lines kept of one run; the rest is counted in the last one."""
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How much this process takes on."""
+
+    worker_id: UUID
+    batch: int = 100
+    """Triggers fired, and runs claimed, in one transaction."""
+    capacity: int = 10
+    """Runs worked on at the same time."""
+    lease: timedelta = timedelta(minutes=5)
+    queues: tuple[str, ...] | None = None
+    handlers: HandlerFilter | None = None
+    """Fire and claim only what these handlers do; none: everything."""
+    tenants: tuple[str, ...] | None = None
+    """Only these; none: all but those of verifications."""
+
+
+class _ActiveRun(msgspec.Struct):
+    claim: Claim
+    since: float
+    """By the monotonic clock."""
+    lines: list[LogLine]
+    omitted: int = 0
+
+
+class Worker:
+    """Where runs are given out and come back; ``Reports`` of the dispatcher."""
+
+    def __init__(
+        self,
+        store: Store,
+        dispatcher: Executor,
+        share: WorkerOptions,
+        *,
+        audit: bool = True,
+        sink: EventSink = lifecycle.ignore,
+        clock: Callable[[], datetime] | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``clock`` (none: the database's) and ``monotonic`` are for tests; ``wake`` is called when a run ended."""
+        self._store, self._dispatcher, self._share = store, dispatcher, share
+        self._clock, self._monotonic, self._wake = clock, monotonic, wake
+        self._books = Recorder(store, sink=sink, audit=audit, clock=clock)
+        self._active: dict[UUID, _ActiveRun] = {}
+        self._lock = Lock()
+        self._outcomes: SimpleQueue[tuple[Claim, Outcome]] = SimpleQueue()
+        self.gauges = Counters()
+
+    @property
+    def active(self) -> tuple[UUID, ...]:
+        """The runs that are being worked on."""
+        return tuple(self._active)
+
+    def move(self, store: Store) -> None:
+        """Go on with another store, to which the runs were moved."""
+        self._store = store
+        self._books.move(store)
+
+    def fire(self) -> int:
+        """Fire what is due, at most one batch of triggers; return how many runs that made."""
+        share = self._share
+        runs = self._store.queue.fire_due(
+            plan, share.batch, self._now(), share.tenants, queues=share.queues, handlers=share.handlers
+        )
+        self.gauges.ticked(self._time())
+        skipped = [run for run in runs if run.state == "skipped"]
+        self.gauges.add(fired=len(runs) - len(skipped), skipped=len(skipped))
+        self._books.skipped(skipped)
+        return len(runs)
+
+    def claim(self) -> int:
+        """Claim as much as there is room for, at most one batch, and hand it over; return how many that were."""
+        share = self._share
+        room = min(share.capacity - len(self._active), share.batch)
+        if room < 1:
+            return 0
+        claims = self._store.queue.claim(
+            str(share.worker_id),
+            room,
+            share.lease,
+            self._now(),
+            queues=share.queues,
+            handlers=share.handlers,
+            tenants=share.tenants,
+        )
+        since = self._monotonic()
+        twins: list[Claim] = []
+        with self._lock:
+            for claim in claims:
+                held = self._active.get(claim.run.id)
+                if held is not None and held.claim.run.tenant_id != claim.run.tenant_id:
+                    twins.append(claim)
+                else:
+                    self._active[claim.run.id] = _ActiveRun(claim, since, [])
+        if twins:
+            # This process tells runs apart by their ids, which are unique in a tenant: one of a tenant at a time.
+            self._store.queue.release(twins, self._now())
+            claims = [claim for claim in claims if claim not in twins]
+        self.gauges.add(claimed=len(claims), running=len(claims))
+        self._books.dispatched(claims)
+        for claim in claims:
+            self._submit(claim)
+        return len(claims)
+
+    def collect(self) -> int:
+        """Write the outcomes that came in; return how many runs ended by them."""
+        arrived: dict[UUID, tuple[Claim, Outcome]] = {}
+        while True:
+            try:
+                claim, outcome = self._outcomes.get_nowait()
+            except Empty:
+                break
+            held = self._active.get(claim.run.id)
+            if held is None or held.claim.fence != claim.fence or claim.run.id in arrived:
+                self.gauges.add(late=1)
+            else:
+                arrived[claim.run.id] = (claim, outcome)
+        if not arrived:
+            return 0
+        try:
+            now = self._time()
+            ends = [finish_of(claim, outcome, now) for claim, outcome in arrived.values()]
+            written = self._finish(ends)
+        except (StoreError, UnreachableError):
+            for claim, outcome in arrived.values():  # they are not lost while the lease holds, here or where it moves
+                self._outcomes.put((claim, outcome))
+            raise
+        self._put_away(ends, set(written))
+        return len(written)
+
+    def renew(self) -> None:
+        """Extend the leases; a run that is this process's no longer is told to stop."""
+        claims = [active.claim for active in self._active.values()]
+        if not claims:
+            return
+        kept = set(self._store.queue.heartbeat(claims, self._share.lease, self._now()))
+        for claim in claims:
+            if claim.run.id not in kept:
+                self._drop(claim)
+
+    def time_out(self) -> None:
+        """End the runs that take longer than their schedules allow, where the database's clock agrees."""
+        over = []
+        for active in self._active.values():
+            limit = timeout_of(active.claim)
+            if limit is not None and self._monotonic() - active.since >= limit.total_seconds():
+                over.append(active.claim)
+        if not over:
+            return
+        now = self._time()
+        ends = [finish_of(claim, timeout_outcome(claim), now) for claim in over]
+        written = set(self._store.queue.expire(ends, self._now()))
+        for claim in over:
+            if claim.run.id in written:
+                self._dispatcher.cancel(claim.run.id)
+        self._put_away([end for end in ends if end.run_id in written], written)
+
+    def give_back(self) -> int:
+        """Give back what is not finished, for others to begin anew; return how many runs that were."""
+        claims = [active.claim for active in self._active.values()]
+        if not claims:
+            return 0
+        for claim in claims:
+            self._dispatcher.cancel(claim.run.id)
+        given = self._store.queue.release(claims, self._now())
+        self.gauges.add(given_back=len(given))
+        for claim in claims:
+            self._forget(claim)
+        return len(given)
+
+    def abandon(self) -> None:
+        """Stop all work without writing anything: it is not this process's any more."""
+        self._dispatcher.close()
+        for active in list(self._active.values()):
+            self._forget(active.claim, write=False)
+
+    def ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Take an outcome, from any thread."""
+        self._outcomes.put((claim, outcome))
+        self._wake()
+
+    def said(self, claim: Claim, level: str, message: str) -> None:
+        """Take a line of a run's log, from any thread."""
+        with self._lock:
+            active = self._active.get(claim.run.id)
+            if active is None or active.claim.fence != claim.fence:
+                return
+            if len(active.lines) >= _MAX_LOG_LINES:
+                active.omitted += 1
+                return
+            active.lines.append(self._line(active, level, message))
+
+    def _submit(self, claim: Claim) -> None:
+        self.said(claim, "info", f"attempt {claim.run.attempt or 1} began")
+        try:
+            task_id = self._dispatcher.submit(claim, self)
+        except Exception as error:  # noqa: BLE001 - whatever keeps a run from being handed over is its error
+            self.ended(claim, failure_outcome(error))
+            return
+        if task_id is not None:
+            self._books.external(claim, task_id)
+
+    def _finish(self, ends: Sequence[Finish]) -> Sequence[UUID]:
+        """Write ends together, or, where one of them is refused, one by one."""
+        try:
+            return self._store.queue.finish(ends, self._now())
+        except (UnreachableError, BackendMovedError):
+            raise
+        except MigratorError as refused:
+            if len(ends) > 1:
+                return [written for end in ends for written in self._finish([end])]
+            logger().warning("an outcome cannot be stored", reason=str(refused))
+            plain = msgspec.structs.replace(
+                ends[0], state="error", result=None, error=f"the outcome cannot be stored: {refused}", error_detail=None
+            )
+            return self._store.queue.finish([plain], self._now())
+
+    def _put_away(self, ends: Sequence[Finish], written: set[UUID]) -> None:
+        done = []
+        for end in ends:
+            active = self._active[end.run_id]
+            if end.run_id not in written:
+                self._drop(active.claim)
+                continue
+            done.append(EndedRun(claim=active.claim, finish=end, lines=self._last_lines(active, end)))
+            self._count(end, active)
+            self._forget(active.claim, write=False)
+        self._books.ended(done)
+
+    def _last_lines(self, active: _ActiveRun, end: Finish) -> Sequence[LogLine]:
+        with self._lock:
+            lines = list(active.lines)
+        if active.omitted:
+            lines.append(self._line(active, "warn", f"{active.omitted} more lines were left out"))
+        words = end.state if end.error is None else f"{end.state}: {end.error}"
+        return [*lines, self._line(active, "info" if end.state == "completed" else "error", words)]
+
+    def _line(self, active: _ActiveRun, level: str, message: str) -> LogLine:
+        """Return a line, its time counted from the start that the database wrote."""
+        began = active.claim.run.started_at or active.claim.run.created_at
+        return LogLine(at=began + timedelta(seconds=self._monotonic() - active.since), level=level, message=message)
+
+    def _count(self, end: Finish, active: _ActiveRun) -> None:
+        lasted = int((self._monotonic() - active.since) * 1000)
+        retried = 0 if end.retry is None else 1
+        if end.state == "completed":
+            self.gauges.add(completed=1, duration_ms=lasted)
+        elif end.state == "timeout":
+            self.gauges.add(timed_out=1, retried=retried)
+        else:
+            self.gauges.add(failed=1, retried=retried)
+
+    def _drop(self, claim: Claim) -> None:
+        """Stop working on a run that is not this process's any more."""
+        self._dispatcher.cancel(claim.run.id)
+        self.gauges.add(lost=1)
+        self._forget(claim)
+
+    def _forget(self, claim: Claim, *, write: bool = True) -> None:
+        with self._lock:
+            active = self._active.pop(claim.run.id, None)
+        if active is None:
+            return
+        self.gauges.add(running=-1)
+        if write:
+            self._books.lines(claim, active.lines)
+
+    def _now(self) -> datetime | None:
+        """Return what the store is told: nothing in production, where the database's clock counts."""
+        return None if self._clock is None else self._clock()
+
+    def _time(self) -> datetime:
+        return self._store.now() if self._clock is None else self._clock()

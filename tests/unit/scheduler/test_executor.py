@@ -1,0 +1,99 @@
+"""What may not run twice is recorded, not run, while another scheduler runs beside this one."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from migrator.records import Handler, Run, Schedule
+from migrator.scheduler.completion import Outcome
+from migrator.scheduler.executor import SHADOWED, ParallelRunExecutor, ParallelRunStore, RunListener
+from migrator.store.queue import Claim
+from tests.contract.memory.store import MemoryStore
+from tests.contract.rows import NOW
+
+
+class Inner:
+    """Notes what it is given."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def submit(self, claim: Claim, reports: RunListener) -> str | None:  # noqa: ARG002 - the protocol's
+        self.calls.append(claim.run.id)
+        return "elsewhere-1"
+
+    def cancel(self, run_id: UUID) -> None:
+        self.calls.append(("cancel", run_id))
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Told:
+    """Notes what is reported."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.lines: list[str] = []
+
+    def ended(self, claim: Claim, outcome: Outcome) -> None:  # noqa: ARG002 - the protocol's
+        self.outcomes.append(outcome)
+
+    def said(self, claim: Claim, level: str, message: str) -> None:  # noqa: ARG002 - the protocol's
+        self.lines.append(message)
+
+
+class Shared(MemoryStore):
+    """A store beside which another scheduler may run."""
+
+    beside = True
+
+    def runs_beside(self) -> bool:
+        return self.beside
+
+
+def claim(handler: str | None) -> Claim:
+    schedule = Schedule(id=uuid4(), tenant_id="a", name="n", status="scheduled", handler_name=handler)
+    return Claim(
+        run=Run(id=uuid4(), tenant_id="a", state="running", schedule_id=schedule.id, created_at=NOW), schedule=schedule
+    )
+
+
+@pytest.mark.proves("4-P2")
+def test_only_handlers_that_may_run_twice_are_called_while_another_scheduler_runs() -> None:
+    store, inner, told = Shared(), Inner(), Told()
+    with store.session("a") as session:
+        for name, may in (("cleanup", True), ("sync", False)):
+            session.handlers.upsert(
+                Handler(id=uuid4(), tenant_id="a", name=name, handler_type="function", idempotent=may)
+            )
+    shadow = ParallelRunExecutor(inner)
+    twice, once, unknown, none = (claim(name) for name in ("cleanup", "sync", "nobody knows it", None))
+    shadow.look(store)
+    assert shadow.submit(twice, told) == "elsewhere-1"
+    assert [shadow.submit(one, told) for one in (once, unknown, none)] == [None] * 3
+    assert inner.calls == [twice.run.id]
+    assert told.outcomes == [Outcome(state="completed", result=SHADOWED)] * 3
+    assert told.lines == ["shadowed: the other scheduler runs it"] * 3
+    shadow.cancel(twice.run.id)
+    shadow.close()
+    assert inner.calls[1:] == [("cancel", twice.run.id), "close"]
+
+
+@pytest.mark.proves("4-P2")
+def test_everything_is_called_before_after_and_on_the_old_side() -> None:
+    store, inner, told = Shared(), Inner(), Told()
+    shadow, one = ParallelRunExecutor(inner), claim("sync")
+    shadow.submit(one, told)
+    shadow.look(store)
+    shadow.submit(one, told)
+    store.beside = False
+    shadow.look(store)
+    shadow.submit(one, told)
+    store.beside = True
+    assert not isinstance(MemoryStore(), ParallelRunStore)
+    shadow.look(store)
+    shadow.look(MemoryStore())  # the data was moved back to the other side
+    shadow.submit(one, told)
+    assert (len(inner.calls), len(told.outcomes)) == (3, 1)
