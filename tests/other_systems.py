@@ -298,7 +298,7 @@ def travel(table: TableSource, row: Row, context: RowContext = CONTEXT) -> Trip:
     """Load a row, render its records as COPY would, and rebuild it: it must be what it was."""
     decoded = load(table, row, context)
     for record in decoded.rows:
-        codec(type(record)).render(record)
+        codec(type(record)).serialize(record)
     back = restore(table, decoded.rows)
     assert exactly(back) == exactly(row)
     left = [entry.path for entry in remainder.entries(remainder_of(decoded.rows))]

@@ -348,10 +348,10 @@ def _encode_document(
         document = rebuild(collection, stored)
         every = {(type(row), str(_id(row))): set(codec(type(row)).columns) - PROVENANCE for row in stored}
         return document, _lost_columns(collection, context, document, stored, every)
-    if outcome.prepared is None or outcome.loadable is None:
+    if outcome.decoded is None or outcome.loadable is None:
         raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be read any more")
     made = {(type(row.record), str(_id(row.record))): row for row in outcome.loadable.rows}
-    read = {(type(row), str(_id(row))): row for row in outcome.prepared.rows}
+    read = {(type(row), str(_id(row))): row for row in outcome.decoded.rows}
     now: list[Record] = []
     changed: dict[tuple[type[Record], str], set[str]] = {}
     for row in stored:
@@ -361,11 +361,11 @@ def _encode_document(
             changed[place] = set(codec(type(row)).columns) - PROVENANCE
             continue
         kind = codec(type(row))
-        head, tail = kind.render(row)
+        head, tail = kind.serialize(row)
         changed[place] = set(kind.differing((made[place].head, made[place].tail), head + tail)) - PROVENANCE
         now.append(msgspec.structs.replace(read[place], **{name: getattr(row, name) for name in changed[place]}))
-    before, after = collection.encode(outcome.prepared.rows), collection.encode(tuple(now))
-    document = dict(outcome.prepared.document)
+    before, after = collection.encode(outcome.decoded.rows), collection.encode(tuple(now))
+    document = dict(outcome.decoded.document)
     for name in [*before, *after]:
         if name not in after:
             document.pop(name, None)
@@ -398,7 +398,7 @@ def _lost_columns(
         if stated and row.timezone is None:  # type: ignore[attr-defined] # a trigger
             row = msgspec.structs.replace(row, timezone=there[place].timezone)  # type: ignore[attr-defined] # noqa: PLW2901 - none is UTC
         kind = codec(type(row))
-        head, tail = kind.render(row)
+        head, tail = kind.serialize(row)
         (again,) = serialize_rows((there[place],))
         differing = kind.differing((again.head, again.tail), head + tail)
         lost |= {

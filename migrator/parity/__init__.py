@@ -1,1 +1,1 @@
-"""Does PostgreSQL hold what MongoDB holds: the round trip of every document, and an opinion independent of it."""
+"""The parity check: does PostgreSQL hold what MongoDB holds, by the round trip of every document and by aggregates."""

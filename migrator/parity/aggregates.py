@@ -110,7 +110,7 @@ def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
         return None
     filtered = id_filter(source_ids, "$nin")
     if len(filtered.raw) > LARGEST_EXCLUSION:
-        raise _NotComparable(f"{len(source_ids)} documents are set aside, too many to leave out one by one")
+        raise _NotComparable(f"{len(source_ids)} documents are quarantined, too many to leave out one by one")
     return filtered
 
 

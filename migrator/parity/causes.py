@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from bson import Decimal128, Int64
@@ -137,11 +137,6 @@ _QUARTER = timedelta(minutes=15)
 _NEARLY = Decimal("1e-9")
 _EMPTY: tuple[Any, ...] = ({}, [], "")
 _LOST_TEXT = ("\x00", "\ufffd")
-
-
-def cause_codes() -> tuple[str, ...]:
-    """Return every code, in alphabetical order."""
-    return get_args(CauseCode)
 
 
 def classify(expected: object, actual: object) -> CauseCode:

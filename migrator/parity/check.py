@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity.aggregates import compare_aggregates, split_columns, with_column_measures
@@ -40,7 +40,7 @@ def check_parity(settings: Settings, scope: Scope, *, pool: Executor | None = No
     """
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
             return _check_parity(sessions, scope, pool)
     finally:
         sessions.close()

@@ -67,7 +67,6 @@ class _ChunkTotals(msgspec.Struct):
     note_keys: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
     quarantine: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
     quarantine_keys: dict[tuple[str, str, str], list[str]] = msgspec.field(default_factory=dict)
-
     rejected: list[str] = msgspec.field(default_factory=list)
     ledger: int = 0
     moving: int = 0
@@ -89,8 +88,8 @@ def compare_chunk(job: ChunkJob) -> CollectionComparison:
 def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
     chunk = job.chunk
     collection = sessions.profile.by_name()[chunk.collection]
-    tally = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
-    aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
+    totals = _ChunkTotals(chunk.collection, job.settings.report.max_differences, job.plan.as_of)
+    quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, chunk.collection)
     for batch in raw_batches(
         sessions.source,
         sessions.name_of(chunk.collection),
@@ -99,16 +98,18 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
         condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
         batch_size=batch_documents(chunk.average_bytes),
     ):
-        found = [one for piece in transform_batch(collection, job.context, sessions.resolver, batch) for one in piece]
+        found = [
+            one for outcomes in transform_batch(collection, job.context, sessions.resolver, batch) for one in outcomes
+        ]
         stored = stored_rows(sessions.target, found)
         if locks.is_held(sessions.target):
-            found, moving = _rechecked(sessions, collection, job, found, stored, aside)
-            tally.moving += moving
-        for outcome, loadable in _without_quarantined(found, tally, aside):
-            _compare_rows(collection, outcome, loadable, stored, tally)
+            found, moving = _rechecked(sessions, collection, job, found, stored, quarantine)
+            totals.moving += moving
+        for outcome, loadable in _without_quarantined(found, totals, quarantine):
+            _compare_rows(collection, outcome, loadable, stored, totals)
         if not locks.is_held(sessions.target):  # a tail that follows may be about to record one
-            _compare_references(sessions, found, tally)
-    return _comparison(collection, tally)
+            _compare_references(sessions, found, totals)
+    return _comparison(collection, totals)
 
 
 def _rechecked(
@@ -117,37 +118,37 @@ def _rechecked(
     job: ChunkJob,
     found: list[DocumentOutcome],
     stored: dict[type, dict[bytes, bytes]],
-    aside: dict[str, ledger.QuarantineEntry],
+    quarantine: dict[str, ledger.QuarantineEntry],
 ) -> tuple[list[DocumentOutcome], int]:
     recheck = Recheck(sessions, collection, job.context)
     try:
-        return recheck.outlived(found, stored, aside), recheck.moving
+        return recheck.outlived(found, stored, quarantine), recheck.moving
     finally:
         recheck.close()
 
 
 def _without_quarantined(
-    piece: Iterable[DocumentOutcome], tally: _ChunkTotals, aside: Mapping[str, ledger.QuarantineEntry]
+    outcomes: Iterable[DocumentOutcome], totals: _ChunkTotals, quarantine: Mapping[str, ledger.QuarantineEntry]
 ) -> Iterable[tuple[DocumentOutcome, LoadableDocument]]:
     """Count what has no rows on purpose, and yield the documents that must have some."""
-    for outcome in piece:
-        tally.documents += 1
+    for outcome in outcomes:
+        totals.documents += 1
         if outcome.skipped:
-            tally.skipped[outcome.skipped] += 1
-            tally.excluded.append(source_id_of(outcome.raw))
-        elif outcome.loadable is not None and not aside:
+            totals.skipped[outcome.skipped] += 1
+            totals.excluded.append(source_id_of(outcome.raw))
+        elif outcome.loadable is not None and not quarantine:
             yield outcome, outcome.loadable
         else:
             key = source_id_of(outcome.raw)
-            if key in aside:
-                _count_quarantined(tally, outcome, key, aside[key])
+            if key in quarantine:
+                _count_quarantined(totals, outcome, key, quarantine[key])
             elif outcome.loadable is not None:
                 yield outcome, outcome.loadable
             else:
                 # It could be decoded when it was copied, or it was never copied: either way it is not accounted for.
-                tally.differing += 1
-                tally.rejected.append(key)
-                tally.differ(_rejected(tally.collection, key, outcome.rejected))
+                totals.differing += 1
+                totals.rejected.append(key)
+                totals.differ(_rejected(totals.collection, key, outcome.rejected))
 
 
 def _rejected(collection: str, key: str, why: Rejected | None) -> Difference:
@@ -157,30 +158,30 @@ def _rejected(collection: str, key: str, why: Rejected | None) -> Difference:
     )
 
 
-def _count_quarantined(tally: _ChunkTotals, outcome: DocumentOutcome, key: str, entry: ledger.QuarantineEntry) -> None:
-    tally.quarantined += 1
-    tally.excluded.append(key)
+def _count_quarantined(totals: _ChunkTotals, outcome: DocumentOutcome, key: str, entry: ledger.QuarantineEntry) -> None:
+    totals.quarantined += 1
+    totals.excluded.append(key)
     apart = quarantine_difference(outcome, entry)
     if apart is not None:
-        tally.ledger += 1
-        tally.differ(Difference(collection=tally.collection, source_id=key, side="ledger", table="", cause=apart))
+        totals.ledger += 1
+        totals.differ(Difference(collection=totals.collection, source_id=key, side="ledger", table="", cause=apart))
     why = outcome.rejected
     place = (entry.reason, entry.path, entry.expected) if why is None else (why.reason, why.path, why.expected)
-    tally.quarantine[place] += 1
-    _add_example(tally.quarantine_keys.setdefault(place, []), key)
+    totals.quarantine[place] += 1
+    _add_example(totals.quarantine_keys.setdefault(place, []), key)
 
 
-def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], tally: _ChunkTotals) -> None:
+def _compare_references(sessions: Sessions, found: Iterable[DocumentOutcome], totals: _ChunkTotals) -> None:
     """Look whether the dangling references of these documents are on record."""
     dangling = [one for outcome in found for one in references.dangling_references_of(outcome, own=True)]
     if not dangling:
         return
-    recorded = references.recorded_dangling(sessions.target, tally.collection, {one[0] for one in dangling})
+    recorded = references.recorded_dangling(sessions.target, totals.collection, {one[0] for one in dangling})
     for key in dict.fromkeys(one[0] for one in dangling if one not in recorded):
-        tally.ledger += 1
-        tally.differ(
+        totals.ledger += 1
+        totals.differ(
             Difference(
-                collection=tally.collection, source_id=key, side="ledger", table="", cause="reference-unrecorded"
+                collection=totals.collection, source_id=key, side="ledger", table="", cause="reference-unrecorded"
             )
         )
 
@@ -190,7 +191,7 @@ def _compare_rows(
     outcome: DocumentOutcome,
     loadable: LoadableDocument,
     stored: dict[type, dict[bytes, bytes]],
-    tally: _ChunkTotals,
+    totals: _ChunkTotals,
 ) -> None:
     missing = False
     equal = True
@@ -200,27 +201,27 @@ def _compare_rows(
         if found is None:
             missing = missing or position == 0
             equal = False
-            tally.differ(_missing(tally.collection, source_id_of(outcome.raw), record.table))
+            totals.differ(_missing(totals.collection, source_id_of(outcome.raw), record.table))
             continue
-        tally.rows[record.table] += 1
+        totals.rows[record.table] += 1
         if not codec(record).equal((row.head, row.tail), found):
             equal = False
-            _add_differences(collection, row, found, source_id_of(outcome.raw), tally)
-    # A document without residue was shown to encode to its own bytes while its rows were made (transform.settle).
-    if loadable.residue != EMPTY and not _rebuilds(collection, outcome, loadable):
+            _add_differences(collection, row, found, source_id_of(outcome.raw), totals)
+    # A document without a remainder was shown to encode to its own bytes (transform.attach_remainder).
+    if loadable.remainder != EMPTY and not _rebuilds(collection, outcome, loadable):
         equal = False
-        tally.differ(_not_rebuilt(collection, outcome))
-    _count_notes(loadable, tally, equal=equal)
+        totals.differ(_not_rebuilt(collection, outcome))
+    _count_notes(loadable, totals, equal=equal)
     if missing:
-        tally.missing += 1
+        totals.missing += 1
     elif not equal:
-        tally.differing += 1
+        totals.differing += 1
     else:
-        tally.matched += 1
+        totals.matched += 1
         if loadable.clean:
-            tally.clean += 1
+            totals.clean += 1
         else:
-            tally.residue += 1
+            totals.residue += 1
 
 
 def _stored(row: SerializedRow, stored: Mapping[bytes, bytes]) -> bytes | None:
@@ -235,22 +236,22 @@ def _stored(row: SerializedRow, stored: Mapping[bytes, bytes]) -> bytes | None:
     return next((one for one in same_id if origin(kind, one) == document), None)
 
 
-def _count_notes(loadable: LoadableDocument, tally: _ChunkTotals, *, equal: bool) -> None:
+def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: bool) -> None:
     for group, kind, path in loadable.notes:
         if group == "finding":
-            tally.notes[kind, path] += 1
-            _add_example(tally.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
+            totals.notes[kind, path] += 1
+            _add_example(totals.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
         elif kind in remainder.LOSSES:
-            tally.losses[path, kind, equal] += 1
+            totals.losses[path, kind, equal] += 1
 
 
 def _rebuilds(collection: Collection, outcome: DocumentOutcome, loadable: LoadableDocument) -> bool:
-    assert outcome.prepared is not None  # noqa: S101 - a loadable document was prepared
+    assert outcome.decoded is not None  # noqa: S101 - a loadable document was decoded
     try:
         rebuilt = rebuild(collection, tuple(row.record for row in loadable.rows))
     except ValueError:
         return False
-    return same(rebuilt, outcome.prepared.document)
+    return same(rebuilt, outcome.decoded.document)
 
 
 def _not_rebuilt(collection: Collection, outcome: DocumentOutcome) -> Difference:
@@ -267,17 +268,17 @@ def _missing(collection: str, key: str, table: str) -> Difference:
     return Difference(collection=collection, source_id=key, side="missing", table=table, cause="missing-row")
 
 
-def _add_differences(collection: Collection, row: SerializedRow, found: bytes, key: str, tally: _ChunkTotals) -> None:
+def _add_differences(collection: Collection, row: SerializedRow, found: bytes, key: str, totals: _ChunkTotals) -> None:
     kind = codec(type(row.record))
     references = {one.column for one in collection.references if one.record is type(row.record)}
     wanted, stored = kind.read(row.head + row.tail), kind.read(found)
-    known = _cause_of_row(wanted, stored, tally.as_of)
+    known = _cause_of_row(wanted, stored, totals.as_of)
     for name in kind.differing((row.head, row.tail), found):
         before, after = (_value(kind.types[name], side[name]) for side in (wanted, stored))
-        worded = len(tally.differences) < DESCRIBED
-        tally.differ(
+        worded = len(totals.differences) < DESCRIBED
+        totals.differ(
             Difference(
-                collection=tally.collection,
+                collection=totals.collection,
                 source_id=key,
                 side="row",
                 table=row.record.table,
@@ -309,39 +310,39 @@ def _add_example(keys: list[str], key: str) -> None:
         keys.append(key)
 
 
-def _comparison(collection: Collection, tally: _ChunkTotals) -> CollectionComparison:
+def _comparison(collection: Collection, totals: _ChunkTotals) -> CollectionComparison:
     differing = Counter[tuple[str, str]]()
-    for (table, path, side, _), count in tally.causes.items():
+    for (table, path, side, _), count in totals.causes.items():
         if side == "row":
             differing[table, path] += count
     return CollectionComparison(
-        collection=tally.collection,
+        collection=totals.collection,
         tables=tuple(record.table for record in collection.tables),
-        documents=tally.documents,
-        matched=tally.matched,
-        differing=tally.differing,
-        missing=tally.missing,
-        quarantined=tally.quarantined,
-        skipped=dict(tally.skipped),
-        excluded=tuple(tally.excluded),
-        rejected=tuple(tally.rejected),
-        ledger=tally.ledger,
-        unverified=MOVING.format(tally.moving) if tally.moving else "",
-        rows=sum(tally.rows.values()),
-        clean=tally.clean,
-        residue=tally.residue,
+        documents=totals.documents,
+        matched=totals.matched,
+        differing=totals.differing,
+        missing=totals.missing,
+        quarantined=totals.quarantined,
+        skipped=dict(totals.skipped),
+        excluded=tuple(totals.excluded),
+        rejected=tuple(totals.rejected),
+        ledger=totals.ledger,
+        unverified=MOVING.format(totals.moving) if totals.moving else "",
+        rows=sum(totals.rows.values()),
+        clean=totals.clean,
+        residue=totals.residue,
         causes=tuple(
             CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)  # type: ignore[arg-type] # made from Differences
-            for key, count in sorted(tally.causes.items())
+            for key, count in sorted(totals.causes.items())
         ),
-        differences=tuple(sorted(tally.differences)),
+        differences=tuple(sorted(totals.differences)),
         notes=tuple(
-            NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(tally.note_keys.get((kind, path), ()))))
-            for (kind, path), count in sorted(tally.notes.items())
+            NoteCount(kind=kind, path=path, count=count, keys=tuple(sorted(totals.note_keys.get((kind, path), ()))))
+            for (kind, path), count in sorted(totals.notes.items())
         ),
         losses=tuple(
             LossCount(path=path, kind=kind, kept=kept, count=count)
-            for (path, kind, kept), count in sorted(tally.losses.items())
+            for (path, kind, kept), count in sorted(totals.losses.items())
         ),
         quarantine=tuple(
             QuarantineCount(
@@ -349,20 +350,20 @@ def _comparison(collection: Collection, tally: _ChunkTotals) -> CollectionCompar
                 path=place[1],
                 expected=place[2],
                 count=count,
-                keys=tuple(sorted(tally.quarantine_keys[place])),
+                keys=tuple(sorted(totals.quarantine_keys[place])),
             )
-            for place, count in sorted(tally.quarantine.items())
+            for place, count in sorted(totals.quarantine.items())
         ),
         columns=tuple(
             ColumnCount(
                 table=record.table,
                 column=name,
-                compared=tally.rows[record.table],
+                compared=totals.rows[record.table],
                 differing=differing[record.table, name],
             )
             for record in collection.tables
             for name in record.__struct_fields__
-            if tally.rows[record.table]
+            if totals.rows[record.table]
         ),
     )
 

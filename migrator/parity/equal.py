@@ -43,12 +43,14 @@ def quarantine_difference(outcome: DocumentOutcome, entry: ledger.QuarantineEntr
 
 
 def is_equal(
-    outcome: DocumentOutcome, stored: Mapping[type, Mapping[bytes, bytes]], aside: Mapping[str, ledger.QuarantineEntry]
+    outcome: DocumentOutcome,
+    stored: Mapping[type, Mapping[bytes, bytes]],
+    quarantine: Mapping[str, ledger.QuarantineEntry],
 ) -> bool:
     """Tell whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped."""
     if outcome.skipped:
         return True
-    entry = aside.get(source_id_of(outcome.raw)) if aside else None
+    entry = quarantine.get(source_id_of(outcome.raw)) if quarantine else None
     if entry is not None:
         return quarantine_difference(outcome, entry) is None
     if outcome.loadable is None:

@@ -140,8 +140,8 @@ def _expected_keys(
         condition={},
         batch_size=batch_documents(one.average_bytes),
     ):
-        for piece in transform_batch(_without_references(one.collection), context, sessions.resolver, batch):
-            for outcome in piece:
+        for outcomes in transform_batch(_without_references(one.collection), context, sessions.resolver, batch):
+            for outcome in outcomes:
                 for row in outcome.loadable.rows if outcome.loadable else ():
                     if type(row.record) is record:
                         yield row.record.id, row.record.tenant_id  # type: ignore[attr-defined] # every loaded record has both

@@ -206,7 +206,7 @@ class FiresComparison(msgspec.Struct, frozen=True):
 
 
 def usable(rule: FiringRule | None) -> FiringRule | None:
-    """Return the rule if it can be evaluated: a line that no dialect takes makes no trigger (schema.md, rulings)."""
+    """Return the rule if it can be evaluated: a line that no dialect takes makes no trigger."""
     if rule is None or rule.kind != "cron":
         return rule
     try:

@@ -1,4 +1,4 @@
-"""What a comparison found: plain values that ``parity.compare`` fills in and ``verify`` turns into checks.
+"""What a parity check found: plain values that ``parity.compare`` fills in and ``verify`` turns into checks.
 
 One ``CollectionComparison`` is the sum over its chunks; a worker returns one per chunk and ``merge`` adds them up. All
 lists are bounded, all counts are complete, and no order depends on which worker was first: ``merge`` sorts, then cuts.
@@ -67,9 +67,9 @@ class NoteCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
 
 
 class LossCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """One line of the loss ledger: what a column could not hold, and whether the residue keeps it.
+    """One line of the loss ledger: what a column could not hold, and whether the remainder keeps it.
 
-    It does where the document is equal on both links: the stored residue is the expected one, and gives it back.
+    It does where the document is equal on both links: the stored remainder is the expected one, and gives it back.
 
     ``path`` and ``kind`` are those of ``values.remainder.entries``.
     """
@@ -81,7 +81,7 @@ class LossCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
 
 
 class QuarantineCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """Documents set aside for one reason at one field path."""
+    """Documents quarantined for one reason at one field path."""
 
     reason: str
     path: str
@@ -117,7 +117,7 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int = 0
     """In quarantine; rejected and not there is ``differing``."""
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
-    """Left behind by a stated rule, by reason."""
+    """Left out by a stated rule, by reason."""
     excluded: tuple[str, ...] = ()
     """Source ids that are in no table on purpose (quarantined and skipped), sorted: the aggregates leave them out."""
     rejected: tuple[str, ...] = ()
@@ -129,9 +129,9 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     extra: int = 0
     """Rows of this source without a document (side ``extra``), over all its tables."""
     clean: int = 0
-    """Matched documents whose residue is empty."""
+    """Matched documents whose remainder is empty."""
     residue: int = 0
-    """Matched documents that needed their residue."""
+    """Matched documents that needed their remainder."""
     causes: tuple[CauseCount, ...] = ()
     differences: tuple[Difference, ...] = ()
     notes: tuple[NoteCount, ...] = ()

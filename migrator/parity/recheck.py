@@ -111,13 +111,13 @@ class Recheck:
         self._reader.close()
 
     def outlived(
-        self, found: Sequence[DocumentOutcome], stored: StoredRows, aside: dict[str, ledger.QuarantineEntry]
+        self, found: Sequence[DocumentOutcome], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]
     ) -> list[DocumentOutcome]:
-        """Return the outcomes with those that seemed different as they are now; ``stored`` and ``aside`` follow.
+        """Return the outcomes with those that seemed different as they are now; ``stored`` and ``quarantine`` follow.
 
         What was removed from the source meanwhile is left out.
         """
-        settled = {id(one): one for one in found if is_equal(one, stored, aside)}
+        settled = {id(one): one for one in found if is_equal(one, stored, quarantine)}
         seeming = {source_id_of(one.raw): one for one in found if id(one) not in settled}
         result = list(settled.values())
         look = 0
@@ -126,7 +126,7 @@ class Recheck:
         while current:
             look += 1
             reached = wait_for_tail(self._sessions)
-            judged = list(self._judge(current, stored, aside))
+            judged = list(self._judge(current, stored, quarantine))
             result += [one for one, equal in judged if equal]
             different = {source_id_of(one.raw): one for one, equal in judged if not equal}
             moved = (
@@ -149,7 +149,7 @@ class Recheck:
         }
 
     def _judge(
-        self, current: dict[str, bytes], stored: StoredRows, aside: dict[str, ledger.QuarantineEntry]
+        self, current: dict[str, bytes], stored: StoredRows, quarantine: dict[str, ledger.QuarantineEntry]
     ) -> Iterator[tuple[DocumentOutcome, bool]]:
         """Yield each document with whether it is as it should be, in one snapshot of the target."""
         sessions, name = self._sessions, self._collection.name
@@ -159,8 +159,8 @@ class Recheck:
             batch = b"".join(current.values())
             found = [
                 one
-                for piece in transform_batch(self._collection, self._context, sessions.resolver, batch)
-                for one in piece
+                for outcomes in transform_batch(self._collection, self._context, sessions.resolver, batch)
+                for one in outcomes
             ]
             for one in found:
                 for row in one.loadable.rows if one.loadable is not None else ():
@@ -169,10 +169,10 @@ class Recheck:
                 stored[record].update(rows)
             entries = ledger.quarantine_entries(sessions.target, sessions.profile.name, name)
             for key in current:
-                aside.pop(key, None)
-            aside |= {key: entries[key] for key in current if key in entries}
+                quarantine.pop(key, None)
+            quarantine |= {key: entries[key] for key in current if key in entries}
         for one in found:
-            yield one, is_equal(one, stored, aside)
+            yield one, is_equal(one, stored, quarantine)
 
 
 def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:

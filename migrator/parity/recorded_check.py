@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError
 from migrator.parity.check import check_parity
@@ -65,7 +65,7 @@ def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
     """
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
             position = committed_time(sessions.source)
             row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
             began = time.monotonic()
@@ -77,7 +77,7 @@ def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
             except MigratorError as error:
                 if must:
                     raise
-                logger().warning("the comparison is not on record: the switch will ask for another", why=str(error))
+                logger().warning("the parity check is not recorded: the cutover will ask for another", why=str(error))
     finally:
         sessions.close()
     return outcome
@@ -177,10 +177,10 @@ def _differing(
     ids: Sequence[str],
 ) -> list[str]:
     raw = b"".join(reader.documents(collection.name, ids))
-    found = [one for piece in transform_batch(collection, context, sessions.resolver, raw) for one in piece]
-    aside = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
+    found = [one for outcomes in transform_batch(collection, context, sessions.resolver, raw) for one in outcomes]
+    quarantine = ledger.quarantine_entries(sessions.target, sessions.profile.name, collection.name)
     stored: Any = stored_rows(sessions.target, found)
-    wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, aside)]
+    wrong = [source_id_of(one.raw) for one in found if not is_equal(one, stored, quarantine)]
     gone = sorted(set(ids) - {source_id_of(one.raw) for one in found})
     if gone:
         for record in collection.tables:

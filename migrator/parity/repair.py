@@ -1,7 +1,7 @@
-"""Repair on top of the comparison: the documents that differ are read again, as the tail reads those that change.
+"""Repair after a parity check: the documents that differ are read again, as the tail reads those that change.
 
 There is one way to bring a document's rows up to date, and this uses it: rows that are wrong are written, rows that no
-document makes are removed, what cannot become rows is set aside. It is also what makes up for a lost position of the
+document makes are removed, what cannot become rows is quarantined. It is also what makes up for a lost position of the
 tail: a new position is taken first, then everything is compared, so that nothing between the two is missed.
 """
 
@@ -9,7 +9,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity import recorded_check
@@ -54,7 +54,7 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
     found = _checked(settings, scope)
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
             plan = _plan(sessions)
             return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
     finally:
@@ -71,7 +71,7 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
     whole = not scope.only and not scope.tenants
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
             plan = _plan(sessions)
             profile = sessions.profile.name
             standing = positions.tail_state(sessions.target, profile)
@@ -142,7 +142,7 @@ def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[s
 
 
 def _quarantined(sessions: Sessions) -> dict[str, set[str]]:
-    """Return everything that is set aside: it may have been mended, or removed, while nobody looked."""
+    """Return everything that is quarantined: it may have been corrected, or removed, in the meantime."""
     profile = sessions.profile
     return {one.name: ledger.quarantined_ids(sessions.target, profile.name, one.name) for one in profile.collections}
 

@@ -1,4 +1,4 @@
-"""The copy as a whole: plan or resume, chunks in the order of the foreign keys, closing passes."""
+"""The backfill: plan or resume, chunks in the order of the foreign keys, closing passes."""
 
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -8,7 +8,7 @@ import msgspec
 
 from migrator import fault_points
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred_ddl, ledger
@@ -66,7 +66,7 @@ def backfill(
     try:
         with (
             translate_errors("the target"),
-            speaking_of_source("the source"),
+            translate_source_errors("the source"),
             lock_holders_named(settings),
             backfill_lock(sessions),
         ):

@@ -1,4 +1,4 @@
-"""What the source holds: every field path with its BSON types, what no column carries, what would be set aside.
+"""The census of the source: every field path with its BSON types, what no column holds, what would be quarantined.
 
 The whole collection is read, not a sample: the field that breaks a migration is the rare one.
 """
@@ -39,7 +39,7 @@ class FieldCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
 
 
 class ReasonCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """Documents that would be set aside, or that need a residue, for one reason at one path."""
+    """Documents that would be quarantined, or that need a remainder, for one reason at one path."""
 
     kind: str
     path: str
@@ -58,7 +58,7 @@ class CollectionCensus(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     fields: tuple[FieldCount, ...] = ()
     unknown: tuple[FieldCount, ...] = ()
-    """Fields that no column and no declared member carries; they go, typed, into the residue."""
+    """Fields that no column and no declared member carries; they go, typed, into the remainder."""
     quarantine: tuple[ReasonCount, ...] = ()
     residue: tuple[ReasonCount, ...] = ()
     findings: tuple[ReasonCount, ...] = ()
@@ -149,8 +149,8 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
         condition={},
         batch_size=batch_documents(chunk.average_bytes),
     ):
-        for piece in transform_batch(collection, job.context, UncheckedResolver(), batch):
-            for outcome in piece:
+        for outcomes in transform_batch(collection, job.context, UncheckedResolver(), batch):
+            for outcome in outcomes:
                 part.documents += 1
                 part.bytes += len(outcome.raw)
                 part.largest = max(part.largest, len(outcome.raw))
@@ -162,8 +162,8 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
                     part.clean += outcome.loadable.clean
                     for group, kind, path in outcome.loadable.notes:
                         (part.findings if group == "finding" else part.residue)[kind, path] += 1
-                if outcome.prepared is not None:
-                    _walk(outcome.prepared.document, "", collection.known, part.types)
+                if outcome.decoded is not None:
+                    _walk(outcome.decoded.document, "", collection.known, part.types)
     return part
 
 

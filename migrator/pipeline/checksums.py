@@ -1,4 +1,4 @@
-"""Checksums over what a person decides by: plans, chunks with their notes, comparisons.
+"""Checksums over what a person decides by: plans, chunks with their notes, recorded parity checks.
 
 They are computed by the database itself, from the rows as they are stored, in the transaction that writes them. They
 tell of a row that was changed by hand; who can change a row can also compute its checksum, so they are no signature.

@@ -41,11 +41,10 @@ class _ChunkTotals(msgspec.Struct):
     rows: Counter[str] = msgspec.field(default_factory=Counter)
     written: Counter[str] = msgspec.field(default_factory=Counter)
     notes: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)
-    aside: list[QuarantinedDocument] = msgspec.field(default_factory=list)
+    quarantined: list[QuarantinedDocument] = msgspec.field(default_factory=list)
     links: list[PendingLink] = msgspec.field(default_factory=list)
-    nowhere: list[references.DanglingReference] = msgspec.field(default_factory=list)
-    """References that lead nowhere."""
-    known_aside: set[str] = msgspec.field(default_factory=set)
+    dangling: list[references.DanglingReference] = msgspec.field(default_factory=list)
+    known_quarantined: set[str] = msgspec.field(default_factory=set)
     """Documents of the collection that were in quarantine before."""
     loaded_again: list[str] = msgspec.field(default_factory=list)
 
@@ -56,9 +55,9 @@ class _ChunkTotals(msgspec.Struct):
             self.notes.update(document.notes)
         if document.links:
             self.links.extend(document.links)
-        if self.known_aside:
+        if self.known_quarantined:
             key = source_id_of(document.raw)
-            if key in self.known_aside:
+            if key in self.known_quarantined:
                 self.loaded_again.append(key)
 
 
@@ -87,9 +86,9 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
         if not job.dry_run and not ledger.take_chunk(target, job.plan.id, chunk.collection, chunk.ordinal):
             return ChunkResult(collection=chunk.collection, ordinal=chunk.ordinal, already=True)
         fault_points.reach(fault_points.AFTER_CHUNK_BEGUN)
-        lookup = _resolver(job, sessions, collection, mode)
-        tally, digest = _ChunkTotals(), hashlib.sha256()
-        tally.known_aside = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
+        resolver = _resolver(job, sessions, collection, mode)
+        totals, digest = _ChunkTotals(), hashlib.sha256()
+        totals.known_quarantined = ledger.quarantined_ids(target, job.plan.profile, chunk.collection)
         store = _count_only if job.dry_run else _append if mode == "direct" else _merge
         for batch in raw_batches(
             sessions.source,
@@ -99,22 +98,22 @@ def _copy_in_mode(job: ChunkJob, sessions: Sessions, mode: LoadMode) -> ChunkRes
             condition=tenant_filter(collection, job.tenants, job.context.default_tenant),
             batch_size=batch_documents(chunk.average_bytes),
         ):
-            tally.bytes += len(batch)
+            totals.bytes += len(batch)
             digest.update(batch)
-            store(target, _loadable_documents(collection, job.context, lookup, batch, tally), tally)
+            store(target, _loadable_documents(collection, job.context, resolver, batch, totals), totals)
         done = ChunkResult(
             collection=chunk.collection,
             ordinal=chunk.ordinal,
-            documents=tally.documents,
-            bytes=tally.bytes,
-            skipped=dict(tally.skipped),
-            quarantined=len(tally.aside),
-            rows=dict(tally.rows),
-            written=dict(tally.written),
-            clean=tally.clean,
+            documents=totals.documents,
+            bytes=totals.bytes,
+            skipped=dict(totals.skipped),
+            quarantined=len(totals.quarantined),
+            rows=dict(totals.rows),
+            written=dict(totals.written),
+            clean=totals.clean,
         )
         if not job.dry_run:
-            _record(job, target, tally, done, digest.digest(), began)
+            _record(job, target, totals, done, digest.digest(), began)
             fault_points.reach(fault_points.AFTER_LOAD_BEFORE_COMMIT)
     fault_points.reach(fault_points.AFTER_COMMIT)
     return done
@@ -127,30 +126,30 @@ def _resolver(job: ChunkJob, sessions: Sessions, collection: Collection, mode: L
 
 
 def _loadable_documents(
-    collection: Collection, context: Context, lookup: ReferenceResolver, batch: bytes, tally: _ChunkTotals
+    collection: Collection, context: Context, resolver: ReferenceResolver, batch: bytes, totals: _ChunkTotals
 ) -> Iterator[LoadableDocument]:
     """Yield the documents that have rows, and count the others."""
-    for piece in transform_batch(collection, context, lookup, batch):
-        tally.documents += len(piece)
-        for outcome in piece:
+    for outcomes in transform_batch(collection, context, resolver, batch):
+        totals.documents += len(outcomes)
+        for outcome in outcomes:
             if outcome.loadable is None or outcome.loadable.orphans:
-                tally.nowhere.extend(references.dangling_references_of(outcome))
+                totals.dangling.extend(references.dangling_references_of(outcome))
             if outcome.loadable is not None:
                 yield outcome.loadable
             elif outcome.rejected is not None:
-                tally.aside.append(quarantined_document(outcome.raw, outcome.rejected))
+                totals.quarantined.append(quarantined_document(outcome.raw, outcome.rejected))
             else:
-                tally.skipped[outcome.skipped] += 1
+                totals.skipped[outcome.skipped] += 1
 
 
-def _count_only(_target: Connection, documents: Iterable[LoadableDocument], tally: _ChunkTotals) -> None:
+def _count_only(_target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
     """Only count: a dry run."""
     for document in documents:
-        tally.rows.update(row.record.table for row in document.rows)
-        tally.loaded(document)
+        totals.rows.update(row.record.table for row in document.rows)
+        totals.loaded(document)
 
 
-def _append(target: Connection, documents: Iterable[LoadableDocument], tally: _ChunkTotals) -> None:
+def _append(target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
     """Store the rows of an empty range."""
     rows = RowAppender()
     global_: list[LoadableDocument] = []
@@ -159,38 +158,38 @@ def _append(target: Connection, documents: Iterable[LoadableDocument], tally: _C
             global_.append(document)
         else:
             rows.add(document)
-            tally.loaded(document)
+            totals.loaded(document)
     written = rows.write(target)
-    tally.rows.update(written)
-    tally.written.update(written)
+    totals.rows.update(written)
+    totals.written.update(written)
     if global_:
-        _merge(target, global_, tally)
+        _merge(target, global_, totals)
 
 
-def _merge(target: Connection, documents: Iterable[LoadableDocument], tally: _ChunkTotals) -> None:
+def _merge(target: Connection, documents: Iterable[LoadableDocument], totals: _ChunkTotals) -> None:
     """Store the rows that are new or different."""
     batch = list(documents)
-    written, losers = merge_rows(target, batch)
-    tally.written.update(written)
-    tally.aside.extend(map(quarantined_conflict, losers))
-    out = {id(loser.document) for loser in losers}
+    written, conflicts = merge_rows(target, batch)
+    totals.written.update(written)
+    totals.quarantined.extend(map(quarantined_conflict, conflicts))
+    out = {id(conflict.document) for conflict in conflicts}
     for document in batch:
         if id(document) not in out:
-            tally.rows.update(row.record.table for row in document.rows)
-            tally.loaded(document)
+            totals.rows.update(row.record.table for row in document.rows)
+            totals.loaded(document)
 
 
 def _record(
-    job: ChunkJob, target: Connection, tally: _ChunkTotals, done: ChunkResult, digest: bytes, began: datetime
+    job: ChunkJob, target: Connection, totals: _ChunkTotals, done: ChunkResult, digest: bytes, began: datetime
 ) -> None:
     plan, name = job.plan, job.chunk.collection
-    ledger.quarantine(target, plan, name, tally.aside)
-    if tally.loaded_again:
-        ledger.release(target, plan.profile, name, tally.loaded_again)
-    if tally.nowhere:
-        references.store_dangling(target, name, tally.nowhere)
-    if tally.links:
-        ledger.store_links(target, name, tally.links)
-    tally.notes.update({("skip", reason, ""): count for reason, count in tally.skipped.items()})
-    ledger.store_notes(target, plan.id, name, job.chunk.ordinal, tally.notes)
+    ledger.quarantine(target, plan, name, totals.quarantined)
+    if totals.loaded_again:
+        ledger.release(target, plan.profile, name, totals.loaded_again)
+    if totals.dangling:
+        references.store_dangling(target, name, totals.dangling)
+    if totals.links:
+        ledger.store_links(target, name, totals.links)
+    totals.notes.update({("skip", reason, ""): count for reason, count in totals.skipped.items()})
+    ledger.store_notes(target, plan.id, name, job.chunk.ordinal, totals.notes)
     ledger.finish_chunk(target, plan.id, done, digest, began, f"{socket.gethostname()}:{os.getpid()}")

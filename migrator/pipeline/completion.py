@@ -83,7 +83,7 @@ class _ContestedKeys:
         self._context = context
 
     def settle(self, loser_id: str, reason: QuarantinedDocument) -> list[tuple[str, UUID]]:
-        """Store the document that was set aside instead of those that hold its keys, if it comes before all of them.
+        """Store the document that was quarantined instead of those that hold its keys, if it comes before all of them.
 
         Returns table and id of the rows written or removed. One document may meet one holder by its id and another by
         a key.
@@ -122,7 +122,7 @@ class _ContestedKeys:
     def _read(self, source_id: str) -> DecodedDocument | None:
         """Return a document as it is now; none: it is gone, or cannot become rows any more, so that it claims nothing.
 
-        Whatever changed it since it was set aside is read again by the tail, or by the next copy.
+        Whatever changed it since it was quarantined is read again by the tail, or by the next copy.
         """
         name = self._sessions.name_of(self._collection.name)
         wanted = identity.parse_source_id(source_id)
@@ -131,15 +131,15 @@ class _ContestedKeys:
                 return decode_document(self._collection, self._context, cast("bytes", batch))
         return None
 
-    def _rows(self, prepared: DecodedDocument) -> list[SerializedRow]:
+    def _rows(self, decoded: DecodedDocument) -> list[SerializedRow]:
         resolver = self._sessions.resolver
-        resolver.learn(self._collection, [prepared])
-        return serialize(self._collection, prepared, resolver.resolve(self._collection, prepared).rows)[0]
+        resolver.look_up(self._collection, [decoded])
+        return serialize(self._collection, decoded, resolver.resolve(self._collection, decoded).rows)[0]
 
     def _holders(self, loser: DecodedDocument) -> dict[str, QuarantinedDocument | None]:
         """Return the source ids of the other documents that hold its id or a key of this one's.
 
-        With each, why it will be set aside; none: for the reason that this one was.
+        With each, why it will be quarantined; none: for the reason that this one was.
         """
         owner: Any = serialize_rows(loser.rows[:1])[0].record  # as it would be stored: PostgreSQL's text takes no NUL
         if "source" not in owner.__struct_fields__:

@@ -1,4 +1,4 @@
-"""Where chunks run: worker processes of this machine, or a Dask cluster. Both are ``concurrent.futures`` executors."""
+"""The executors of chunks: worker processes of this machine, or a Dask cluster."""
 
 import ctypes
 import gc

@@ -66,7 +66,7 @@ class ChunkResult(msgspec.Struct, frozen=True, kw_only=True):
     written: dict[str, int] = msgspec.field(default_factory=dict)
     """Rows inserted or changed, by table."""
     clean: int = 0
-    """Documents without residue."""
+    """Documents without a remainder."""
     already: bool = False
     """Another worker had done it."""
 
@@ -288,7 +288,7 @@ def copied_collections(connection: Connection) -> set[str]:
 
 
 def quarantined_ids(connection: Connection, profile: str, collection: str) -> set[str]:
-    """Return the source ids of a collection's documents that are set aside now."""
+    """Return the source ids of a collection's documents that are quarantined now."""
     rows = connection.execute(
         "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'",
         (profile, collection),
@@ -317,7 +317,7 @@ def quarantine_entries(connection: Connection, profile: str, collection: str) ->
 
 
 def quarantined_count(connection: Connection, profile: str) -> int:
-    """Return how many documents are set aside now."""
+    """Return how many documents are quarantined now."""
     row = connection.execute(
         "SELECT count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open'", (profile,)
     ).fetchone()
@@ -325,7 +325,7 @@ def quarantined_count(connection: Connection, profile: str) -> int:
 
 
 def quarantined_by_collection(connection: Connection, profile: str) -> dict[str, int]:
-    """Return how many documents of each collection are set aside now, where there are some."""
+    """Return how many documents of each collection are quarantined now, where there are some."""
     rows = connection.execute(
         "SELECT collection, count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open' GROUP BY 1"
         " ORDER BY 1",
@@ -345,7 +345,7 @@ def noted_documents(connection: Connection, plan: UUID, group: str, kind: str) -
 
 
 def release(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
-    """Mark documents that are loaded now as no longer set aside."""
+    """Mark documents that are loaded now as no longer in quarantine."""
     connection.execute(
         "UPDATE migration.quarantine SET state = 'resolved', resolved_at = clock_timestamp()"
         " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
@@ -354,7 +354,7 @@ def release(connection: Connection, profile: str, collection: str, source_ids: I
 
 
 def supersede(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
-    """Mark documents that the source does not have any more, or that are skipped now, as no longer set aside."""
+    """Mark documents that the source does not have any more, or that are skipped now, as no longer in quarantine."""
     connection.execute(
         "UPDATE migration.quarantine SET state = 'superseded', resolved_at = clock_timestamp()"
         " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",

@@ -27,9 +27,9 @@ class KeyConflict(msgspec.Struct):
     constraint: str
 
 
-def expected_of(loser: KeyConflict) -> str:
-    """Return what a loser lacks, in words for its quarantine entry."""
-    return EXPECTED_ID if loser.reason == DUPLICATE_ID else expected_key(loser.constraint)
+def expected_of(conflict: KeyConflict) -> str:
+    """Return what a conflict lacks, in words for its quarantine entry."""
+    return EXPECTED_ID if conflict.reason == DUPLICATE_ID else expected_key(conflict.constraint)
 
 
 def expected_key(constraint: str) -> str:
@@ -74,7 +74,7 @@ def merge_rows(
     ``owned`` has the ``id()`` of rows that are known to be stored, and their document's: they are not fetched, and the
     server compares them. Returns the rows written by table, and the documents that lost a key to another one.
     """
-    losers: list[KeyConflict] = []
+    conflicts: list[KeyConflict] = []
     changed: list[tuple[LoadableDocument, list[SerializedRow]]] = []
     stored = {
         record: fetch(
@@ -96,7 +96,7 @@ def merge_rows(
             if found is not None and kind.equal((row.head, row.tail), found):
                 continue
             if (record, key) in new or (found is not None and _of_another(row, found)):
-                losers.append(KeyConflict(document, DUPLICATE_ID, "primary key"))
+                conflicts.append(KeyConflict(document, DUPLICATE_ID, "primary key"))
                 break
             different.append(row)
             keys.append((record, key))
@@ -105,8 +105,8 @@ def merge_rows(
             if different:
                 changed.append((document, different))
     counts: Counter[str] = Counter()
-    _write(connection, changed, owned, counts, losers)
-    return counts, losers
+    _write(connection, changed, owned, counts, conflicts)
+    return counts, conflicts
 
 
 def _write(
@@ -114,7 +114,7 @@ def _write(
     changed: list[tuple[LoadableDocument, list[SerializedRow]]],
     owned: Container[int],
     counts: Counter[str],
-    losers: list[KeyConflict],
+    conflicts: list[KeyConflict],
 ) -> None:
     """Write the changed rows; halve the batch on a violated key until the document that violates it stands alone."""
     if not changed:
@@ -124,11 +124,11 @@ def _write(
             written = _upsert_all(connection, changed, owned)
     except psycopg.errors.UniqueViolation as error:
         if len(changed) == 1:
-            losers.append(KeyConflict(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
+            conflicts.append(KeyConflict(changed[0][0], DUPLICATE_KEY, error.diag.constraint_name or ""))
             return
         middle = len(changed) // 2
-        _write(connection, changed[:middle], owned, counts, losers)
-        _write(connection, changed[middle:], owned, counts, losers)
+        _write(connection, changed[:middle], owned, counts, conflicts)
+        _write(connection, changed[middle:], owned, counts, conflicts)
         return
     counts.update(written)
 
@@ -173,14 +173,14 @@ def _of_another(row: SerializedRow, stored: bytes) -> bool:
     return origin(kind, stored) != origin(kind, row.head + row.tail)
 
 
-def quarantined_conflict(loser: KeyConflict) -> QuarantinedDocument:
+def quarantined_conflict(conflict: KeyConflict) -> QuarantinedDocument:
     """Return a document that lost a key to another one as it goes into quarantine."""
-    document = loser.document
+    document = conflict.document
     return QuarantinedDocument(
         source_id=source_id_of(document.raw),
-        reason=loser.reason,
+        reason=conflict.reason,
         path="",
-        expected=expected_of(loser),
+        expected=expected_of(conflict),
         raw=document.raw,
         tenant=document.rows[0].record.tenant_id,  # type: ignore[attr-defined] # as above
     )

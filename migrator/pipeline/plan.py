@@ -12,7 +12,7 @@ import msgspec
 from migrator import __version__
 from migrator.config import Settings
 from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.pipeline import ledger
@@ -61,7 +61,7 @@ def survey(
     source: MongoDatabase, profile: Profile, settings: Settings
 ) -> tuple[list[SourceCollection], tuple[str, ...]]:
     """Return the profile's collections that exist, in load order, and the names of those that it does not read."""
-    with speaking_of_source("the source"):
+    with translate_source_errors("the source"):
         kinds = {one["name"]: one.get("type", ORDINARY_COLLECTION) for one in source.list_collections(nameOnly=True)}
         names = set(kinds)
         for collection in profile.collections:
@@ -98,7 +98,7 @@ def require_tenants(
 ) -> None:
     """Raise ``UsageError`` for a tenant of the scope that no document of the source is of."""
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
-    with speaking_of_source("the source"):
+    with translate_source_errors("the source"):
         for tenant in scope.tenants:
             if not any(
                 source[one.name].find_one(tenant_filter(one.collection, (tenant,), default_tenant), {"_id": 1})
@@ -146,7 +146,7 @@ def new_plan(
 ) -> Plan:
     """Return a plan without chunks; the position of the change stream is taken here, before anything is read."""
     identity = source_identity(source) if position else source.name
-    with speaking_of_source("the source"):
+    with translate_source_errors("the source"):
         now: datetime = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
         stream = _stream_position(source) if position else None
     return Plan(
@@ -209,7 +209,7 @@ def cut(source: MongoDatabase, found: SourceCollection, settings: Settings, mode
     size = chunk_documents(settings, found.average_bytes)
     lower: bytes | None = None
     ordinal = 0
-    with speaking_of_source("the source"):
+    with translate_source_errors("the source"):
         while True:
             upper = _key_after(source, found.name, lower, size)
             yield Chunk(
@@ -317,7 +317,7 @@ def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
     """Return what a backfill in ``scope`` would do; writes nothing to either side."""
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(settings):
+        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
             return _plan_backfill(sessions, scope)
     finally:
         sessions.close()
@@ -359,7 +359,7 @@ def _planned_collection(sessions: Sessions, one: SourceCollection) -> PlannedCol
 def _risks(sessions: Sessions, chosen: list[SourceCollection], unknown: tuple[str, ...], seconds: int) -> list[str]:
     risks = []
     if unknown:
-        risks.append(f"collections that the profile does not read stay behind: {', '.join(unknown)}")
+        risks.append(f"collections that the profile does not read are not copied: {', '.join(unknown)}")
     risks.extend(
         f"{one.name}: documents of {one.average_bytes / 1e6:.1f} MB on average; a worker holds several at a time"
         for one in chosen

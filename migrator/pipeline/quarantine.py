@@ -1,4 +1,4 @@
-"""Documents that were set aside: listing them, and trying them again after the source or the profile was mended."""
+"""The quarantine: its documents are listed, shown, and tried again after the source or the profile was corrected."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ import bson
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, references
@@ -124,13 +124,13 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
     try:
         with (
             translate_errors("the target"),
-            speaking_of_source("the source"),
+            translate_source_errors("the source"),
             lock_holders_named(settings),
             backfill_lock(sessions),
         ):
             plan = ledger.latest_plan(sessions.target)
             if plan is None:
-                raise RefusedError("nothing was copied into this target yet, so nothing was set aside")
+                raise RefusedError("nothing was copied into this target yet, so nothing was quarantined")
             plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
             counts: Counter[str] = Counter()
             chosen = entries(settings, collection, reason)
@@ -153,8 +153,8 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
     still: list[QuarantinedDocument] = []
     waiting: list[references.DanglingReference] = []
     batch = b"".join(current.values())
-    for piece in transform_batch(collection, plans.plan_context(plan), sessions.resolver, batch):
-        for outcome in piece:
+    for outcomes in transform_batch(collection, plans.plan_context(plan), sessions.resolver, batch):
+        for outcome in outcomes:
             key = source_id_of(outcome.raw)
             waiting.extend(references.dangling_references_of(outcome))
             if outcome.loadable is not None:
@@ -164,10 +164,10 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
             else:
                 gone.append(key)
     with target.transaction():
-        _, losers = merge_rows(target, list(loadable.values()))
-        for loser in map(quarantined_conflict, losers):
-            loadable.pop(loser.source_id, None)
-            still.append(loser)
+        _, conflicts = merge_rows(target, list(loadable.values()))
+        for conflict in map(quarantined_conflict, conflicts):
+            loadable.pop(conflict.source_id, None)
+            still.append(conflict)
         ledger.quarantine(target, plan, name, still)
         ledger.release(target, plan.profile, name, loadable)
         ledger.supersede(target, plan.profile, name, gone)

@@ -49,7 +49,7 @@ class StoredRow(NamedTuple):
 
 
 class MissingParent(Rejected):
-    """A row cannot be without a reference that leads nowhere: the document is set aside until the row is stored."""
+    """A required reference dangles: the document is quarantined until the row is stored."""
 
     def __init__(self, reference: Reference, target: UUID) -> None:
         super().__init__(ORPHAN, reference.column, f"a stored row of {reference.target.table}")
@@ -59,18 +59,18 @@ class MissingParent(Rejected):
 class UncheckedResolver:
     """Takes every reference as it is, where there is no target to ask: the census, and a dry run."""
 
-    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:
+    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
         """Do nothing."""
 
-    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:  # noqa: ARG002 - the protocol's
+    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:  # noqa: ARG002 - the protocol's
         """Return the rows as they were decoded."""
-        return ResolvedDocument(prepared.rows, prepared.notes, ())
+        return ResolvedDocument(decoded.rows, decoded.notes, ())
 
 
 class FirstLoadResolver:
     """Resolves as ``resolver`` does, but takes a reference into the table that is being loaded as pending.
 
-    Looking it up would find what happens to be loaded already, and cost a query for each piece of documents.
+    Looking it up would find what happens to be loaded already, and cost a query for each small batch.
     """
 
     def __init__(self, resolver: "TargetResolver", collection: Collection) -> None:
@@ -78,17 +78,17 @@ class FirstLoadResolver:
         self._elsewhere = msgspec.structs.replace(collection, references=elsewhere)
         self._resolver = resolver
 
-    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:  # noqa: ARG002 - the protocol's
+    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:  # noqa: ARG002 - the protocol's
         """Look up the references into other tables."""
-        self._resolver.learn(self._elsewhere, prepared)
+        self._resolver.look_up(self._elsewhere, decoded)
 
-    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:
+    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
         """Return the rows; references into their own table are null, with a pending link."""
-        return self._resolver.resolve(collection, prepared)
+        return self._resolver.resolve(collection, decoded)
 
 
 class TargetResolver:
-    """Knows which referenced rows are stored; asks the target once per piece, for what it has not seen."""
+    """Knows which referenced rows are stored; asks the target once per small batch, for what it has not seen."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -116,22 +116,22 @@ class TargetResolver:
         for one, _ in keys:
             known.pop(one, None)
 
-    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:
+    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
         """Look up every reference of these documents that is not known yet."""
-        prepared = list(prepared)
+        decoded = list(decoded)
         named: dict[type[Record], set[UUID]] = {}
         for reference in collection.references:
-            named.setdefault(reference.target, set()).update(_targets(reference, prepared))
+            named.setdefault(reference.target, set()).update(_targets(reference, decoded))
         for record, ids in named.items():
             known = self._stored.setdefault(record.table, {})
             if len(known) > CACHED_IDS:
                 known.clear()  # before asking: what these documents name must be known afterwards
-            self._ask(record, ids - known.keys())
+            self._fetch(record, ids - known.keys())
         for reference in collection.references:
             if reference.shared:
-                self._ask(reference.target, self._global_targets(reference, prepared))
+                self._fetch(reference.target, self._global_targets(reference, decoded))
 
-    def _ask(self, record: type[Record], unknown: set[UUID]) -> None:
+    def _fetch(self, record: type[Record], unknown: set[UUID]) -> None:
         if not unknown:
             return
         known = self._stored.setdefault(record.table, {})
@@ -144,12 +144,12 @@ class TargetResolver:
         for one, *stored in found:
             known[mine[one]] = (*known.get(one, ()), StoredRow(*stored))
 
-    def _global_targets(self, reference: Reference, prepared: Iterable[DecodedDocument]) -> set[UUID]:
+    def _global_targets(self, reference: Reference, decoded: Iterable[DecodedDocument]) -> set[UUID]:
         """Return the unknown ids that dangling references would have if their documents were of the tenant ``*``."""
         known = self._stored.get(reference.target.table, {})
         any_doomed = bool(self._doomed.get(reference.target.table))
         wanted: set[UUID] = set()
-        for one in prepared:
+        for one in decoded:
             for row in one.rows:
                 target = getattr(row, reference.column) if type(row) is reference.record else None
                 if target is None or (target in known and not any_doomed):
@@ -159,9 +159,9 @@ class TargetResolver:
                     wanted.add(other)
         return wanted
 
-    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:
+    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
-        rows, notes, links = prepared.rows, prepared.notes, []
+        rows, notes, links = decoded.rows, decoded.notes, []
         orphans: tuple[ReferenceKey, ...] = ()
         shared: dict[int, str] = {}
         for reference in collection.references:
@@ -169,7 +169,7 @@ class TargetResolver:
                 target = getattr(row, reference.column) if type(row) is reference.record else None
                 if target is None:
                     continue
-                found = self._led(reference, prepared, row, target, shared.get(position))
+                found = self._row_led_to(reference, decoded, row, target, shared.get(position))
                 if found is not None:
                     if reference.shared:
                         shared[position] = found[1]
@@ -180,19 +180,19 @@ class TargetResolver:
                     raise MissingParent(reference, target)
                 rows = _with_value(rows, position, reference.column, None)
                 if reference.target is reference.record:
-                    named = None if reference.named is None else reference.named(prepared.document)
+                    named = None if reference.named is None else reference.named(decoded.document)
                     links.append(ForwardReference(position, reference, target, named))
                     continue
                 notes = (*notes, Note(ORPHAN, reference.column))
                 orphans = (*orphans, (reference.target.table, target))
-                other = _global_id(reference, prepared) if reference.shared else None
+                other = _global_id(reference, decoded) if reference.shared else None
                 if other is not None and other != target:
                     orphans = (*orphans, (reference.target.table, other))
         to_global = any(tenant == GLOBAL != _tenant(rows[position]) for position, tenant in shared.items())
         return ResolvedDocument(rows, notes, tuple(links), orphans, to_global)
 
-    def _led(
-        self, reference: Reference, prepared: DecodedDocument, row: Record, target: UUID, beside: str | None
+    def _row_led_to(
+        self, reference: Reference, decoded: DecodedDocument, row: Record, target: UUID, beside: str | None
     ) -> tuple[UUID, str] | None:
         """Return id and tenant of the row that a reference leads to.
 
@@ -205,11 +205,11 @@ class TargetResolver:
         for tenant in (own, GLOBAL) if reference.shared and own != GLOBAL else (own,):
             if beside is not None and tenant != beside and reference.record.table == "runs":
                 continue
-            one = target if tenant == own else _global_id(reference, prepared) or target
+            one = target if tenant == own else _global_id(reference, decoded) or target
             for stored in known.get(one, ()):
                 if stored.tenant != tenant or (doomed and (one, tenant) in doomed):
                     continue
-                named = named or (reference.named(prepared.document) if reference.named is not None else None)
+                named = named or (reference.named(decoded.document) if reference.named is not None else None)
                 if named is None or _is_of(stored, named, one, reference):
                     return one, tenant
         return None
@@ -234,9 +234,9 @@ _DOCUMENT_OF_GRAPH_JOB = sql.SQL(
 """Graph jobs of the source hold their document; those born here have no ``_id`` in it."""
 
 
-def _global_id(reference: Reference, prepared: DecodedDocument) -> UUID | None:
+def _global_id(reference: Reference, decoded: DecodedDocument) -> UUID | None:
     """Return the id that the row referred to has if its document is of the tenant ``*``."""
-    named = None if reference.named is None else reference.named(prepared.document)
+    named = None if reference.named is None else reference.named(decoded.document)
     return None if named is None else reference.id_in(GLOBAL, named)
 
 
@@ -250,12 +250,12 @@ def _tenant(row: Record) -> str:
     return tenant
 
 
-def _targets(reference: Reference, prepared: Iterable[DecodedDocument]) -> list[UUID]:
+def _targets(reference: Reference, decoded: Iterable[DecodedDocument]) -> list[UUID]:
     """Return the ids that these documents name in one column."""
     record, column = reference.record, reference.column
     return [
         target
-        for one in prepared
+        for one in decoded
         for row in one.rows
         if type(row) is record and (target := getattr(row, column)) is not None
     ]
@@ -293,7 +293,7 @@ def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> It
 
 
 def store_dangling(target: Connection, collection: str, orphans: Sequence[DanglingReference]) -> None:
-    """Record references that lead nowhere; those on record already stay."""
+    """Record dangling references; those on record already stay."""
     if not orphans:
         return
     ids, tables, targets = zip(*orphans, strict=True)

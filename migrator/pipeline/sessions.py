@@ -1,4 +1,4 @@
-"""A process's connections: opened once, thrown away when they break, and the waiting in between."""
+"""A process's connections to both sides: opened once, replaced when they break; and retries of transient failures."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from migrator.config import Settings
 from migrator.connections.mongo import MongoDatabase, committed, open_source
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.errors import LockedError, MigratorError, UnreachableError
 from migrator.pipeline.references import TargetResolver
@@ -83,13 +83,13 @@ _cached: list[SourceSessions] = []
 
 def run_with_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
     """Run ``work`` with this process's connections to both sides, as ``waited_out`` says."""
-    with translate_errors("the target"), speaking_of_source("the source"):
+    with translate_errors("the target"), translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, Sessions, work))
 
 
 def run_with_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
     """Run ``work`` with this process's connection to the source, as ``waited_out`` says."""
-    with speaking_of_source("the source"):
+    with translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, SourceSessions, work))
 
 
@@ -129,7 +129,7 @@ class _RetryBudget:
     """Tells whether to try again: after a transient failure, for so many seconds from the first one."""
 
     exhausted: ClassVar[bool] = False
-    """This process has waited in vain: chunks that stand in line behind that one do not wait as long again."""
+    """This process has waited in vain: its next chunks do not wait as long again."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -153,14 +153,14 @@ def _report_retry(details: stamina.instrumentation.RetryDetails) -> None:
 def reason_of(error: Exception) -> str:
     """Return one of the drivers' errors, or of the tool's, as a sentence without credentials."""
     try:
-        with translate_errors("the target"), speaking_of_source("the source"):
+        with translate_errors("the target"), translate_source_errors("the source"):
             raise error
     except MigratorError as translated:
         return str(translated)
 
 
 def is_transient(error: Exception) -> bool:
-    """Tell whether another attempt may pass (style, retry: a written list, nothing else)."""
+    """Tell whether another attempt may pass."""
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         if state is None:
@@ -174,7 +174,7 @@ def is_transient(error: Exception) -> bool:
 
 
 def is_transient_cause(cause: BaseException | None) -> bool:
-    """Tell the same of the driver's error behind one of the tool's."""
+    """Tell the same of the driver's error that caused one of the tool's."""
     return isinstance(cause, psycopg.Error | PyMongoError) and is_transient(cause)
 
 

@@ -44,7 +44,7 @@ class DecodedDocument(msgspec.Struct):
 
 
 class SerializedRow(msgspec.Struct):
-    """A rendered row of one table."""
+    """A serialized row of one table."""
 
     record: Record
     head: bytes
@@ -69,7 +69,7 @@ class ResolvedDocument(msgspec.Struct):
     notes: tuple[Note, ...]
     links: tuple[ForwardReference, ...]
     orphans: tuple[ReferenceKey, ...] = ()
-    """References into other tables that lead nowhere."""
+    """Dangling references into other tables."""
     refers_to_global: bool = False
     """A row refers to one of the tenant ``*``, not being of it."""
 
@@ -77,10 +77,10 @@ class ResolvedDocument(msgspec.Struct):
 class ReferenceResolver(Protocol):
     """What resolves the references of documents."""
 
-    def learn(self, collection: Collection, prepared: Iterable[DecodedDocument]) -> None:
+    def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
         """Prepare for these documents."""
 
-    def resolve(self, collection: Collection, prepared: DecodedDocument) -> ResolvedDocument:
+    def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
         """Return a document's rows with their references as they can be stored now."""
 
 
@@ -102,18 +102,18 @@ class PendingLink(NamedTuple):
 
 
 class LoadableDocument(msgspec.Struct):
-    """The rendered rows of one document, and what is to be said about it when they are stored."""
+    """The serialized rows of one document, and what is to be said about it when they are stored."""
 
     raw: bytes
     rows: list[SerializedRow]
-    residue: bytes = EMPTY
+    remainder: bytes = EMPTY
     clean: bool = True
     """The columns carry all of it; the kept text of a reference does not count against it."""
     notes: tuple[tuple[str, str, str], ...] = ()
     """(class, kind, path) of everything to count."""
     links: tuple[PendingLink, ...] = ()
     orphans: tuple[ReferenceKey, ...] = ()
-    """References into other tables that lead nowhere."""
+    """Dangling references into other tables."""
     refers_to_global: bool = False
     """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
 
@@ -144,13 +144,13 @@ def decode_document(
     return DecodedDocument(raw, document, decoded.rows, decoded.notes)
 
 
-def attach_remainder(collection: Collection, prepared: DecodedDocument, rows: Rows) -> tuple[Rows, bytes]:
-    """Return the rows with the residue attached, and the residue (``b"{}"`` for a clean document).
+def attach_remainder(collection: Collection, decoded: DecodedDocument, rows: Rows) -> tuple[Rows, bytes]:
+    """Return the rows with the remainder attached, and the remainder (``b"{}"`` for a clean document).
 
     Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type).
     """
     rebuilt = collection.encode(rows)
-    raw, document = [prepared.raw], prepared.document
+    raw, document = [decoded.raw], decoded.document
     if documents.encode_to([rebuilt], raw)[0]:
         return rows, EMPTY
     if not documents.encode_to([document], raw)[0]:
@@ -160,34 +160,34 @@ def attach_remainder(collection: Collection, prepared: DecodedDocument, rows: Ro
 
 
 def serialize(
-    collection: Collection, prepared: DecodedDocument, rows: Rows, *, proved: bool = False
+    collection: Collection, decoded: DecodedDocument, rows: Rows, *, proved: bool = False
 ) -> tuple[list[SerializedRow], bytes]:
-    """Return the rendered rows of a document and its residue; ``proved``: the rows encode to its bytes.
+    """Return the serialized rows of a document and its remainder; ``proved``: the rows encode to its bytes.
 
-    A text with U+0000 is stored with U+FFFD in its place; the residue keeps the original.
+    A text with U+0000 is stored with U+FFFD in its place; the remainder keeps the original.
     """
-    settled, left = (rows, EMPTY) if proved else attach_remainder(collection, prepared, rows)
+    settled, left = (rows, EMPTY) if proved else attach_remainder(collection, decoded, rows)
     try:
         return [_serialized(row) for row in settled], left
     except NulInTextError:
         storable = tuple(_without_nul(row) for row in rows)
-        settled, left = attach_remainder(collection, prepared, storable)
+        settled, left = attach_remainder(collection, decoded, storable)
         return [_serialized(row) for row in settled], left
 
 
 def serialize_rows(rows: Rows) -> list[SerializedRow]:
-    """Return rendered rows that belong to no document, U+FFFD in place of U+0000."""
+    """Return serialized rows that belong to no document, U+FFFD in place of U+0000."""
     return [_serialized(_without_nul(row)) for row in rows]
 
 
 def rebuild(collection: Collection, rows: Rows) -> Document:
-    """Return the document that the rows stand for, residue included."""
+    """Return the document that the rows stand for, with the remainder applied."""
     rebuilt: Document = remainder.apply(collection.encode(rows), collection.residue(rows))
     return rebuilt
 
 
 def _serialized(row: Record) -> SerializedRow:
-    head, tail = codec(type(row)).render(row)
+    head, tail = codec(type(row)).serialize(row)
     return SerializedRow(row, head, tail)
 
 
@@ -203,14 +203,14 @@ def _without_nul(row: Record) -> Record:
 
 
 SMALL_BATCH_DOCUMENTS = 50
-"""Documents decoded together: few enough to stay in the processor's cache (facts/performance, decode and JSON)."""
+"""Documents decoded together: few enough to stay in the processor's cache."""
 
 
 class DocumentOutcome(msgspec.Struct):
     """One document of a batch: rows to store, or why there are none."""
 
     raw: bytes
-    prepared: DecodedDocument | None = None
+    decoded: DecodedDocument | None = None
     loadable: LoadableDocument | None = None
     rejected: Rejected | None = None
     skipped: str = ""
@@ -223,22 +223,22 @@ def transform_batch(
     batch: bytes,
     at_a_time: int = SMALL_BATCH_DOCUMENTS,
 ) -> Iterator[list[DocumentOutcome]]:
-    """Yield the outcomes of a batch, a piece of it at a time and in its order.
+    """Yield the outcomes of a batch, a small batch at a time and in its order.
 
-    ``at_a_time`` is how many documents go together: the target is asked about references once for each piece.
+    ``at_a_time`` is how many documents go together: the target is asked about references once for each small batch.
     """
-    for piece in _small_batches(batch, at_a_time):
-        found = [DocumentOutcome(raw) for raw in piece]
-        prepared: list[tuple[DocumentOutcome, DecodedDocument]] = []
-        for outcome, document in zip(found, documents.decode_all(piece), strict=True):
+    for raws in _small_batches(batch, at_a_time):
+        found = [DocumentOutcome(raw) for raw in raws]
+        decoded: list[tuple[DocumentOutcome, DecodedDocument]] = []
+        for outcome, document in zip(found, documents.decode_all(raws), strict=True):
             try:
-                outcome.prepared = decode_document(collection, context, outcome.raw, document)
-                prepared.append((outcome, outcome.prepared))
+                outcome.decoded = decode_document(collection, context, outcome.raw, document)
+                decoded.append((outcome, outcome.decoded))
             except Rejected as reason:
                 outcome.rejected = reason
             except Skipped as reason:
                 outcome.skipped = reason.reason
-        _resolve_and_serialize(collection, resolver, prepared)
+        _resolve_and_serialize(collection, resolver, decoded)
         yield found
 
 
@@ -246,28 +246,28 @@ def _resolve_and_serialize(
     collection: Collection, resolver: ReferenceResolver, found: Sequence[tuple[DocumentOutcome, DecodedDocument]]
 ) -> None:
     """Look up what these documents refer to, prove that their rows carry them, and render the rows."""
-    resolver.learn(collection, [prepared for _, prepared in found])
+    resolver.look_up(collection, [decoded for _, decoded in found])
     resolved: list[tuple[DocumentOutcome, DecodedDocument, ResolvedDocument]] = []
-    for outcome, prepared in found:
+    for outcome, decoded in found:
         try:
-            resolved.append((outcome, prepared, resolver.resolve(collection, prepared)))
+            resolved.append((outcome, decoded, resolver.resolve(collection, decoded)))
         except Rejected as reason:
             outcome.rejected = reason
     rebuilt = [collection.encode(one.rows) for _, _, one in resolved]
     proved = documents.encode_to(rebuilt, [outcome.raw for outcome, _, _ in resolved])
-    for (outcome, prepared, one), is_proved in zip(resolved, proved, strict=True):
+    for (outcome, decoded, one), is_proved in zip(resolved, proved, strict=True):
         try:
-            outcome.loadable = _loadable(collection, prepared, one, proved=is_proved)
+            outcome.loadable = _loadable(collection, decoded, one, proved=is_proved)
         except Rejected as reason:
             outcome.rejected = reason
 
 
 def _loadable(
-    collection: Collection, prepared: DecodedDocument, resolved: ResolvedDocument, *, proved: bool
+    collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument, *, proved: bool
 ) -> LoadableDocument:
-    rows, left = serialize(collection, prepared, resolved.rows, proved=proved)
+    rows, left = serialize(collection, decoded, resolved.rows, proved=proved)
     loadable = LoadableDocument(
-        prepared.raw, rows, left, orphans=resolved.orphans, refers_to_global=resolved.refers_to_global
+        decoded.raw, rows, left, orphans=resolved.orphans, refers_to_global=resolved.refers_to_global
     )
     if resolved.notes:
         loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)
@@ -276,19 +276,19 @@ def _loadable(
         loadable.notes += tuple(kept)
         loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
     if resolved.links:
-        loadable.links = tuple(_pending_links(collection, prepared, resolved))
+        loadable.links = tuple(_pending_links(collection, decoded, resolved))
     return loadable
 
 
 def _pending_links(
-    collection: Collection, prepared: DecodedDocument, resolved: ResolvedDocument
+    collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument
 ) -> Iterator[PendingLink]:
     """Yield what the closing pass needs to fill the references into the same table."""
     for link in resolved.links:
         row = resolved.rows[link.row]
         filled = msgspec.structs.replace(row, **{link.reference.column: link.target})
         rows = (*resolved.rows[: link.row], filled, *resolved.rows[link.row + 1 :])
-        _, left = serialize(collection, prepared, rows)
+        _, left = serialize(collection, decoded, rows)
         source: str | None = getattr(row, "source", None)
         named = link.named is not None and source is not None
         yield PendingLink(

@@ -1,1 +1,1 @@
-"""BSON, Python and PostgreSQL values; the only place that decides equality (design §6)."""
+"""BSON, Python and PostgreSQL values; the only place that decides equality."""

@@ -38,7 +38,7 @@ class NulInTextError(ValueError):
 
 
 _short_texts: dict[str, bytes] = {}
-"""Short texts that were rendered before: tenants, states and the like come again with every row."""
+"""Short texts that were serialized before: tenants, states and the like come again with every row."""
 _MAX_SHORT_TEXTS = 4096
 _SHORT_LENGTH = 24
 
@@ -152,7 +152,7 @@ def _type_name(annotation: Any) -> str:  # noqa: ANN401 - an annotation may be a
 def _serializer(
     types: Mapping[str, str], plain: Sequence[str], json: Sequence[str]
 ) -> Callable[[msgspec.Struct], tuple[bytes, bytes]]:
-    """Return a function that renders a row: one expression over its columns, half the time of a loop over them."""
+    """Return a function that serializes a row: one expression over its columns, half the time of a loop over them."""
 
     def cell(name: str) -> str:
         return f"NULL if {name} is None else {_PACKED[types[name]].format(name)}, "
@@ -165,15 +165,15 @@ def _serializer(
 
 
 class RowCodec:
-    """Renders the rows of one record type and compares them with stored ones."""
+    """Serializes the rows of one record type and compares them with stored ones."""
 
     def __init__(self, record: type[msgspec.Struct]) -> None:
         types = self.types = column_types(record)
         self.plain = tuple(name for name, kind in types.items() if kind != "jsonb")
         self.json = tuple(name for name, kind in types.items() if kind == "jsonb")
         self.columns = self.plain + self.json
-        """Column names in the order of the rendered row."""
-        self.render = _serializer(types, self.plain, self.json)
+        """Column names in the order of the serialized row."""
+        self.serialize = _serializer(types, self.plain, self.json)
         """Row → its bytes as (field count and plain columns, jsonb columns).
 
         Raises ``NulInTextError`` where a text column holds U+0000.
@@ -201,7 +201,7 @@ class RowCodec:
         return True
 
     def cells(self, row: bytes) -> dict[str, bytes | None]:
-        """Return column → bytes of a rendered or stored row (jsonb with its version byte)."""
+        """Return column → bytes of a serialized or stored row (jsonb with its version byte)."""
         cells: dict[str, bytes | None] = {}
         position = 2
         for name in self.columns:
@@ -212,7 +212,7 @@ class RowCodec:
         return cells
 
     def read(self, row: bytes) -> dict[str, Any]:
-        """Return column → value of a rendered or stored row, as a record would hold it."""
+        """Return column → value of a serialized or stored row, as a record would hold it."""
         return {
             name: None if cell is None else READERS[self.types[name]](cell) for name, cell in self.cells(row).items()
         }

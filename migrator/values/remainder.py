@@ -130,7 +130,7 @@ def read_typed(form: Value) -> Value:
             if key.startswith("$"):
                 reader = _READERS.get(key)
                 if reader is None:
-                    raise ValueError("unknown type in a residue")
+                    raise ValueError("unknown type in a remainder")
                 return reader(content)
         return {key: read_typed(member) for key, member in form.items()}
     if isinstance(form, list):
@@ -261,7 +261,7 @@ LOSSES: Final[frozenset[Kind]] = frozenset({"nul", "nan", "type", "precision"})
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One entry of a residue: its exact path, the path without indexes (for counting), and why it is there."""
+    """One entry of a remainder: its exact path, the path without indexes (for counting), and why it is there."""
 
     path: str
     field: str
@@ -278,7 +278,7 @@ _finer_time = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{6}[0-9]*[1-9]").match
 
 
 def difference(document: Value, rebuilt: Value) -> bytes:
-    """Return the residue that turns ``rebuilt`` into ``document``; ``b"{}"`` when they are the same."""
+    """Return the remainder that turns ``rebuilt`` into ``document``; ``b"{}"`` when they are the same."""
     entries: dict[str, Any] = {}
     if type(document) is dict and type(rebuilt) is dict:
         _compare_members(document, rebuilt, "", entries)
@@ -287,13 +287,13 @@ def difference(document: Value, rebuilt: Value) -> bytes:
     return _write_json(entries) if entries else EMPTY
 
 
-def apply(rebuilt: Value, residue: bytes) -> Value:
-    """Return the document; ``rebuilt`` stays as it is. Raises ``ValueError`` when the residue does not fit it."""
-    if residue == EMPTY:
+def apply(rebuilt: Value, remainder: bytes) -> Value:
+    """Return the document; ``rebuilt`` stays as it is. Raises ``ValueError`` when the remainder does not fit it."""
+    if remainder == EMPTY:
         return rebuilt
     holder = {"": rebuilt}
     own: set[int] = {id(holder)}
-    for text, form in jsonb.decode(residue).items():
+    for text, form in jsonb.decode(remainder).items():
         node: Any = holder
         step: Step = ""
         for following in parse_path(text.removeprefix("+")):
@@ -304,16 +304,16 @@ def apply(rebuilt: Value, residue: bytes) -> Value:
             else:
                 node[step] = read_typed(form)
         except (KeyError, IndexError, TypeError) as error:
-            raise ValueError(f"a residue does not fit its rows at {text}") from error
+            raise ValueError(f"a remainder does not fit its rows at {text}") from error
     return holder[""]
 
 
-def entries(residue: bytes) -> list[Entry]:
-    """Return what a residue holds, in the order of its paths; no values."""
-    if residue == EMPTY:
+def entries(remainder: bytes) -> list[Entry]:
+    """Return what a remainder holds, in the order of its paths; no values."""
+    if remainder == EMPTY:
         return []
     found: list[Entry] = []
-    for text, form in jsonb.decode(residue).items():
+    for text, form in jsonb.decode(remainder).items():
         path = text.removeprefix("+")
         found.append(Entry(path, general_path(path), _kind(form, added=path != text)))
     return sorted(found, key=_path_of)
@@ -327,7 +327,7 @@ def _own_child(node: Value, step: Step, own: set[int]) -> Value:
             child = node[step] = child.copy()
             own.add(id(child))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ValueError("a residue does not fit its rows") from error
+        raise ValueError("a remainder does not fit its rows") from error
     return child
 
 

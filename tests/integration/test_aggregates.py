@@ -211,7 +211,7 @@ def test_too_many_to_leave_out_is_unverified(
     mongo_database["entries"].insert_one(entry())
     put(target)
     results = compare_aggregates(mongo_database, target, PROFILE, {"entries": [f"r{n}" for n in range(20)]})
-    assert {one.unverified for one in results} == {"20 documents are set aside, too many to leave out one by one"}
+    assert {one.unverified for one in results} == {"20 documents are quarantined, too many to leave out one by one"}
 
 
 def test_ten_thousand_documents_can_be_left_out(mongo_database: Database[Any], target: psycopg.Connection[Any]) -> None:

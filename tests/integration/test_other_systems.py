@@ -67,7 +67,7 @@ def stored(connection: Connection, rows: tuple[Record, ...]) -> tuple[Record, ..
     found: dict[type[Record], Record] = {}
     for record in sorted(rows, key=lambda row: ALL.index(type(row))):
         kind = type(record)
-        head, tail = codec(kind).render(record)
+        head, tail = codec(kind).serialize(record)
         copy_in(connection, table_name(kind.table), codec(kind), [head + tail])
         (read,) = fetch(connection, kind.table, codec(kind), [getattr(record, "id")]).values()  # noqa: B009 - every one has it
         found[kind] = kind(**codec(kind).read(read))

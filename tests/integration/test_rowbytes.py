@@ -72,7 +72,7 @@ def test_the_compiled_renderer_writes_the_plain_form(record: type[msgspec.Struct
     @given(rows(record))
     @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def holds(row: msgspec.Struct) -> None:
-        head, tail = found.render(row)
+        head, tail = found.serialize(row)
         cells = [plainly(found.types[name], getattr(row, name)) for name in found.columns]
         assert head + tail == pack("!h", len(cells)) + b"".join(cells)
         assert found.read(head + tail) == {
@@ -88,7 +88,7 @@ def test_the_compiled_renderer_writes_the_plain_form(record: type[msgspec.Struct
 def test_nul_in_a_text_is_refused_by_name(place: str) -> None:
     row = Run(id=UUID(int=1), tenant_id="t", state="queued", created_at=EPOCH)
     with pytest.raises(NulInTextError):
-        codec(Run).render(msgspec.structs.replace(row, **{place: "a\0b"}))
+        codec(Run).serialize(msgspec.structs.replace(row, **{place: "a\0b"}))
 
 
 RUNS = st.builds(
@@ -109,19 +109,19 @@ RUNS = st.builds(
 
 
 def test_the_server_gives_back_equal_rows_and_any_change_shows(any_scheduler_dsn: str) -> None:
-    """A stored row equals the rendered one, as bytes where it can, by canonical jsonb where it must; and only then."""
+    """A stored row equals the serialized one: as bytes where it can, by canonical jsonb where it must, only then."""
     found = codec(Run)
     with psycopg.connect(any_scheduler_dsn) as connection:
 
         @given(st.lists(RUNS, min_size=1, max_size=6, unique_by=lambda run: run.id), st.data())
         @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
         def holds(runs: list[Run], data: st.DataObject) -> None:
-            rendered = {run.id: found.render(run) for run in runs}
+            serialized = {run.id: found.serialize(run) for run in runs}
             with connection.transaction(force_rollback=True):
-                copy_in(connection, table_name("runs"), found, [head + tail for head, tail in rendered.values()])
-                stored = fetch(connection, "runs", found, list(rendered))
+                copy_in(connection, table_name("runs"), found, [head + tail for head, tail in serialized.values()])
+                stored = fetch(connection, "runs", found, list(serialized))
                 assert len(stored) == len(runs)
-                for head, tail in rendered.values():
+                for head, tail in serialized.values():
                     assert found.equal((head, tail), stored[row_key(found, head)])
                     assert found.differing((head, tail), stored[row_key(found, head)]) == ()
                 chosen = data.draw(st.sampled_from(runs))
@@ -130,10 +130,10 @@ def test_the_server_gives_back_equal_rows_and_any_change_shows(any_scheduler_dsn
                 changed = msgspec.structs.replace(chosen, **{name: other})
                 before = getattr(chosen, name)
                 alike = before == other or (name in found.json and before is not None and jsonb.same(before, other))
-                there = stored[row_key(found, rendered[chosen.id][0])]
-                differing = found.differing(found.render(changed), there)
+                there = stored[row_key(found, serialized[chosen.id][0])]
+                differing = found.differing(found.serialize(changed), there)
                 assert differing == (() if alike else (name,))
-                assert found.equal(found.render(changed), there) is alike
+                assert found.equal(found.serialize(changed), there) is alike
 
         holds()
 
@@ -148,7 +148,7 @@ def test_jsonb_that_postgres_calls_equal_or_similar_differs_here(
     found = codec(Run)
     run = Run(id=UUID(int=7), tenant_id="t", state="queued", created_at=EPOCH, stats=before)
     with psycopg.connect(scheduler_dsn) as connection:
-        copy_in(connection, table_name("runs"), found, [b"".join(found.render(run))])
+        copy_in(connection, table_name("runs"), found, [b"".join(found.serialize(run))])
         [stored] = fetch(connection, "runs", found, [run.id]).values()
-    assert found.equal(found.render(run), stored)
-    assert found.differing(found.render(msgspec.structs.replace(run, stats=after)), stored) == ("stats",)
+    assert found.equal(found.serialize(run), stored)
+    assert found.differing(found.serialize(msgspec.structs.replace(run, stats=after)), stored) == ("stats",)

@@ -107,6 +107,6 @@ def test_a_document_is_refused_or_comes_back(collection: str, data: st.DataObjec
 
 def _render(row: Record) -> None:
     try:
-        codec(type(row)).render(row)
+        codec(type(row)).serialize(row)
     except NulInTextError:
         return

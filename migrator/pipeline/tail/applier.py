@@ -105,8 +105,8 @@ class Applier:
         """Put every document of collections that were touched as a whole on the list: those stored, and those there."""
         for name in backlog.take_whole(self._target, collections):
             collection = self._sessions.profile.by_name()[name]
-            aside = ledger.quarantined_ids(self._target, self._plan.profile, name)
-            backlog.add(self._target, {name: {*self.lookups.all_of(collection), *aside}})
+            quarantined = ledger.quarantined_ids(self._target, self._plan.profile, name)
+            backlog.add(self._target, {name: {*self.lookups.all_of(collection), *quarantined}})
             backlog.add(self._target, {name: self.reader.ids(name)})
 
     def _settle(self, pending: DocumentsByCollection) -> set[str]:
@@ -165,17 +165,17 @@ class Applier:
             for row in loadable.rows
             if visit.stored[type(row.record)].get(_key(row)) == source_id
         }
-        written, losers = merge_rows(self._target, list(loadables.values()), owned)
+        written, conflicts = merge_rows(self._target, list(loadables.values()), owned)
         visit.written += written.total()
         still = [quarantined_document(one.raw, one.rejected) for one in found if one.rejected is not None]
-        still += map(quarantined_conflict, losers)
+        still += map(quarantined_conflict, conflicts)
         ledger.quarantine(self._target, self._plan, name, still)
         references.store_dangling(
             self._target, name, [one for out in found for one in references.dangling_references_of(out, own=True)]
         )
         for one in still:
             visit.gone.pop(one.source_id, None)
-        out = {id(loser.document) for loser in losers}
+        out = {id(conflict.document) for conflict in conflicts}
         for source_id, loadable in loadables.items():
             if id(loadable) not in out:
                 self._keep(visit, source_id, loadable)
@@ -255,7 +255,7 @@ class Applier:
         return {name: ids for name, ids in named.items() if ids}
 
     def _contested(self) -> DocumentsByCollection:
-        """Return the documents that are set aside because another one holds their key."""
+        """Return the documents that are quarantined because another one holds their key."""
         found: DocumentsByCollection = {}
         for name, source_id in self._target.execute(
             "SELECT collection, source_id FROM migration.quarantine"

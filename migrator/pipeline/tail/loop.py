@@ -18,7 +18,7 @@ from pymongo.errors import PyMongoError
 from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import UnreachableError
 from migrator.pipeline import ledger, locks
@@ -73,7 +73,6 @@ class TailSession:
         self._watch = LagMonitor(frozen_s)
         self._saved_at = self._derived_at = self._watched_at = time.monotonic()
         self._exhausted = False
-        self._wall_ms: float | None = None
         self.delay_ms: float | None = None
         """From the source's writing of the last event to the commit of its rows, by both clocks."""
         locks.take_tail_lock(self._target)
@@ -122,7 +121,7 @@ class TailSession:
         """Take what events there are, and bring what they name up to date; ``final`` is where the caller will stop."""
         batch = self._events.take()
         fault_points.reach(fault_points.TAIL_BATCH_TAKEN)
-        if batch.position.behind(self.position):
+        if batch.position.is_before(self.position):
             raise PositionBackwardsError(
                 f"the source is at {positions.as_datetime(batch.position.time):%Y-%m-%d %H:%M:%S} UTC, before the saved"
                 f" position of {positions.as_datetime(self.position.time):%Y-%m-%d %H:%M:%S} UTC"
@@ -184,7 +183,7 @@ class TailSession:
     def _take_turn(self) -> None:
         """Find out whether rows may be written in this transaction, and with what.
 
-        Raises ``BackendMovedError`` behind a cutover: rows are written by the application by then.
+        Raises ``BackendMovedError`` after a cutover: rows are written by the application by then.
         """
         require_forward(self._target)
         answer = write_permission(self._target, self._plan)
@@ -245,7 +244,7 @@ class TailSession:
         return backlog.count(self._target)
 
     def quarantined(self) -> int:
-        """Return how many documents are set aside now."""
+        """Return how many documents are quarantined now."""
         return ledger.quarantined_count(self._target, self._profile)
 
     def totals(self) -> tuple[int, int, int, int]:
@@ -257,7 +256,7 @@ class TailSession:
             else (standing.events, standing.documents, standing.written, standing.removed)
         )
 
-    def figures(self) -> TailMetrics:
+    def metrics(self) -> TailMetrics:
         """Return what there is to measure."""
         return TailMetrics(
             *self.totals(),
@@ -340,7 +339,7 @@ class Tail:
         (written down; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
         """
         stop = threading.Event() if stop is None else stop
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(self._settings):
+        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(self._settings):
             session = self._opened()  # what fails at the start is not waited for
             goal = committed_time(session.sessions.source) if until == "caught-up" else until
             begun = session.totals()
@@ -358,12 +357,6 @@ class Tail:
         """Return the saved position; None before the first call of ``run``."""
         found = state_of_tail(self._settings)
         return None if found is None else found.position
-
-    def lag(self) -> int:
-        """Return how many seconds the saved position is behind the source, by the source's clock."""
-        with translate_errors("the target"), speaking_of_source("the source"), lock_holders_named(self._settings):
-            session = self._opened()
-            return max(0, committed_time(session.sessions.source).time - session.position.time.time)
 
     def _opened(self) -> TailSession:
         if self._session is None:
@@ -412,13 +405,13 @@ class Tail:
             say(session.line())
         if self._metrics_file is not None and now - self._measured >= METRICS_EVERY_S:
             self._measured = now
-            write_metrics(self._metrics_file, session.figures())
+            write_metrics(self._metrics_file, session.metrics())
 
     def _result(self, events: int, documents: int, written: int, removed: int, *, reached: bool) -> TailResult:
         session = self._opened()
         now = session.totals()
         if self._metrics_file is not None:
-            write_metrics(self._metrics_file, session.figures())
+            write_metrics(self._metrics_file, session.metrics())
         return TailResult(
             reached=reached,
             applied=not session.reason,

@@ -26,14 +26,14 @@ class TailMetrics(msgspec.Struct, frozen=True):
 
 
 def stored_metrics(settings: Settings) -> TailMetrics | None:
-    """Return the figures as the ledger has them; None where no tail ever ran, or where there is no target to ask.
+    """Return the metrics as the ledger has them; None where no tail ever ran, or where there is no target to ask.
 
     The lag is from the position to the target's clock; the delay of one event is known to a running tail alone.
     """
     try:
         found = copy_status(settings).tail
     except MigratorError:
-        return None  # the scheduler's figures do not depend on a target that is not there, or not migrated
+        return None  # the scheduler's metrics do not depend on a target that is not there, or not migrated
     if found is None:
         return None
     return TailMetrics(
@@ -50,20 +50,20 @@ def stored_metrics(settings: Settings) -> TailMetrics | None:
     )
 
 
-def prometheus_text(figures: TailMetrics) -> str:
-    """Return the figures in Prometheus' text format."""
+def prometheus_text(metrics: TailMetrics) -> str:
+    """Return the metrics in Prometheus' text format."""
     lines = []
     for name, kind, words, value in (
-        ("events_total", "counter", "events seen", figures.events),
-        ("documents_total", "counter", "documents brought up to date", figures.documents),
-        ("rows_written_total", "counter", "rows inserted or changed", figures.written),
-        ("rows_removed_total", "counter", "rows removed", figures.removed),
-        ("events_per_second", "gauge", "events seen per second, lately", figures.rate),
-        ("lag_seconds", "gauge", "the position behind the source, by the source's clock", figures.lag_s),
-        ("delay_seconds", "gauge", "from the last event to its commit", _seconds(figures.delay_ms)),
-        ("documents_owed", "gauge", "documents still to be read again", figures.owed),
-        ("position_timestamp_seconds", "gauge", "cluster time of the position", figures.position_s),
-        ("alarm", "gauge", "1 when the position cannot be trusted", int(figures.alarm)),
+        ("events_total", "counter", "events seen", metrics.events),
+        ("documents_total", "counter", "documents brought up to date", metrics.documents),
+        ("rows_written_total", "counter", "rows inserted or changed", metrics.written),
+        ("rows_removed_total", "counter", "rows removed", metrics.removed),
+        ("events_per_second", "gauge", "events seen per second, lately", metrics.rate),
+        ("lag_seconds", "gauge", "the position behind the source, by the source's clock", metrics.lag_s),
+        ("delay_seconds", "gauge", "from the last event to its commit", _seconds(metrics.delay_ms)),
+        ("documents_owed", "gauge", "documents still to be read again", metrics.owed),
+        ("position_timestamp_seconds", "gauge", "cluster time of the position", metrics.position_s),
+        ("alarm", "gauge", "1 when the position cannot be trusted", int(metrics.alarm)),
     ):
         if value is None:
             continue
@@ -79,14 +79,14 @@ def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000
 
 
-def write_metrics(path: Path, figures: TailMetrics) -> None:
-    """Write the figures in one piece: a reader sees the file of before or that of now.
+def write_metrics(path: Path, metrics: TailMetrics) -> None:
+    """Write the metrics in one piece: a reader sees the file of before or that of now.
 
     Raises ``UsageError`` where the file cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(prometheus_text(figures), encoding="utf-8")
+        beside.write_text(prometheus_text(metrics), encoding="utf-8")
         beside.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write the metrics file {path}: {error.strerror or type(error).__name__}") from None

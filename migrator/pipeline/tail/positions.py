@@ -38,7 +38,6 @@ Start: TypeAlias = Literal["start_at_operation_time", "resume_after", "start_aft
 """How the driver opens a change stream at a position; ``start_after`` goes beyond the end of a dropped database."""
 
 TOKEN = "_data"  # noqa: S105 - a field of resume tokens, no password
-TOKEN_HEAD = "82"  # noqa: S105 - as above
 """A resume token is a sortable key in hexadecimal that begins with the cluster time (MongoDB manual, resume tokens)."""
 
 
@@ -57,7 +56,7 @@ class Position(msgspec.Struct, frozen=True):
         data = str(self.value[TOKEN])
         return Timestamp(int(data[2:10], 16), int(data[10:18], 16))
 
-    def behind(self, other: "Position") -> bool:
+    def is_before(self, other: "Position") -> bool:
         """Tell whether this position is before another one, as no later one may be."""
         if isinstance(self.value, Timestamp) or isinstance(other.value, Timestamp):
             return self.time < other.time
@@ -75,7 +74,7 @@ def decode_position(stored: bytes) -> Position:
 
 
 def position_after(token: Any, *, ended: bool = False) -> Position:  # noqa: ANN401 - a resume token is the server's own
-    """Return the position behind an event; ``ended`` for the event that ends a stream."""
+    """Return the position after an event; ``ended`` for the event that ends a stream."""
     return Position("start_after" if ended else "resume_after", dict(token))
 
 

@@ -41,7 +41,7 @@ def test_an_instance_becomes_one_worker_however_often_it_is_named() -> None:
     for row in rows:
         assert (row.tenant_id, row.kind, row.status) == ("*", "worker", "stopped")
         assert jsonb.decode(row.metadata or b"") == {"derived": True}
-        codec(WorkerRecord).render(row)
+        codec(WorkerRecord).serialize(row)
 
 
 def test_the_closing_pass_asks_every_collection_for_names() -> None:
