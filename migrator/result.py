@@ -242,7 +242,7 @@ class Moved(Part, frozen=True, kw_only=True):
 
 
 class Quarantined(Part, frozen=True, kw_only=True):
-    """Documents set aside for one reason at one field path."""
+    """Documents quarantined for one reason at one field path."""
 
     collection: str
     reason: str
@@ -253,7 +253,7 @@ class Quarantined(Part, frozen=True, kw_only=True):
 
 
 class Loss(Part, frozen=True, kw_only=True):
-    """A line of the loss ledger: what a column could not hold, and whether the residue keeps it."""
+    """A line of the loss ledger: what a column could not hold, and whether the remainder keeps it."""
 
     collection: str
     path: str
@@ -327,12 +327,12 @@ class Evidence(Part, frozen=True, kw_only=True):
 
     @property
     def quarantined(self) -> int:
-        """Return how many documents are set aside."""
+        """Return how many documents are in quarantine."""
         return sum(line.count for line in self.quarantine)
 
 
 class Measurement(Part, frozen=True, kw_only=True):
-    """A figure that varies from run to run; over its ceiling it is a warning of its check."""
+    """A measured value that varies from run to run; above its ceiling it is a warning of its check."""
 
     check: str
     name: str
@@ -340,7 +340,7 @@ class Measurement(Part, frozen=True, kw_only=True):
     value: float
     ceiling: float | None = None
     points: tuple[tuple[str, float], ...] = ()
-    """Single readings, or the figure over time: a label and the value, in order."""
+    """Single readings, or the value over time: a label and the value, in order."""
 
     @property
     def is_over(self) -> bool:

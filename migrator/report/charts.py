@@ -42,7 +42,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class BarRow(msgspec.Struct, frozen=True):
-    """A bar with its name and its figures in words."""
+    """A bar with its name and its numbers in words."""
 
     label: str
     bars: tuple[Bar, ...]
@@ -76,7 +76,7 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chart(exhibit: Exhibit) -> Chart:
-    """Draw an exhibit; what cannot be drawn (no figures in it) is shown as a table."""
+    """Draw an exhibit; what cannot be drawn (no numbers in it) is shown as a table."""
     rows = exhibit.rows[:LISTED_ROWS]
     numeric = [
         index
@@ -114,7 +114,7 @@ def _bars(plain: Chart, numeric: list[int]) -> Chart:
         parts = [
             (kind, label, _cell_number(row[index])) for kind, label, index in zip(kinds, labels, numeric, strict=True)
         ]
-        # what is neither the name nor a figure is said after the figures
+        # cells that are neither the name nor a number follow the numbers
         said = [str(row[index]) for index in range(1, len(row)) if index not in numeric and row[index]]
         figures = [wording.number(parts[0][2])] if len(parts) == 1 else [_said(parts)]
         text = "; ".join(wording.visible_text(one) for one in [*figures, *said])
@@ -234,7 +234,6 @@ class Step(msgspec.Struct, frozen=True):
 
     status: str
     text: str
-    tried: int
 
 
 class Grid(msgspec.Struct, frozen=True):
@@ -247,8 +246,6 @@ class Grid(msgspec.Struct, frozen=True):
     forbidden: int
     untried: int
     failed: tuple[Edge, ...]
-    in_order: bool
-    """Every pair was tried and none failed."""
 
 
 def grid(machine: Machine) -> Grid:
@@ -268,22 +265,21 @@ def grid(machine: Machine) -> Grid:
         sum(not edge.allowed and edge.exercised > 0 for edge in machine.edges),
         untried,
         failed,
-        not untried and not failed,
     )
 
 
 def _step(edge: Edge | None, before: str, after: str) -> Step:
     pair = f"{before} to {after}"
     if edge is None and before == after:
-        return Step("itself", f"{pair}: no step", 0)
+        return Step("itself", f"{pair}: no step")
     if edge is None:
-        return Step("absent", f"{pair}: not tried", 0)
+        return Step("absent", f"{pair}: not tried")
     rule = "allowed" if edge.allowed else "forbidden"
     times = f"tried {wording.counted(edge.exercised, 'time')}"
     if edge.outcome.status == "failed":
         went = "was refused" if edge.allowed else "was not refused"
-        return Step("failed", f"{pair}: {rule}, and {edge.outcome.reason or went}; {times}", edge.exercised)
+        return Step("failed", f"{pair}: {rule}, and {edge.outcome.reason or went}; {times}")
     if edge.outcome.status != "passed" or not edge.exercised:
-        return Step("absent", f"{pair}: {rule}, not tried; {edge.outcome.reason}".rstrip("; "), edge.exercised)
+        return Step("absent", f"{pair}: {rule}, not tried; {edge.outcome.reason}".rstrip("; "))
     done = "done" if edge.allowed else "refused, as it must be"
-    return Step("passed" if edge.allowed else "refused", f"{pair}: {done}; {times}", edge.exercised)
+    return Step("passed" if edge.allowed else "refused", f"{pair}: {done}; {times}")

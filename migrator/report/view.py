@@ -166,7 +166,7 @@ class View(msgspec.Struct, frozen=True):
     limits: list[tuple[Check, str]]
     causes: dict[Severity, list[Cause]]
     missed: list[Cause]
-    """Planted faults that no check saw; they are not differences of the data, and stand in a section of their own."""
+    """Mutations that no check saw; they are not differences of the data, and have a section of their own."""
     failed_otherwise: list[Check]
     """Checks that failed without a difference that could be put under a cause."""
     examples: list[tuple[Check, list[Finding], int]]

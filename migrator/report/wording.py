@@ -312,7 +312,7 @@ def _moved(result: Result) -> str:
 
 
 def mutations_caught(result: Result) -> tuple[int, int] | None:
-    """Return how many planted faults the verification caught, and of how many; none where it was not tried.
+    """Return how many mutations the verification caught, and of how many; None where none was applied.
 
     The checks of area ``sensitivity`` count them under ``caught`` and ``missed``.
     """

@@ -57,9 +57,9 @@ class Context:
         self.operations, self.seed = 0, 0
         """How many random calls are made on both backends, and what they follow from."""
         self.components: Components | None = None
-        """What is driven instead of the tool's own store, facade and process: how a fault is planted."""
+        """What is driven instead of the tool's own store, facade and process: how a mutation is applied."""
         self.on_record = False
-        """Whether the comparison is put on record, so that the switch may rest on it."""
+        """Whether the comparison is recorded, so that the cutover may rest on it."""
         self.scratch_on_source = False
         """Whether a check may write to the source's server; else nothing is written there."""
         self.steps: dict[str, int] = {}
@@ -133,7 +133,7 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()
     machines: tuple[Machine, ...] = ()
     measurements: tuple[Measurement, ...] = ()
-    """Figures that vary; one above its ceiling is a warning of the check, without a tally."""
+    """Measured values that vary; one above its ceiling is a warning of the check, without a tally."""
     varying: tuple[Exhibit, ...] = ()
     """Tables and charts that vary from run to run; they stand in the report, outside the digest."""
     left_out: tuple[str, ...] = ()

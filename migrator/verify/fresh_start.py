@@ -53,11 +53,6 @@ def reason(decision: Decision) -> str:
     return f"there is no source: {KIND}, decided by {decision.who}, because {decision.why}"
 
 
-def left_out(decision: Decision) -> str:
-    """Return the sentence on what else there is not."""
-    return f"the scheduler on MongoDB: not applicable, {reason(decision)}"
-
-
 def decide(settings: Settings, start: FreshStart) -> Decision:
     """Put the decision on record, and return it with the time at which it was first made.
 

@@ -53,5 +53,5 @@ POLICIES: Final[dict[str, SourcePolicy]] = {
 
 
 def policy_of(kind: str) -> SourcePolicy:
-    """Return the words for a kind of note; a kind without an entry keeps its own name."""
+    """Return the policy for a kind of note; a kind without an entry keeps its own name, and has no policy text."""
     return POLICIES.get(kind, SourcePolicy(kind.replace("-", " "), ""))

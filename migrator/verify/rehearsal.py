@@ -46,7 +46,7 @@ class CutoverRehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """What the rehearsal has done and found."""
 
     opened: dict[str, Any]
-    """What the smoke says of the store that the flipped copy names."""
+    """What the smoke test says of the store that the changed copy names."""
     identical: bool
     """The copy is, byte for byte, what it was; where the value was not written before, it means what it meant."""
 
@@ -54,9 +54,9 @@ class CutoverRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 def rehearse_cutover(
     settings: Settings, config: Path | None, look: Callable[[Path], dict[str, Any]]
 ) -> CutoverRehearsal:
-    """Flip a copy of the configuration to PostgreSQL, ``look`` at it, and flip it back.
+    """Set the backend of a configuration copy to PostgreSQL, ``look`` at it, and set it back.
 
-    Without a file the copy is made of the settings. Raises ``RefusedError`` where the file could not be switched.
+    Without a file the copy is made of the settings. Raises ``RefusedError`` where the file could not be changed.
     """
     with _configuration_copy(settings, config) as copy:
         before, named = copy.read_text(encoding="utf-8"), config_file.named_backend(copy)
@@ -117,7 +117,7 @@ def rehearse_reverse_sync(
 ) -> ReverseSyncRehearsal:
     """Rehearse; raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
 
-    ``carry`` stands for the reverse stream: how a fault is planted.
+    ``carry`` replaces the reverse sync: how a fault is injected.
     """
     with ExitStack() as closing:
         sessions = Sessions(settings)
@@ -150,7 +150,7 @@ def rehearse_reverse_sync(
 
 
 def _write_rows(target: Connection) -> set[DocumentKey]:
-    """Write into some rows, make one, and return the documents of the former."""
+    """Update some rows, insert one, and return the documents of the updated rows."""
     written: set[DocumentKey] = set()
     for table, column in WRITTEN_COLUMNS.items():
         rows = target.execute(
@@ -196,7 +196,7 @@ class DowngradeRehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rehearse_downgrade(settings: Settings) -> DowngradeRehearsal:
-    """Go down and up again; raises ``RefusedError`` where no scratch database may be made."""
+    """Undo all revisions and apply them again; raises ``RefusedError`` where no scratch database may be made."""
     roles = Roles.of(settings.postgres)
     wrong = []
     with scratch_database(settings) as place, tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:

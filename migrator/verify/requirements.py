@@ -1,6 +1,6 @@
 """The rows of the list of capabilities that checks show, in their words, so that the report says them itself.
 
-A check names a row, or one member of a row that lists several. It names only what it would turn red for.
+A check names a row, or one member of a row that lists several. It names only rows whose violation makes it fail.
 """
 
 from collections.abc import Iterable

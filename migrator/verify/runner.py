@@ -32,7 +32,7 @@ COMMAND = "verify"
 
 
 def record_run(settings: Settings, result: Result, folder: Path) -> bool:
-    """Put a result on record in ``migration.tool_runs``; tell whether that went well.
+    """Record a result in ``migration.tool_runs``; tell whether that went well.
 
     A target that cannot be written is no reason to lose the result: the files hold all of it.
     """
@@ -76,7 +76,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = ()
-    """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.widened_and_narrowed``)."""
+    """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.split_fail_on``)."""
     backend: Literal["postgres", "mongo", "both"] = "postgres"
     """Where the scheduler is driven in scratch tenants; MongoDB only when asked for: documents are written there."""
     no_behaviour: bool = False
@@ -86,16 +86,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     """What they follow from; none: another one each time, named in the report."""
     sensitivity: bool = False
-    """Plant corruptions in a scratch copy, and see them caught; it takes a minute, and the right to make databases."""
+    """Apply mutations in a scratch copy, and see them caught; needs a minute, and the right to create databases."""
     scratch_on_source: bool = False
     """Write to the source's server: scratch databases and tenants, which are removed. Else nothing is written there."""
     values_shown: bool = False
     config: Path | None = None
-    """The file that the settings come from: the switch is rehearsed on a copy of it."""
+    """The file that the settings come from: the cutover is rehearsed on a copy of it."""
     fresh: Decision | None = None
-    """There is no source: the decision (``fresh.decide``) that makes what needs one not applicable."""
+    """There is no source: the decision (``fresh_start.decide``) that makes what needs one not applicable."""
     on_record: bool = False
-    """Put the comparison on record, as ``parity`` does, so that the switch may rest on it."""
+    """Record the comparison, as ``parity`` does, so that the cutover may rest on it."""
     run_name: str = ""
     """Name of the run; empty: the time at which it starts."""
 
@@ -311,8 +311,8 @@ def verify_into(
 
     The folder is ``<directory>/<run>``, ``directory`` being that of the settings unless given. It is made first, so
     that a folder that cannot be written, or a key that is none, stops the verification before it begins. ``start``: a
-    fresh start, put on record first. Raises ``RefusedError`` for a target that was never migrated, and as
-    ``fresh.decide`` does.
+    fresh start, which is recorded first. Raises ``RefusedError`` for a target that was never migrated, and as
+    ``fresh_start.decide`` does.
     """
     from migrator.report import integrity, renderer  # noqa: PLC0415 - Jinja, only where a report is written
 

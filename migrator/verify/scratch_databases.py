@@ -53,7 +53,7 @@ class ScratchDatabases:
         self.name = name
         self.source = source
         self.settings = self._with(name)
-        """Those of the base: the copy from which every corruption gets a clone of its own."""
+        """Those of the base: the copy from which the clones are made."""
 
     def _with(self, database: str) -> Settings:
         given = self._given
@@ -207,7 +207,7 @@ def _key(name: str) -> int:
 
 
 def plain_connection(settings: Settings) -> psycopg.Connection[tuple[Any, ...]]:
-    """Connect as the user of the DSN, in autocommit: what is planted is planted as somebody would."""
+    """Connect as the user of the DSN, in autocommit: a mutation is applied as somebody would do it."""
     connection = connect(postgres_dsn(settings))
     connection.autocommit = True
     return connection

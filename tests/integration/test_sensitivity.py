@@ -110,9 +110,9 @@ def test_a_corruption_turns_red_what_the_page_says(name: str, trials: dict[str, 
 
 def assert_as_declared(declared: Mutation, trial: Trial) -> None:
     assert trial.ending == ("caught" if declared.caught_by else "missed"), trial
-    assert {*declared.caught_by} <= {*trial.red}
+    assert {*declared.caught_by} <= {*trial.failed}
     assert {
-        check for check in trial.red if check not in declared.caught_by and not declared.sometimes_when(check)
+        check for check in trial.failed if check not in declared.caught_by and not declared.sometimes_when(check)
     } == set()
 
 

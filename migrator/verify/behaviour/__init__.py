@@ -1,1 +1,1 @@
-"""The scheduler driven in a scratch tenant, through its facade and its store, and judged by oracles of its own."""
+"""Scenarios that drive the scheduler in a scratch tenant, by its facade and its store, with independent oracles."""

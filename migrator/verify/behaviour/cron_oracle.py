@@ -1,4 +1,4 @@
-"""An opinion of its own on when a cron line fires: it looks at each minute on the wall clock of a zone.
+"""An independent oracle of when a cron line fires: it looks at each minute on the wall clock of a zone.
 
 Shares no code with ``migrator.cron``. Day fields as Debian's cron joins them: both must match where one of them begins
 with a star, else either. Around a change of the clock (crontab(5), Debian): a line whose minute or hour begins with a

@@ -1,4 +1,4 @@
-"""Scripts of area crud: what is written through the facade is what is read through it."""
+"""Scenarios of area crud: what is written through the facade is what is read through it."""
 
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,7 @@ _WORDS = {"low": 25, "medium": 50, "high": 75, "critical": 100}
 
 
 def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
-    """Make, read, change, switch off and remove a schedule of every kind."""
+    """Create, read, change, disable and remove a schedule of every kind."""
     facade = harness.facade
     cron = harness.cron("15 9 * * 1-5", name="report", priority="high", tags=("a", "b"), payload={"to": [1, 2.5, None]})
     every = harness.every(HOUR, name="sweep", max_retries=0, description="all of it")
@@ -49,7 +49,7 @@ def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
 
 
 def refused_requests(harness: Harness, observed: Observations, job: Job) -> None:
-    """Ask for what must be refused; nothing changes by it."""
+    """Make requests that must be refused; they change nothing."""
     facade, before = harness.facade, harness.job(job)
     unknown = harness.new_id()
     observed.expect_refused("a name that is taken", ConflictError, lambda: harness.cron(name=job.schedule.name + " 2"))
@@ -72,7 +72,7 @@ def refused_requests(harness: Harness, observed: Observations, job: Job) -> None
 
 
 def listings(harness: Harness, observed: Observations) -> None:
-    """Ask for pages, filters and orders; judge them by a walk over all there is."""
+    """Ask for pages, filters and orders; compare them with a walk over all schedules."""
     jobs: list[Job] = []
     for number in range(18):
         harness.advance(MINUTE)
@@ -130,7 +130,7 @@ def listings(harness: Harness, observed: Observations) -> None:
 
 
 def history(harness: Harness, observed: Observations) -> None:
-    """Make runs by hand, and read them back: pages, states, times, logs."""
+    """Trigger runs by hand, and read them back: pages, states, times, logs."""
     job = harness.every(30 * HOUR * 24, max_retries=0, max_concurrency=None)
     made = []
     for number in range(11):
@@ -167,7 +167,7 @@ def history(harness: Harness, observed: Observations) -> None:
 
 
 def statistics(harness: Harness, observed: Observations, job: Job, ended: list[str]) -> None:
-    """Count once more what statistics and metrics say; one definition of success for both."""
+    """Count the runs again and compare statistics and metrics; both have one definition of success."""
     ok, failed = ended.count("completed"), ended.count("error")
     rate = round(100 * ok / (ok + failed), 2)
     stats, metrics = harness.facade.stats(job.id, now=harness.now), harness.facade.metrics(now=harness.now)

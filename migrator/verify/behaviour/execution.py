@@ -1,4 +1,4 @@
-"""Scripts of area execution: from due to done, and every way in which a run can end otherwise."""
+"""Scenarios of area execution: from due to done, and every way in which a run can end otherwise."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,7 +22,7 @@ SKIPPED_FOR_OTHERS = {"skipped": "concurrency"}
 
 
 def due_to_done(harness: Harness, observed: Observations) -> None:
-    """Let a cron line fall due, and a real handler work in a thread of its own: run, log, summary, audit."""
+    """Let a cron line become due, and a real handler work in a thread of its own: run, log, summary, audit."""
     registry, ended = Registry(), Event()
 
     def work(*, rows: int, context: Context) -> dict[str, int]:
@@ -80,7 +80,7 @@ def due_to_done(harness: Harness, observed: Observations) -> None:
 
 
 def retries(harness: Harness, observed: Observations) -> None:
-    """Fail again and again: each repetition is a run of its own, really handed over, each after a longer delay."""
+    """Fail repeatedly: each retry is a run of its own, which is really executed, after a longer delay each time."""
     job = harness.every(30 * DAY, max_retries=2, retry_delay_ms=60_000)
     harness.executor.outcome = lambda _claim: FAILED
     first = harness.facade.trigger_now(job.id, now=harness.now)
@@ -116,7 +116,7 @@ def retries(harness: Harness, observed: Observations) -> None:
 
 
 def one_time_retry(harness: Harness, observed: Observations) -> None:
-    """Fail at a single fire: it is repeated, and the schedule is completed when the repetition is."""
+    """Fail at a single fire: it is retried, and the schedule is completed when the retry is."""
     job = harness.once(harness.now + MINUTE, max_retries=2, retry_delay_ms=60_000, name="one-off")
     harness.executor.outcome = lambda claim: None if claim.run.attempt == 1 else DONE
     harness.advance(MINUTE)
@@ -139,7 +139,7 @@ def one_time_retry(harness: Harness, observed: Observations) -> None:
 
 
 def timeouts(harness: Harness, observed: Observations) -> None:
-    """Take too long: the run ends as timeout, its handler is told, what it says later counts no more."""
+    """Exceed the timeout: the run ends as timeout, its handler is told, and a later result is ignored."""
     job = harness.every(30 * DAY, timeout_ms=60_000, max_retries=1, retry_delay_ms=1000)
     harness.executor.outcome = lambda _claim: None
     harness.facade.trigger_now(job.id, now=harness.now)
@@ -158,7 +158,7 @@ def timeouts(harness: Harness, observed: Observations) -> None:
 
 
 def cancellation(harness: Harness, observed: Observations) -> None:
-    """Cancel what runs: a failure that comes later does not bring it back, and is not repeated."""
+    """Cancel a running run: a later failure changes nothing, and is not retried."""
     job = harness.every(30 * DAY, max_retries=3)
     harness.executor.outcome = lambda _claim: None
     run = harness.facade.trigger_now(job.id, now=harness.now)
@@ -202,7 +202,7 @@ def concurrency_limit(harness: Harness, observed: Observations) -> None:
 
 
 def single_execution(harness: Harness, observed: Observations) -> None:
-    """Fire and claim twice at once, and fire a slot again: one run for each slot, one worker for each run."""
+    """Fire and claim from two workers at once, and fire a slot again: one run per slot, one worker per run."""
     jobs = [harness.every(MINUTE, name=f"job {number}", max_concurrency=None) for number in range(10)]
     harness.advance(MINUTE)
     executors = [ScriptedExecutor(), ScriptedExecutor()]
@@ -256,7 +256,7 @@ def run_numbers(harness: Harness, observed: Observations) -> None:
 
 
 def post_cutover_checks(harness: Harness, observed: Observations) -> None:
-    """Go through the seven things to look at after a switch, and say for each how it went."""
+    """Make the seven checks that follow a cutover, and record the result of each."""
     rows: list[tuple[str | int | None, ...]] = []
 
     def look(what: str, wanted: object, found: object) -> None:

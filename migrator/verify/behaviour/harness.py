@@ -18,7 +18,7 @@ from migrator.store.queue import Claim
 from migrator.verify.behaviour.scratch_tenants import ScratchTenants
 
 START: Final = datetime(2061, 3, 7, 8, tzinfo=UTC)
-"""When scripts begin: a Monday so far ahead that no living process takes what is here for silent or overdue."""
+"""When scenarios begin: a Monday so far ahead that no living process takes what is here for silent or overdue."""
 
 SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
@@ -31,7 +31,7 @@ FAILED: Final = Outcome(state="error", error="refused: no such host")
 
 
 class ScriptedExecutor:
-    """A dispatcher whose runs end as ``outcome`` says, or stay open while it says nothing."""
+    """An executor whose runs end with the result of ``outcome``, or stay open if it returns None."""
 
     def __init__(self) -> None:
         """Begin with runs that are done at once."""
@@ -63,7 +63,7 @@ class ScriptedExecutor:
 
 
 class _UncontestedLeadership:
-    """A leadership that is not in question."""
+    """A leadership that always holds."""
 
     term = 1
 
@@ -73,7 +73,7 @@ class _UncontestedLeadership:
 
 
 class Harness:
-    """A tenant of the scratch, with all that serves it."""
+    """A scratch tenant with its facade, worker, sweeper and clock."""
 
     def __init__(self, scratch: ScratchTenants, scenario: str) -> None:
         """``scenario`` names the ids: the same on every backend."""
@@ -97,7 +97,7 @@ class Harness:
         return self.components.service(self.store, tenant, new_id=self.new_id)
 
     def worker_for(self, dispatcher: Executor, *, worker_id: UUID | None = None, **more: Any) -> Worker:  # noqa: ANN401 - as Desk takes
-        """Return a process's desk, that serves the tenant."""
+        """Return a worker that serves the tenant."""
         share = WorkerOptions(
             worker_id=self.new_id() if worker_id is None else worker_id,
             tenants=(self.tenant,),
@@ -108,7 +108,7 @@ class Harness:
         return self.components.worker(self.store, dispatcher, share, **more)
 
     def sweeper(self, leadership: Leadership | None = None) -> Sweeper:
-        """Return a leader's broom for the tenant."""
+        """Return a leader's sweeper for the tenant."""
         leads: Any = _UncontestedLeadership() if leadership is None else leadership
         return self.components.sweeper(
             self.store, leads, dead_after=MINUTE, scope=None, tenants=(self.tenant,), clock=lambda: self.now
@@ -135,7 +135,7 @@ class Harness:
             self.advance(step)
             self.run_once()
 
-    # -- schedules to work with
+    # -- schedules
 
     def cron(self, line: str = "*/5 * * * *", **more: Any) -> Job:  # noqa: ANN401 - whatever the request takes
         """Make a schedule with a cron line."""
@@ -153,7 +153,7 @@ class Harness:
     def _work(self) -> dict[str, Any]:
         return {"name": f"job {self._made + 1}", "handler_name": "work", "created_by": "verify"}
 
-    # -- what became of it
+    # -- what is stored
 
     def job(self, job: Job) -> Job:
         """Return a schedule as it stands now."""

@@ -1,4 +1,4 @@
-"""Scripts of area isolation: a tenant sees, and changes, nothing of another one, by whichever call."""
+"""Scenarios of area isolation: a tenant sees, and changes, nothing of another one, by whichever call."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -200,7 +200,7 @@ def _written(store: PostgresStore, tenant: str, statement: str, given: tuple[Any
 
 
 def _first_tenant_rows(harness: Harness) -> tuple[Job, Run]:
-    """Give the first tenant a schedule, a handler of an event, and a run that waits."""
+    """Give the first tenant a schedule, a handler of an event, and a queued run."""
     job = harness.every(HOUR)
     harness.facade.on_event("push", "work", now=harness.now)
     run = harness.facade.trigger_now(job.id, now=harness.now)

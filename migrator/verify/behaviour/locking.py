@@ -36,11 +36,11 @@ _ENDED_EARLY: Final = "a process of the verification ended before it answered"
 
 
 class ContenderError(MigratorError):
-    """A process did not do what it was told to: what the scheduler must not do, not what could not be told."""
+    """A contender did not do what it was told: a failure of the scheduler, not something that could not be told."""
 
 
 class ContenderTask(msgspec.Struct, frozen=True):
-    """What a contender needs."""
+    """What a contender is given."""
 
     settings: Settings
     backend: str
@@ -52,7 +52,7 @@ class ContenderTask(msgspec.Struct, frozen=True):
 
 
 class LockTenure(msgspec.Struct, frozen=True):
-    """One time that a contender had the lock; seconds by the machine's monotonic clock."""
+    """One time that a contender held the lock; seconds of the machine's monotonic clock."""
 
     fence: int
     requested: float
@@ -242,7 +242,7 @@ def _check_leaders(observed: Observations, processes: list[Any]) -> None:
 
 
 def fences(harness: Harness, observed: Observations) -> None:
-    """Hold, lose and take a lock by a given clock; who lost it can do nothing with it any more."""
+    """Hold, lose and take a lock by a given clock; a handle that lost it can do nothing with it."""
     first = _acquire(harness, "work")
     assert first is not None  # noqa: S101 - nobody else is here
     observed.expect("held: another one does not get it", None, _acquire(harness, "work"))

@@ -59,7 +59,7 @@ class Player:
         return (DONE, FAILED, None, Outcome(state="error", error="for good", final=True))[claim.run.id.int % 4]
 
     def play(self, operation: Operation) -> Any:  # noqa: ANN401 - answers of all calls
-        """Do it; return the plain answer, or the name of the refusal."""
+        """Run an operation; return the plain answer, or the name of the error that refused it."""
         self._operation, word, one, two = operation
         self._asked = 0
         try:
@@ -181,7 +181,7 @@ class Lockstep:
         self.refused = 0
 
     def play(self, operations: Sequence[Operation]) -> tuple[int, tuple[str, ...]] | None:
-        """Play a list; return after which operation the backends differ, and how; none where they never do."""
+        """Run a list of operations; return after which operation the backends differ, and how; None if they do not."""
         for place in self._places:
             place.clear()
         one, other = (Player(place) for place in self._places)
@@ -217,7 +217,7 @@ class Lockstep:
 
 
 def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
-    """Play ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
+    """Run ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
     components = context.components or Components()
     name = new_scratch_tenant()
     with ExitStack() as opened:

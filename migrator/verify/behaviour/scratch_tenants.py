@@ -43,13 +43,13 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delegate:
-    """Hands everything that it does not define itself to another object."""
+    """Forwards every attribute that it does not define itself to another object."""
 
     def __init__(self, inner: Any) -> None:  # noqa: ANN401 - a store, or a part of one
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - as above
-        """Return what the other one has."""
+        """Return the attribute of the other object."""
         return getattr(self.inner, name)
 
 
@@ -180,7 +180,7 @@ class ScopedWorkers(Delegate):
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
-        """Judge those registered here."""
+        """Declare dead only workers registered here."""
         own = self._scope.workers if among is None else self._scope.workers & {*among}
         dead: Sequence[UUID] = self.inner.declare_dead(silent_for, now, sorted(own))
         return dead
@@ -227,12 +227,12 @@ class ScratchTenants(msgspec.Struct, frozen=True):
         return self.base + PARTS[0], self.base + PARTS[1]
 
     def clear(self) -> None:
-        """Remove every row, for the next script."""
+        """Remove every row, for the next scenario."""
         remove(inner_store(self.store), self.base, keep=True)
 
 
 def open_store(settings: Settings, backend: str) -> Store:
-    """Open a backend as a tool does: what the switch says of PostgreSQL does not concern it.
+    """Open a backend as a tool does: the setting that the cutover changes does not matter.
 
     MongoDB is opened as the settings have it: its indexes are made only where it is the chosen one.
     """

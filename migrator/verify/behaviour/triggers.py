@@ -83,7 +83,7 @@ def bounds(harness: Harness, observed: Observations) -> None:
 
 
 def misfires(harness: Harness, observed: Observations) -> None:
-    """Come back after a standstill of an hour: what was missed goes by its policy."""
+    """Continue after a standstill of an hour: the misfire policy decides about missed slots."""
     wanted = {"fire_once": 1, "skip": 0, "fire_all": 12}
     jobs = {
         policy: harness.every(5 * MINUTE, name=policy, misfire_policy=policy, max_concurrency=None) for policy in wanted
@@ -134,7 +134,7 @@ def unrelated_changes(harness: Harness, observed: Observations) -> None:
 
 
 def restarts(harness: Harness, observed: Observations) -> None:
-    """Begin a process, and adopt what it finds, every minute: an interval of five minutes fires all the same."""
+    """Start a process every minute, which adopts what it finds: an interval of five minutes fires all the same."""
     job = harness.every(5 * MINUTE)
     while harness.now < START + 21 * MINUTE:
         harness.advance(MINUTE)
@@ -174,7 +174,7 @@ def disabled(harness: Harness, observed: Observations) -> None:
 
 
 def one_time(harness: Harness, observed: Observations) -> None:
-    """Fire once: completed when its run has ended, not when it was handed over."""
+    """Fire once: the schedule is completed when its run has ended, not when it was claimed."""
     job = harness.once(START + 5 * MINUTE)
     harness.executor.outcome = lambda _claim: None
     harness.run_until(START + 4 * MINUTE)

@@ -1,4 +1,4 @@
-"""Scripts of area workers: who beats lives, who is silent is dead once, and its runs go to another one once."""
+"""Scenarios of area workers: heartbeats; a silent worker is declared dead once, and its runs go to another once."""
 
 from migrator.records import WorkerRecord
 from migrator.verify.behaviour.harness import DONE, MINUTE, SECOND, START, Harness

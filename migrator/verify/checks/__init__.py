@@ -1,1 +1,1 @@
-"""The checks: one file per area, each check as data."""
+"""The checks as data: one module per area, and one for all areas of behaviour."""

@@ -1,4 +1,4 @@
-"""Area cutover: the switch and the ways back rehearsed without touching anything real, and what stands in the way."""
+"""Area cutover: cutover and rollback rehearsed without touching real data, and the gates as they are now."""
 
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ GATE_STATES: Final = {True: "met", False: "not met", None: "cannot be told"}
 
 
 def cutover_rehearsed(context: Context) -> CheckResult:
-    """Flip a copy of the configuration, open the store that it names, work once, flip it back."""
+    """Set the backend in a copy of the configuration, open the store that it names, run once, set it back."""
     with context.target() as target:
         said = epoch.read(target)
     if said is not None and said.backend != "postgres":
@@ -50,7 +50,7 @@ def cutover_rehearsed(context: Context) -> CheckResult:
 
 
 def overdue_counted(context: Context) -> CheckResult:
-    """Count the triggers that would be late if the switch were now, and say what the policy does with them."""
+    """Count the triggers that would be overdue if the cutover were now, and what the policy does with them."""
     policy = context.settings.cutover.overdue
     with context.target() as target:
         count = overdue.count_late(target)
@@ -63,7 +63,7 @@ def overdue_counted(context: Context) -> CheckResult:
 
 
 def gates_listed(context: Context) -> CheckResult:
-    """List the gates of the switch as they stand now; one that is not met is no fault of the data."""
+    """List the gates of the cutover as they are now; a gate that is not met is no fault of the data."""
     sessions = Sessions(context.settings)
     try:
         with translate_errors("the target"), speaking_of_source("the source"):
@@ -85,7 +85,7 @@ def gates_listed(context: Context) -> CheckResult:
 
 
 def statistics_listed(context: Context) -> CheckResult:
-    """Put the key figures before the switch, at it and now side by side; how they moved is for people to judge."""
+    """List the statistics before the cutover, at it and now side by side; people judge how they changed."""
     found = metrics.collect(context.settings, fresh=context.fresh is not None)
     doubts = () if found.now else ("the scheduler's store cannot be asked for them now",)
     rows = metrics.rows(found)
@@ -105,7 +105,7 @@ def downgrade_rehearsed(context: Context) -> CheckResult:
 
 
 def reverse_sync_rehearsed(context: Context) -> CheckResult:
-    """Write into a scratch copy behind an open outbox, carry it to a scratch source, and look at every document."""
+    """Write into a scratch copy with an open outbox, run the reverse sync, and look at every document."""
     profile = load_profile(context.settings.source.profile)
     if not profile.reverse_sync:
         return CheckResult(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))

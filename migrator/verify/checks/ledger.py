@@ -29,7 +29,7 @@ LEDGER_CAUSES: tuple[CauseCode, ...] = ("reference-unrecorded",)
 
 
 def ledger_sound(context: Context) -> CheckResult:
-    """Compute the ledger's checksums and sums again, and look for dangling references that are not on record."""
+    """Compute the ledger's checksums and sums again, and look for dangling references that are not recorded."""
     owners = {one.name: one.tables[0].table for one in load_profile(context.settings.source.profile).collections}
     with context.target() as target:
         looked = checksums.verify_checksums(target)
@@ -115,7 +115,7 @@ QUARANTINE_CAUSES: Final[tuple[CauseCode, ...]] = ("quarantine-entry", "quaranti
 """Causes of the comparison that tell of an entry whose bytes are the source's, or whose document can be loaded."""
 
 STANDBY_TABLES: Final = frozenset({"workers", "locks"})
-"""Tables that a scheduler writes while it merely stands by; rows there are nobody's fault."""
+"""Tables that a scheduler writes while it stands by; rows there are no finding."""
 
 
 def quarantine_intact(context: Context) -> CheckResult:

@@ -35,7 +35,7 @@ NO_COLLECTION = "no collection of the source feeds this table"
 def result_of_sides(
     context: Context, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
 ) -> CheckResult:
-    """Return what the comparison found on some sides, with the squares of the tables."""
+    """Return what the comparison found on some sides, with the cells of the tables."""
     comparisons = context.comparison.collections
     outcomes: dict[str, list[Outcome]] = {}
     figures: dict[str, int] = {}
@@ -108,7 +108,7 @@ def _tallies(one: CollectionComparison, sides: tuple[Side, ...]) -> list[Tally]:
 def coverage_cells(
     context: Context, outcomes: dict[str, list[Outcome]], figures: dict[str, int], unit: str
 ) -> tuple[Cell, ...]:
-    """Return the squares of a check: of several collections in one table the worst outcome counts.
+    """Return the cells of a check: of several collections in one table the worst outcome counts.
 
     A table that no collection feeds is not applicable; one that is fed and has no outcome here stays uncovered.
     """
@@ -124,7 +124,7 @@ def coverage_cells(
 
 
 def aggregate_cells(context: Context, results: Iterable[AggregateResult]) -> tuple[tuple[Cell, ...], list[str]]:
-    """Return the squares of figures that both databases computed, and why some could not be compared."""
+    """Return the cells of aggregates that both databases computed, and why some could not be compared."""
     outcomes: dict[str, list[Outcome]] = {}
     figures: dict[str, int] = {}
     doubts = []
@@ -227,7 +227,7 @@ def nothing_extra(context: Context) -> CheckResult:
 
 
 def losses_kept(context: Context) -> CheckResult:
-    """Whatever a column could not hold as it was is kept in the residue."""
+    """Whatever a column could not hold as it was is kept in the remainder."""
     collections = compared_collections(context)
     lost = [(one, line) for one in collections for line in one.losses if not line.kept]
     return CheckResult(
@@ -253,7 +253,7 @@ def losses_kept(context: Context) -> CheckResult:
 
 
 def policies_applied(context: Context) -> CheckResult:
-    """Peculiarities of the source are decided by a written rule, counted, and listed."""
+    """Each peculiarity of the source has a policy; they are counted and listed."""
     collections = compared_collections(context)
     tallies = [
         Tally(
@@ -277,7 +277,7 @@ def policies_applied(context: Context) -> CheckResult:
 
 
 def aggregates_agree(context: Context) -> CheckResult:
-    """Both databases compute the same figures, by code that the transform has no part in."""
+    """Both databases compute the same aggregates, by code that shares nothing with the transform."""
     results = context.comparison.aggregates
     tallies = [
         Tally(
@@ -469,7 +469,7 @@ def columns_agree(context: Context) -> CheckResult:
 
 
 def _column_rows(context: Context, results: tuple[AggregateResult, ...]) -> tuple[ColumnRow, ...]:
-    """Return a row per column that was compared; figures that no field states directly are left empty."""
+    """Return a row per column that was compared; aggregates that no field states directly are left empty."""
     seen: dict[tuple[str, str], list[int]] = {}
     for one in compared_collections(context):
         for column in one.columns:

@@ -1,6 +1,6 @@
 """Area performance: the 95th percentile of each operation beside its ceiling, on the live target, in a scratch tenant.
 
-What is measured varies, and stands outside the evidence; a figure above its ceiling is a warning. What is asserted is
+What is measured varies, and is outside the evidence; a value above its ceiling is a warning. What is asserted is
 that each operation was made, and that a scheduler does not take more connections than it was given.
 """
 

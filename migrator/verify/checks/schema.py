@@ -1,4 +1,4 @@
-"""Area schema: the target is what the revisions declare, whole, and switched on."""
+"""Area schema: the target is what the revisions declare, complete, and enabled."""
 
 from collections.abc import Iterable, Sequence
 
@@ -71,7 +71,7 @@ ORDER BY 1, 2
 
 
 def enforced(context: Context) -> CheckResult:
-    """No foreign key and no trigger is switched off, of a table or for sessions as a whole."""
+    """No foreign key and no trigger is disabled, for one table or for all sessions."""
     with context.target() as connection:
         rows = connection.execute(_DISABLED).fetchall()
         row = connection.execute(

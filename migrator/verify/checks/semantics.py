@@ -73,12 +73,12 @@ def summaries_recomputed(context: Context) -> CheckResult:
 
 
 def histories_hold(context: Context) -> CheckResult:
-    """States and times, numbers, attempts and paths are such as a life can have."""
+    """States and times, numbers, attempts and paths are possible histories."""
     return _invariants(context, HISTORY)
 
 
 def counters_backed(context: Context) -> CheckResult:
-    """Look for counters that no rows back."""
+    """Look for counters without the rows that they count."""
     return _invariants(context, COUNTERS)
 
 
@@ -104,7 +104,7 @@ _Work = Callable[[Connection, SourceRows | None, Anomalies], tuple[dict[str, int
 
 
 def _with_source(context: Context, side: str, work: _Work) -> CheckResult:
-    """Run a check that asks the source only about what is odd; without a source it says what it could not tell."""
+    """Run a check that asks the source about anomalies only; without a source it says what it could not tell."""
     anomalies = Anomalies(context.listed, side)
     with ExitStack() as opened:
         target = opened.enter_context(context.target())

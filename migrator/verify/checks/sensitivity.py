@@ -27,7 +27,7 @@ ENDING_WORDS = {
 
 
 def mutations_caught(context: Context) -> CheckResult:
-    """Plant every class of corruption in a scratch copy, one at a time, and see which check turns red."""
+    """Apply every mutation in a scratch copy, one at a time, and see which checks fail."""
     try:
         sample, trials = measure(context)
     except (ConfigurationError, UnreachableError) as error:
@@ -36,7 +36,7 @@ def mutations_caught(context: Context) -> CheckResult:
 
 
 def measure(context: Context, classes: Sequence[Mutation] = MUTATIONS) -> tuple[int, list[Trial]]:
-    """Return how many documents the sample holds, and what became of each class."""
+    """Return how many documents the sample holds, and the trial of each mutation."""
     from migrator.verify.areas import every_check  # noqa: PLC0415 - it imports this module
 
     settings = context.settings
@@ -93,7 +93,7 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
                         one.name,
                         one.kind,
                         ENDING_WORDS[one.ending],
-                        ", ".join(one.red),
+                        ", ".join(one.failed),
                         "made documents" if one.made else "the sample",
                     )
                     for one in trials

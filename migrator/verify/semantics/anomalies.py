@@ -39,7 +39,7 @@ class RowKey(msgspec.Struct, frozen=True):
     table: str
     id: object
     source: str | None
-    """``<profile>/<collection>``; none for a row born in the target."""
+    """``<profile>/<collection>``; None for a row that was created in the target."""
     source_id: str | None
 
     @property
@@ -143,7 +143,7 @@ class _AnomalyKind(msgspec.Struct, frozen=True, order=True):
 
 
 class Anomalies(msgspec.Struct):
-    """What a check has found so far: counts are complete, the list of findings is bounded."""
+    """The anomalies that a check has found so far: counts are complete, the list of findings is bounded."""
 
     listed: int
     side: str

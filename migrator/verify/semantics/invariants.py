@@ -34,18 +34,16 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     """Stable; the cause of its findings."""
     title: str
-    """The breach in words."""
+    """The violation in words."""
     record: type[Record]
     columns: tuple[str, ...]
-    """Columns that the rule looks at: where the source says the same in them, the breach is the source's."""
+    """Columns that the rule looks at: where the source says the same in them, the violation is the source's."""
     violated: LiteralString
     """SQL condition over the row ``t``."""
     source: LiteralString = "scheduler.{} AS t"
     """Where the rows come from, the table's name put in."""
-    counts: bool = False
-    """A matter of counters and the rows behind them, not of histories."""
     retention: bool = False
-    """For a row born here the breach is only a warning: retention may have removed what it counts."""
+    """For a row created here the violation is only a warning: retention may have removed what it counts."""
 
 
 def _words(items: Iterable[str]) -> LiteralString:
@@ -216,7 +214,6 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         record=Trigger,
         columns=("fire_count", "max_fires"),
         violated="t.fire_count > t.max_fires",
-        counts=True,
     ),
     Invariant(
         code="counted-without-rows",
@@ -225,7 +222,6 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("fire_count",),
         violated="t.fire_count > 0 AND t.fire_count > (SELECT count(DISTINCT run.scheduled_at)"
         " FROM scheduler.runs AS run WHERE run.trigger_id = t.id)",
-        counts=True,
         retention=True,
     ),
     Invariant(
@@ -235,7 +231,6 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("fire_count",),
         violated="t.fire_count < (SELECT count(DISTINCT run.scheduled_at) FROM scheduler.runs AS run"
         " WHERE run.trigger_id = t.id)",
-        counts=True,
     ),
     Invariant(
         code="retries-without-runs",
@@ -244,7 +239,6 @@ COUNTERS: Final[tuple[Invariant, ...]] = (
         columns=("retry_count",),
         violated="t.retry_count > 0 AND NOT EXISTS (SELECT FROM scheduler.runs AS run WHERE run.schedule_id = t.id"
         " AND (run.retry_of IS NOT NULL OR run.attempt > 1))",
-        counts=True,
         retention=True,
     ),
 )
@@ -261,7 +255,7 @@ FAULT = "find out who wrote the row: neither the copy nor this scheduler makes s
 
 
 class InvariantCheck:
-    """Judges breaches; ``source`` is asked only where a breach is found."""
+    """Finds violations of invariants, and asks ``source`` about them."""
 
     def __init__(self, target: Connection, source: SourceRows | None, anomalies: Anomalies) -> None:
         """``source`` is none where there is no source: then a row that came from it cannot be judged."""
@@ -270,7 +264,7 @@ class InvariantCheck:
         self._anomalies = anomalies
 
     def check(self, rule: Invariant) -> int:
-        """Find the rows that break a rule; return how many there are."""
+        """Find the rows that violate an invariant; return how many there are."""
         rows = self._violations(rule)
         judged = 0
         while batch := list(islice(rows, BATCH)):

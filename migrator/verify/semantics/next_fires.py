@@ -50,8 +50,6 @@ class RulesCompared:
     def __init__(self) -> None:
         """Begin at nothing."""
         self.rules = self.fires = self.changes = 0
-        self.decoded: set[str] = set()
-        """Sources whose rules could only be read by the profile's decode."""
 
 
 def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) -> RulesCompared:
@@ -63,8 +61,6 @@ def compare_rules(source: SourceRows, target: Connection, anomalies: Anomalies) 
         name = source.sessions.profile.source_of(collection.name)
         if Trigger not in collection.tables or source.sessions.name_of(collection.name) not in present:
             continue
-        if name not in READERS:
-            done.decoded.add(name)
         aside = ledger.quarantined_ids(target, source.sessions.profile.name, collection.name)
         for batch in _document_batches(source, collection):
             wanted = {key: rule for key, rule in _rules(source, collection, name, batch) if key not in aside}

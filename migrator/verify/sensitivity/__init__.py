@@ -1,1 +1,1 @@
-"""How strong the verification is: corruptions are planted in a scratch copy, and the checks must see them."""
+"""How strong the verification is: mutations are applied in a scratch copy, and the checks must see them."""

@@ -29,7 +29,7 @@ _CENTURY = timedelta(days=36_500)
 
 
 def _with(store: Store, **parts: Any) -> Store:  # noqa: ANN401 - parts of a store
-    """Return a store, some of whose parts are others."""
+    """Return a store with some of its parts replaced."""
     changed = Delegate(store)
     for name, part in parts.items():
         setattr(changed, name, part)
@@ -296,7 +296,7 @@ class Undeposed(Leadership):
         del session
 
 
-# -- the facade and the broom
+# -- the facade and the sweeper
 
 
 def _pushed(service: Scheduler, job: Job, to: datetime, now: datetime | None) -> Job:

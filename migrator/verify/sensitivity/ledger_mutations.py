@@ -11,7 +11,7 @@ _QUARANTINED: Final = "Where documents that are set aside are counted, as they t
 
 
 def _source(change: Callable[[Any, Mapping[str, Any]], None], collection: str = "audit") -> Apply:
-    """Return a plant that changes one document of the scratch source, and puts it back afterwards."""
+    """Return a mutation that changes one document of the scratch source, and puts it back afterwards."""
 
     def apply(copy: ScratchCopy) -> Undo:
         documents = copy.source[copy.settings.source.collections.get(collection, collection)]

@@ -18,13 +18,13 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     *SCHEMA_MUTATIONS,
     *BEHAVIOUR_MUTATIONS,
 )
-"""The classes, in the order of the page."""
+"""The mutations, in the order of the page."""
 
 LATER: Final[tuple[str, ...]] = (
     "down migration that fails on real rows",
     "row moved after cutover lost by rollback",
 )
-"""Planted faults of the list of capabilities that no stored row shows: they wait for classes of the cutover."""
+"""Faults of the list of capabilities that no stored row shows, and for which there is no mutation yet."""
 
 
 BEGIN: Final = "<!-- made from the list of corruptions: UPDATE_GOLDEN=1 pytest tests/unit/test_docs.py -->"

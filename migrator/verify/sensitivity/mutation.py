@@ -19,11 +19,11 @@ MutationKind: TypeAlias = Literal["data", "schema", "behaviour"]
 """``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
 
 AREAS: Mapping[MutationKind, tuple[str, ...]] = {"data": ("parity", "meaning"), "schema": ("schema",), "behaviour": ()}
-"""The areas that are run after a planted class, unless it names its own."""
+"""The areas that are run after a mutation, unless it names its own."""
 
 
 class ScratchCopy(msgspec.Struct, frozen=True):
-    """Where a corruption is planted: a scratch copy of its own, and the scratch source that all share."""
+    """Where a mutation is applied: a scratch copy of its own, and the scratch source that all share."""
 
     settings: Settings
     target: psycopg.Connection[tuple[Any, ...]]
@@ -34,39 +34,39 @@ class ScratchCopy(msgspec.Struct, frozen=True):
 LOSSES = (
     "Where the document has a value that its column cannot hold: while it is not equal, its residue proves nothing."
 )
-"""When ``parity.losses`` turns red besides."""
+"""When ``parity.losses`` fails as well."""
 
 Undo: TypeAlias = Callable[[], None]
 Apply: TypeAlias = Callable[[ScratchCopy], Undo | None]
-"""Plants the corruption; returns what takes it out of the scratch source again. Raises ``NoMaterial``."""
+"""Applies the mutation; returns what undoes it in the scratch source. Raises ``NoMaterial``."""
 
 
 class NoMaterial(Exception):  # noqa: N818 - an answer about the sample, not a failure of the tool
-    """The sample holds nothing in which this corruption could be planted."""
+    """The sample holds nothing to which this mutation could be applied."""
 
 
 class Mutation(msgspec.Struct, frozen=True, kw_only=True):
-    """One class of corruption."""
+    """One mutation."""
 
     name: str
     """What was done, as a few words; the row of ``docs/verifiers.md``."""
     kind: MutationKind
     apply: Apply
     caught_by: tuple[str, ...] = ()
-    """Checks that must turn red. None: nothing sees it, and ``note`` says why that is accepted."""
+    """Checks that must fail. Empty: nothing sees it, and ``note`` says why that is accepted."""
     sometimes_by: Mapping[str, str] = {}
-    """Check → when it turns red."""
+    """Check → when it fails."""
     note: str = ""
     faults: tuple[str, ...] = ()
-    """Planted faults of the list of capabilities that this class stands for, word for word."""
+    """Faults of the list of capabilities that this mutation stands for, word for word."""
     components: Components | None = None
-    """For a class of behaviour: the faulty parts that are driven; the plant may change the database besides."""
+    """Of a mutation of behaviour: the faulty components that are driven; ``apply`` may change the database as well."""
     areas: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
     """Tables that are touched: only collections that feed them are compared. None: all collections."""
 
     def sometimes_when(self, check: str) -> str | None:
-        """Return when a check turns red, if it sometimes does."""
+        """Return when a check fails, if it sometimes does."""
         usual = LOSSES if self.kind == "data" and {"parity.rows", "parity.documents"} & {*self.caught_by} else None
         return self.sometimes_by.get(check, usual if check == "parity.losses" else None)
 
@@ -76,7 +76,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
         return self.tables or (self.apply.tables if isinstance(self.apply, Sql) else ())
 
     def runs_check(self, check: str) -> bool:
-        """Tell whether a check is run: of behaviour, which takes long, only those that may turn red."""
+        """Tell whether a check is run: of behaviour, which takes long, only those that may fail."""
         if self.kind == "behaviour":
             return check in self.caught_by or check in self.sometimes_by
         return check.partition(".")[0] in self.run_areas
@@ -88,12 +88,12 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sql(msgspec.Struct, frozen=True):
-    """A plant that changes the target by statements; the last of them must touch a row."""
+    """Changes the target by statements; the last of them must touch a row."""
 
     statements: tuple[LiteralString, ...]
 
     def __call__(self, copy: ScratchCopy) -> None:
-        """Plant it; raise ``NoMaterial`` where the last statement touches no row."""
+        """Apply them; raise ``NoMaterial`` where the last statement touches no row."""
         count = 0
         for statement in self.statements:
             count = copy.target.execute(statement).rowcount
@@ -110,5 +110,5 @@ _WRITTEN = re.compile(r"(?:UPDATE|DELETE FROM|INSERT INTO) scheduler\.(\w+)")
 
 
 def sql(*statements: LiteralString) -> Sql:
-    """Return a plant that changes the target by statements."""
+    """Return a mutation of the target by statements."""
     return Sql(statements)

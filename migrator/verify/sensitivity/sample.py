@@ -102,7 +102,7 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
 
 
 def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
-    """Return a source id for each kind of residue: each path, and each type that stands there."""
+    """Return a source id for each kind of remainder: each path, and each type that stands there."""
     owner = collection.tables[0]
     if "source" not in owner.__struct_fields__:
         return []
@@ -176,7 +176,7 @@ _MADE_PER_COLLECTION: Final = 60
 
 
 def write_made_documents(databases: ScratchDatabases) -> int:
-    """Write the specimens into the scratch source; return how many."""
+    """Write the made documents into the scratch source; return how many."""
     plan = Plan(seed=SEED, counts=_MADE_COUNTS, triggers=True)
     total = 0
     for name, documents in COLLECTIONS.items():

@@ -6,7 +6,7 @@ from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Sc
 
 
 def ddl(statement: str) -> Apply:
-    """Return a plant that changes the schema."""
+    """Return a mutation of the schema."""
 
     def apply(copy: ScratchCopy) -> None:
         copy.target.execute(statement.encode())

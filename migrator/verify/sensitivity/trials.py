@@ -40,7 +40,7 @@ _DDL: Final[tuple[LiteralString, ...]] = ("ALTER ", "DROP ", "CREATE ", "migrati
 
 
 def is_restorable(one: Mutation) -> bool:
-    """Tell whether a corruption changes rows of known tables and nothing else."""
+    """Tell whether a mutation changes rows of known tables and nothing else."""
     if one.kind != "data" or not isinstance(one.apply, Sql):
         return False
     return bool(one.touched_tables) and not any(word in text for text in one.apply.statements for word in _DDL)
@@ -106,27 +106,25 @@ _COLUMNS: Final = {
 
 
 Ending: TypeAlias = Literal["caught", "missed", "no-material", "refused", "broke"]
-"""``refused``: the database itself does not take the corruption; ``broke``: a check ended in an error."""
+"""``refused``: the database itself refuses the mutation; ``broke``: a check ended in an error."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one class."""
+    """The trial of one mutation."""
 
     name: str
     kind: str
     ending: Ending
-    red: tuple[str, ...] = ()
-    """Checks that turned red and were not red before."""
-    silent: tuple[str, ...] = ()
-    """Checks that should have turned red and did not."""
+    failed: tuple[str, ...] = ()
+    """Checks that failed, and passed without the mutation."""
     why: str = ""
     """Why a check could not tell."""
     made: bool = False
-    """Planted in documents made for the purpose: the sample held nothing to plant it in."""
+    """Applied to documents made for the purpose: the sample held nothing to apply it to."""
 
 
 class ScratchContext(Context):
-    """A context whose comparison is made in this process, of the collections that a corruption can show in.
+    """A context whose comparison is made in this process, of the collections in which a mutation can show.
 
     The sample is small, and processes are slow to start.
     """
@@ -171,8 +169,8 @@ def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]
 
 
 def failed_checks(context: ScratchContext, specs: Iterable[CheckSpec]) -> tuple[dict[str, bool], str]:
-    """Run the checks; return which ended, and whether they are red; and why one of them could not tell."""
-    red: dict[str, bool] = {}
+    """Run the checks; return which ended, and whether they failed; and why one of them could not tell."""
+    failed: dict[str, bool] = {}
     why = ""
     for spec in specs:
         try:
@@ -180,10 +178,10 @@ def failed_checks(context: ScratchContext, specs: Iterable[CheckSpec]) -> tuple[
         except MigratorError as error:
             why = why or f"{spec.id}: {error}"
             continue
-        red[spec.id] = outcome.status == "failed"
+        failed[spec.id] = outcome.status == "failed"
         if outcome.status == "unverified" and LEFT_OUT not in outcome.reason:
             why = why or f"{spec.id}: {outcome.reason}"
-    return red, why
+    return failed, why
 
 
 def run_trials(
@@ -194,10 +192,10 @@ def run_trials(
     *,
     made: bool = False,
 ) -> list[Trial]:
-    """Try every class; ``made``: in documents made for the purpose.
+    """Try every mutation; ``made``: in documents made for the purpose.
 
-    Classes that change nothing but rows share a clone, whose rows are put back; the others have one of their own.
-    Raises ``RefusedError`` when the sound copy is red already, or is red when all rows were put back.
+    Mutations that change rows only share a clone, whose rows are put back; the others have one of their own.
+    Raises ``RefusedError`` when checks of the unchanged copy fail already, or fail when all rows were put back.
     """
     found: dict[str, Trial] = {}
     sound = [spec for spec in specs if any(one.runs_check(spec.id) for one in classes)]
@@ -221,8 +219,8 @@ def run_trials(
 
 def _require_passed(settings: Settings, source: SourceSessions, specs: Sequence[CheckSpec]) -> None:
     with closing(ScratchContext(settings, source, ())) as context:
-        red, _ = failed_checks(context, specs)
-    wrong = sorted(name for name, is_red in red.items() if is_red)
+        failed, _ = failed_checks(context, specs)
+    wrong = sorted(name for name, has_failed in failed.items() if has_failed)
     if wrong:
         raise RefusedError(f"the sound copy of the sample is red already ({', '.join(wrong)}): nothing can be shown")
 
@@ -235,7 +233,7 @@ def _run_trial(
     specs: Sequence[CheckSpec],
     kept: SavedRows | None = None,
 ) -> Trial:
-    """Try one class; with ``kept`` the rows are put back afterwards."""
+    """Try one mutation; with ``kept`` the rows are put back afterwards."""
     with ExitStack() as undone:
         try:
             with plain_connection(settings) as target:
@@ -251,11 +249,10 @@ def _run_trial(
             undone.callback(undo)
         with closing(ScratchContext(settings, source, one.touched_tables)) as context:
             context.components = one.components
-            red, why = failed_checks(context, [spec for spec in specs if one.runs_check(spec.id)])
-    caught = tuple(sorted(name for name, is_red in red.items() if is_red))
-    silent = tuple(sorted(set(one.caught_by) - set(caught)))
+            failed, why = failed_checks(context, [spec for spec in specs if one.runs_check(spec.id)])
+    caught = tuple(sorted(name for name, has_failed in failed.items() if has_failed))
     ending: Ending = "caught" if caught else "broke" if why else "missed"
-    return Trial(name=one.name, kind=one.kind, ending=ending, red=caught, silent=silent, why=why)
+    return Trial(name=one.name, kind=one.kind, ending=ending, failed=caught, why=why)
 
 
 def _restore(settings: Settings, kept: SavedRows, tables: tuple[str, ...]) -> None:
