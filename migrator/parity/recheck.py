@@ -201,7 +201,7 @@ def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComp
 def confirmed_extra_rows(
     sessions: Sessions, found: dict[str, ExtraRows], again: Callable[[set[str]], dict[str, ExtraRows]]
 ) -> tuple[dict[str, ExtraRows], dict[str, int]]:
-    """Return the rows too many that are there although the tail has passed all that the source says of them.
+    """Return the extra rows that are there although the tail has passed all that the source says of them.
 
     Beside them, by collection, how many there are whose documents were touched whenever they were looked at.
     """
@@ -233,7 +233,7 @@ def confirmed_extra_rows(
 
 
 def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dict[str, ExtraRows]:
-    """Return the rows too many that were so before, too."""
+    """Return the extra rows that were so before, too."""
     still: dict[str, ExtraRows] = {}
     for name, extra in now.items():
         listed = {(one.table, one.source_id) for one in before[name].differences}
@@ -246,7 +246,7 @@ def _still(before: Mapping[str, ExtraRows], now: Mapping[str, ExtraRows]) -> dic
 
 
 def _documents(sessions: Sessions, name: str, extra: ExtraRows) -> dict[Difference, str]:
-    """Return the documents that rows too many came from; a row that is not there any more is left out."""
+    """Return the documents that extra rows came from; a row that is not there any more is left out."""
     collection = sessions.profile.by_name()[name]
     found: dict[Difference, str] = {}
     for record in collection.tables:

@@ -121,7 +121,7 @@ def _plan(sessions: Sessions) -> Plan:
 
 
 def _named(applier: Applier, sessions: Sessions, found: ParityOutcome) -> dict[str, tuple[str, ...]]:
-    """Return the documents that differ; a row too many whose table does not say its document is looked up."""
+    """Return the documents that differ; an extra row whose table does not say its document is looked up."""
     named: dict[str, set[str]] = {}
     collections = sessions.profile.by_name()
     for one in found.collections:

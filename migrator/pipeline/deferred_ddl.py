@@ -1,6 +1,6 @@
 """Indexes and foreign keys that a first load builds afterwards: cheaper once than row by row.
 
-What is dropped is written down in the same transaction that drops it, and what is restored in the same transaction that
+What is dropped is recorded in the same transaction that drops it, and what is restored in the same transaction that
 restores it, so that a killed run leaves a list of what is still owed. Uniqueness is never deferred: it is what refuses
 a second copy.
 """

@@ -134,7 +134,7 @@ def test_the_residue_law_for_any_two_values(one: Value, other: Value) -> None:
 
 @PROFILE
 @given(documents())
-def test_what_jsonb_cannot_carry_of_a_subdocument_is_residue(value: Document) -> None:
+def test_what_jsonb_cannot_carry_of_a_subdocument_is_remainder(value: Document) -> None:
     rebuilt = {"payload": jsonb.decode(jsonb.encode(value))}
     whole = {"payload": value}
     assert same(remainder.apply(rebuilt, remainder.difference(whole, rebuilt)), whole)

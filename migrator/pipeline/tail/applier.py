@@ -181,7 +181,7 @@ class Applier:
                 self._keep(visit, source_id, loadable)
 
     def _keep(self, visit: _CollectionUpdate, source_id: str, document: LoadableDocument) -> None:
-        """Take note of a document whose rows are stored."""
+        """Note a document whose rows are stored."""
         visit.loaded.append(source_id)
         visit.gone.pop(source_id, None)
         for row in document.rows:

@@ -12,7 +12,7 @@ WHOLE = b""
 
 
 def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
-    """Write down documents, each once however often it is named."""
+    """Record documents, each once however often it is named."""
     for collection, ids in named.items():
         everything = list(ids)
         for begin in range(0, len(everything), INSERT_DOCUMENTS):
@@ -25,7 +25,7 @@ def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
 
 
 def add_whole(target: Connection, collections: Iterable[str]) -> None:
-    """Write down that every document of a collection is touched: those stored and those there, when they are read."""
+    """Record that every document of a collection is touched: those stored and those there, when they are read."""
     for collection in collections:
         target.execute(
             "INSERT INTO migration.touched (collection, source_key, source_id) VALUES (%s, %s, '')"

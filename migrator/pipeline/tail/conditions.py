@@ -17,7 +17,7 @@ from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions
 
-UNFINISHED = "the copy is unfinished, and changes are written down until it is complete"
+UNFINISHED = "the copy is unfinished, and changes are recorded until it is complete"
 WRITING = "a backfill, a retry or a repair is writing rows"
 
 

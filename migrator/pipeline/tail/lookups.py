@@ -151,7 +151,7 @@ class RowLookups:
         return {(one, tenant): named for one, tenant, named in found.fetchall()}
 
     def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[RowKey, str]]) -> None:
-        """Take note of rows that were stored, in a table that does not say where they came from."""
+        """Note rows that were stored, in a table that does not say where they came from."""
         if has_source_column(record):
             return
         place = self._remembered(collection, record)
@@ -165,7 +165,7 @@ class RowLookups:
             )
 
     def forget(self, record: type[Record], keys: Sequence[RowKey]) -> None:
-        """Take note of rows that were removed, as above."""
+        """Note rows that were removed, as above."""
         if record.table in self._read:
             self._sessions.target.execute(
                 sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(

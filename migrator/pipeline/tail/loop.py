@@ -47,7 +47,7 @@ from migrator.telemetry import say, waiting
 
 BACKLOG_DOCUMENTS = 1_000
 IDLE_SAVE_S = 1.0
-"""How often a position that moved without events is written down."""
+"""How often a position that moved without events is recorded."""
 DERIVED_EVERY_S = 5.0
 
 
@@ -82,7 +82,7 @@ class TailSession:
         self._events = PrefetchedEvents(self._open_stream())
 
     def _found_position(self) -> positions.Position:
-        """Return the saved position, or that of the first copy; write down an alarm where there is none."""
+        """Return the saved position, or that of the first copy; record an alarm where there is none."""
         identity = plans.source_identity(self.sessions.source)
         first = positions.first_position(self._target, self._profile, identity)
         standing = positions.tail_state(self._target, self._profile)
@@ -114,7 +114,7 @@ class TailSession:
         self.sessions.close()
 
     def raise_alarm(self, what: str) -> None:
-        """Write down that the position cannot be trusted."""
+        """Record that the position cannot be trusted."""
         positions.raise_alarm(self._target, self._profile, what)
 
     def step(self, *, final: Timestamp | None = None) -> None:
@@ -336,7 +336,7 @@ class Tail:
 
         Transient failures of either server are waited out for ``copy.patience_s``. Raises ``RefusedError`` (nothing
         copied, no replica set, another tail, other conditions), ``AlarmError`` when the position cannot be trusted
-        (written down; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
+        (recorded; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
         """
         stop = threading.Event() if stop is None else stop
         with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(self._settings):

@@ -133,7 +133,7 @@ def tail_state(target: Connection, profile: str) -> TailState | None:
 
 
 def start_from(target: Connection, profile: str, identity: str, position: Position) -> None:
-    """Write down a position to start from; an alarm stays until it is settled."""
+    """Record a position to start from; an alarm stays until it is settled."""
     target.execute(
         "INSERT INTO migration.tail (profile, source_identity, position, position_at, derived_owed)"
         " VALUES (%s, %s, %s, %s, true) ON CONFLICT (profile) DO UPDATE SET source_identity = EXCLUDED.source_identity,"
@@ -144,7 +144,7 @@ def start_from(target: Connection, profile: str, identity: str, position: Positi
 
 
 def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
-    """Write down how far the tail is; part of the transaction of the rows."""
+    """Record how far the tail is; part of the transaction of the rows."""
     target.execute(
         "UPDATE migration.tail SET position = %s, position_at = %s, last_event_at = coalesce(%s, last_event_at),"
         " updated_at = clock_timestamp(), events = events + %s, documents = documents + %s, written = written + %s,"
@@ -165,7 +165,7 @@ def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
 
 
 def raise_alarm(target: Connection, profile: str, what: str) -> None:
-    """Write down that the position cannot be trusted; the first alarm stands until it is settled."""
+    """Record that the position cannot be trusted; the first alarm stands until it is settled."""
     target.execute(
         "UPDATE migration.tail SET alarm = coalesce(alarm, %s), alarm_at = coalesce(alarm_at, clock_timestamp())"
         " WHERE profile = %s",
@@ -174,7 +174,7 @@ def raise_alarm(target: Connection, profile: str, what: str) -> None:
 
 
 def settle_alarm(target: Connection, profile: str) -> None:
-    """Write down that a comparison with repair has made up for what may have been missed."""
+    """Record that a comparison with repair has made up for what may have been missed."""
     target.execute("UPDATE migration.tail SET alarm = NULL, alarm_at = NULL WHERE profile = %s", (profile,))
 
 
@@ -234,7 +234,7 @@ class LagMonitor:
         """How far the position is behind the source, in seconds of the source's clock."""
 
     def observe(self, position: Position, committed: Timestamp) -> None:
-        """Take note of where the tail and the source are; raise ``PositionFrozenError`` when only the source moves."""
+        """Note where the tail and the source are; raise ``PositionFrozenError`` when only the source moves."""
         now = self._clock()
         if position != self._position:
             self._position, self._since = position, now

@@ -1,4 +1,4 @@
-"""The residue as a reader of the report meets it: small, typed, by path."""
+"""The remainder as a reader of the report meets it: small, typed, by path."""
 
 import struct
 from datetime import datetime
@@ -71,7 +71,7 @@ CASES: list[tuple[Any, Any, str, list[tuple[str, str]]]] = [
 @pytest.mark.parametrize(
     ("document", "rebuilt", "text", "entries"), CASES, ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)]
 )
-def test_residue(document: Any, rebuilt: Any, text: str, entries: list[tuple[str, str]]) -> None:  # noqa: ANN401 - any
+def test_remainder(document: Any, rebuilt: Any, text: str, entries: list[tuple[str, str]]) -> None:  # noqa: ANN401 - any
     found = remainder.difference(document, rebuilt)
     assert found.decode() == text
     assert same(remainder.apply(rebuilt, found), document)
