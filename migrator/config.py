@@ -8,7 +8,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -184,10 +184,21 @@ def load_settings(path: str | None = None, environment: Mapping[str, str] | None
 
     Raises ``ConfigurationError`` naming the key, where it stands, and what was expected.
     """
+    return load_with_exposed_files(path, environment)[0]
+
+
+def load_with_exposed_files(
+    path: str | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[Settings, list[Path]]:
+    """Return the settings as ``load_settings`` does, and the files of secrets that every user of this machine may read.
+
+    These are the files named by ``uri_file`` and ``dsn_file``, and the configuration file if it holds a password.
+    """
     environment = os.environ if environment is None else environment
     file = Path(path or DEFAULT_PATH)
     tree = _read(file, required=path is not None)
     _refuse_unknown(tree, f"in {file}")
+    inline = [tree.get(section, {}).get(key) for section, key in (("mongo", "uri"), ("postgres", "dsn"))]
     _overlay_environment(tree, environment)
     for section, keys in tree.items():
         for key, value in keys.items():
@@ -195,11 +206,15 @@ def load_settings(path: str | None = None, environment: Mapping[str, str] | None
             if wrong is not None:
                 raise ConfigurationError(f"setting at {section}.{key}: {wrong}; looked in {file} and {PREFIX}*")
     try:
-        return msgspec.convert(tree, Settings)
+        settings = msgspec.convert(tree, Settings)
     except msgspec.ValidationError as error:
         expected, _, where = str(error).partition(" - at `$.")
         place = f" at {where.rstrip('`')}" if where else ""
         raise ConfigurationError(f"setting{place}: {_lower(expected)}; looked in {file} and {PREFIX}*") from None
+    held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
+    if any(isinstance(one, str) and _holds_password(one) for one in inline):
+        held.append(file)
+    return settings, [one for one in held if readable_by_all(one)]
 
 
 def mongo_uri(settings: Settings, environment: Mapping[str, str] | None = None) -> str:
@@ -213,24 +228,6 @@ def postgres_dsn(settings: Settings, environment: Mapping[str, str] | None = Non
     postgres = settings.postgres
     dsn = _resolve("postgres.dsn", postgres.dsn, postgres.dsn_env, postgres.dsn_file, environment)
     return _unambiguous("postgres.dsn", dsn)
-
-
-def exposed_files(settings: Settings, path: str | None = None) -> list[Path]:
-    """Return the files that hold a secret of ``settings`` and that every user of this machine may read.
-
-    They are those named by ``uri_file`` and ``dsn_file``, and the configuration file where it holds a password itself.
-    """
-    held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
-    if any(one is not None and _holds_password(one) for one in _inline_secrets(Path(path or DEFAULT_PATH))):
-        held.append(Path(path or DEFAULT_PATH))
-    return [one for one in held if readable_by_all(one)]
-
-
-def _inline_secrets(file: Path) -> Iterator[str | None]:
-    """Yield the URI and the DSN as the configuration file itself holds them."""
-    tree = _read(file, required=False)
-    for section, key in (("mongo", "uri"), ("postgres", "dsn")):
-        yield tree.get(section, {}).get(key)
 
 
 def _holds_password(text: str) -> bool:

@@ -101,13 +101,11 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
     idempotent, and record the runs of the others without doing anything. The switch ends it too.
     """
     from migrator.connections.postgres import open_target, translate_errors  # noqa: PLC0415 - as above
-    from migrator.cutover.parallel import begin, end, require_comparable  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.parallel import begin, end  # noqa: PLC0415 - imported when called, as above
     from migrator.sources import profile_of  # noqa: PLC0415 - as above
 
     settings = load(config)
     profile = profile_of(settings.source)
-    if not ended:
-        require_comparable(profile)
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         if ended:
             end(target, who, reason)

@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from migrator.config import Settings, exposed_files, load_settings
+from migrator.config import Settings, load_with_exposed_files
 from migrator.telemetry import say, visible
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -20,8 +20,8 @@ def common_options(command: Command) -> Command:
 
 def load(config: str | None, **copy: object) -> Settings:
     """Load the settings named on the command line; ``copy`` overrides keys of ``[copy]`` where given."""
-    settings = load_settings(config)
-    for file in exposed_files(settings, config):
+    settings, exposed = load_with_exposed_files(config)
+    for file in exposed:
         say(f"warning: {file} holds a password and every user of this machine may read it: chmod 600 {file}")
     given = {name: value for name, value in copy.items() if value is not None}
     if not given:

@@ -5,17 +5,23 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import msgspec
-import psycopg
 
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as speaking_of_source
-from migrator.connections.postgres import Connection, translate_errors
+from migrator.connections.postgres import Connection
 from migrator.cutover import cleanup, outbox, reverse_sync
 from migrator.cutover.cutover import POINT_OF_NO_RETURN, lift_source_fence
-from migrator.cutover.journal import Cutover, Journal, database_time, exclusive, latest, opened_at, record_decision
+from migrator.cutover.journal import (
+    Cutover,
+    Journal,
+    database_time,
+    exclusive_sessions,
+    latest,
+    opened_at,
+    record_decision,
+)
 from migrator.cutover.rollback import unfinished_level
-from migrator.errors import RefusedError, UnreachableError, UsageError
-from migrator.pipeline.sessions import Sessions
+from migrator.errors import LockedError, RefusedError, UsageError
+from migrator.pipeline.sessions import lock_holders_named
 from migrator.pipeline.tail.lookups import drop_indexes
 
 LOCK_PATIENCE = "5s"
@@ -48,42 +54,37 @@ def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetim
     """
     if early is not None and not (early.who.strip() and early.reason.strip()):
         raise UsageError("to close the window early is a person's decision: say who and why")
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
-            found = latest(sessions.target)
-            if found is None or found.state not in ("switched", "finished"):
-                raise RefusedError(_refusal(sessions.target, found))
-            journal = Journal(sessions.target, found)
-            if found.state == "switched":
-                level = unfinished_level(journal)
-                if level is not None:
-                    raise RefusedError(
-                        f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
-                    )
-                _require_window_over(sessions.target, found, settings, early, now)
-            # a table that another transaction uses is not waited for without end: whoever comes later waits behind us
-            sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
-            with journal.step("finish"), _unlocked():
-                journal.end("finished")  # first: what follows cannot be gone back on
-                outbox.close_outbox(sessions.target)
-                reverse_sync.drop_fence_collection(sessions)
-                lift_source_fence(sessions, found)
-                drop_indexes(sessions.target)
-            return FinishResult(cutover=journal.cutover, cleanup=cleanup.after_completion(sessions, journal.cutover))
-    finally:
-        sessions.close()
+    with exclusive_sessions(settings) as sessions:
+        found = latest(sessions.target)
+        if found is None or found.state not in ("switched", "finished"):
+            raise RefusedError(_refusal(sessions.target, found))
+        journal = Journal(sessions.target, found)
+        if found.state == "switched":
+            level = unfinished_level(journal)
+            if level is not None:
+                raise RefusedError(
+                    f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
+                )
+            _require_window_over(sessions.target, found, settings, early, now)
+        # a table that another transaction uses is not waited for without end: whoever comes later waits behind us
+        sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
+        with journal.step("finish"), _naming_holders(settings):
+            journal.end("finished")  # first: what follows cannot be gone back on
+            outbox.close_outbox(sessions.target)
+            reverse_sync.drop_fence_collection(sessions)
+            lift_source_fence(sessions, found)
+            drop_indexes(sessions.target)
+        return FinishResult(cutover=journal.cutover, cleanup=cleanup.after_completion(sessions, journal.cutover))
 
 
 @contextmanager
-def _unlocked() -> Iterator[None]:
+def _naming_holders(settings: Settings) -> Iterator[None]:
+    """Name the session that holds a table, and what to do then; raises ``LockedError``."""
     try:
-        yield
-    except psycopg.errors.LockNotAvailable as error:
-        raise UnreachableError(
-            "a transaction of another session uses the scheduler's tables (pg_stat_activity tells which): end it, then"
-            " call migrator cutover finish again"
-        ) from error
+        with lock_holders_named(settings):
+            yield
+    except LockedError as error:
+        raise LockedError(f"{error}; end it, then call migrator cutover finish again") from error
 
 
 def _refusal(target: Connection, found: Cutover | None) -> str:

@@ -18,11 +18,9 @@ from bson.timestamp import Timestamp
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as speaking_of_source
-from migrator.connections.postgres import translate_errors
 from migrator.cutover import backup, config_file, epoch, fence, gates, metrics, outbox, overdue, processes, reverse_sync
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.journal import Cutover, Journal, exclusive, latest
+from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
 from migrator.errors import MigratorError, RefusedError
@@ -65,9 +63,8 @@ def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
     Raises ``RefusedError`` where a gate is not met, another switch runs, or the pause would be too long: then
     everything is as it was before. What fails behind the point of no return is raised, and the next call goes on.
     """
-    sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
+        with exclusive_sessions(settings) as sessions:
             found = latest(sessions.target)
             resumed = False
             if found is not None and found.state == "running":
@@ -84,28 +81,23 @@ def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
             _run_steps_after(sessions, journal)
             return _result(journal, resumed=resumed)
     finally:
-        sessions.close()
         close_cached()
 
 
 def abort(settings: Settings) -> Cutover:
     """Undo a switch that was interrupted before the point of no return; raises ``RefusedError`` where there is none."""
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
-            found = latest(sessions.target)
-            if found is None or found.state != "running":
-                raise RefusedError("no cutover is under way: there is nothing to abort")
-            journal = Journal(sessions.target, found)
-            if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
-                raise RefusedError(
-                    "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
-                    " migrator rollback run, which goes back"
-                )
-            _undo(sessions, journal)
-            return journal.cutover
-    finally:
-        sessions.close()
+    with exclusive_sessions(settings) as sessions:
+        found = latest(sessions.target)
+        if found is None or found.state != "running":
+            raise RefusedError("no cutover is under way: there is nothing to abort")
+        journal = Journal(sessions.target, found)
+        if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
+            raise RefusedError(
+                "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
+                " migrator rollback run, which goes back"
+            )
+        _undo(sessions, journal)
+        return journal.cutover
 
 
 def point_holds(sessions: Sessions, cutover: Cutover) -> bool:

@@ -14,8 +14,11 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from migrator import __version__, fault_points
-from migrator.connections.postgres import Connection
+from migrator.config import Settings
+from migrator.connections.mongo import translate_errors as translate_source_errors
+from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError, RefusedError
+from migrator.pipeline.sessions import Sessions
 from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
 
@@ -98,6 +101,20 @@ def record_decision(connection: Connection, kind: str, who: str, reason: str, **
     assert row is not None  # noqa: S101 - an INSERT that returns
     at: datetime = row[0]
     return at
+
+
+@contextmanager
+def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
+    """Open both sides and hold the lock of all cutovers of the target; raise what ``exclusive`` raises.
+
+    Errors of the drivers are raised as the tool's own, which name the side.
+    """
+    sessions = Sessions(settings)
+    try:
+        with translate_errors("the target"), translate_source_errors("the source"), exclusive(sessions.target):
+            yield sessions
+    finally:
+        sessions.close()
 
 
 @contextmanager

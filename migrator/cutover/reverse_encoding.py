@@ -102,6 +102,15 @@ def stated_trigger(triggers: Iterable[Trigger]) -> Trigger | None:
     return min(able, key=lambda one: (one.source is None, not one.enabled, one.id), default=None)
 
 
+def triggers_by_schedule(target: Connection, ids: Sequence[str]) -> dict[tuple[str, UUID], list[Trigger]]:
+    """Return the stored triggers with these ids, by the tenant and the id of their schedule."""
+    grouped: dict[tuple[str, UUID], list[Trigger]] = {}
+    for row in stored_rows(target, Trigger, ids).values():
+        if isinstance(row, Trigger):
+            grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
+    return grouped
+
+
 class _StatedTriggers:
     """Which trigger each schedule states; a note of one of them is a note of the schedule and of all its triggers."""
 
@@ -122,11 +131,7 @@ class _StatedTriggers:
             found.setdefault((one.table, one.row_id), one)
         self.noted = list(found.values())
         named = [row_id for table, row_id in found if table == Trigger.table]
-        grouped: dict[tuple[str, UUID], list[Trigger]] = {}
-        for row in stored_rows(sessions.target, Trigger, named).values():
-            if isinstance(row, Trigger):
-                grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
-        for schedule, rows in grouped.items():
+        for schedule, rows in triggers_by_schedule(sessions.target, named).items():
             if (stated := stated_trigger(rows)) is not None:
                 self._of[schedule] = stated
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 import psycopg
@@ -34,7 +33,7 @@ from migrator.cutover.reverse_encoding import (
     ReverseSyncError,
     encode_changes,
     stated_trigger,
-    stored_rows,
+    triggers_by_schedule,
 )
 from migrator.errors import LostLockError, RefusedError
 from migrator.pipeline.ledger import latest_plan
@@ -301,10 +300,7 @@ def _assign_stated_triggers(sessions: Sessions) -> None:
         "SELECT id FROM scheduler.triggers WHERE schedule_id IN (SELECT schedule_id FROM scheduler.triggers"
         " WHERE source IS NULL)"
     ).fetchall()
-    grouped: dict[tuple[str, UUID], list[Trigger]] = {}
-    for row in stored_rows(sessions.target, Trigger, [str(one[0]) for one in found]).values():
-        if isinstance(row, Trigger):
-            grouped.setdefault((row.tenant_id, row.schedule_id), []).append(row)
+    grouped = triggers_by_schedule(sessions.target, [str(one[0]) for one in found])
     stated = [one.id for rows in grouped.values() if (one := stated_trigger(rows)) is not None and one.source is None]
     sessions.target.execute(
         "UPDATE scheduler.triggers AS own SET source = of.source, source_id = of.source_id"

@@ -20,11 +20,10 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.mongo import translate_errors as speaking_of_source
 from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import backup, cleanup, config_file, epoch, fence, outbox, reverse_sync
 from migrator.cutover.cutover import POINT_OF_NO_RETURN, backup_folder, lift_source_fence, point_holds
-from migrator.cutover.journal import Cutover, Journal, exclusive, latest
+from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
 from migrator.cutover.rollback_gaps import Gap, find_gaps, gap_lines
 from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError, RefusedError, UnreachableError
@@ -95,9 +94,8 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
 
 def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
     """Go back; raises ``RefusedError`` where the window is closed, or a backup is not what was written."""
-    sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"), exclusive(sessions.target):
+        with exclusive_sessions(settings) as sessions:
             found = latest(sessions.target)
             why_not = "" if _is_end_unrecorded(sessions, found) else _refusal(sessions.target, found, level)
             if found is None or why_not:
@@ -114,7 +112,6 @@ def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
             done = _run(sessions, Journal(sessions.target, found), level)
             return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
     finally:
-        sessions.close()
         close_cached()
 
 

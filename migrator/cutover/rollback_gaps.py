@@ -6,12 +6,11 @@ it, or refuses its document, so that people have to know which they are, before 
 
 from collections.abc import Iterable, Iterator
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
 from migrator.connections.postgres import Connection
-from migrator.cutover.reverse_encoding import stated_trigger, stored_rows
+from migrator.cutover.reverse_encoding import stated_trigger, stored_rows, triggers_by_schedule
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Profile
 from migrator.sources.stellaops import names
@@ -75,13 +74,10 @@ def _active_schedules(target: Connection) -> Iterator[tuple[Schedule, list[Trigg
     ids = [row[0] for row in rows]
     for first in range(0, len(ids), BATCH):
         some = ids[first : first + BATCH]
-        of: dict[tuple[str, UUID], list[Trigger]] = {}
         keys = target.execute(
             "SELECT id::text FROM scheduler.triggers WHERE enabled AND schedule_id = ANY(%s::uuid[])", (some,)
         ).fetchall()
-        for row in stored_rows(target, Trigger, [key[0] for key in keys]).values():
-            if isinstance(row, Trigger):
-                of.setdefault((row.tenant_id, row.schedule_id), []).append(row)
+        of = triggers_by_schedule(target, [key[0] for key in keys])
         for schedule in stored_rows(target, Schedule, some).values():
             if isinstance(schedule, Schedule):
                 yield schedule, of.get((schedule.tenant_id, schedule.id), [])

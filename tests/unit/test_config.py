@@ -16,9 +16,9 @@ from migrator.config import (
     MongoSettings,
     PostgresSettings,
     Settings,
-    exposed_files,
     known_keys,
     load_settings,
+    load_with_exposed_files,
     mongo_uri,
     postgres_dsn,
 )
@@ -377,7 +377,7 @@ def test_a_secret_file_that_everybody_may_read_is_told(tmp_path: Path) -> None:
         file.write_text(text)
         file.chmod(mode)
         secret.chmod(mode)
-        assert exposed_files(load_settings(str(file), {}), str(file)) == told, text
+        assert load_with_exposed_files(str(file), {})[1] == told, text
 
 
 def test_a_value_of_the_environment_with_more_than_one_line_is_refused() -> None:
