@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
-    from migrator.cutover.plan import CutoverPlan, CutoverStatus
+    from migrator.cutover.plan import CutoverPlan
+    from migrator.cutover.status import CutoverStatus
 
 
 @click.command()
@@ -180,7 +181,7 @@ def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> 
     Exit status 4 where it waits for a person: an interrupted cutover, rollback or finish, or a reverse sync that stands
     still. The last lines then name the command that leads on.
     """
-    from migrator.cutover.plan import cutover_status  # noqa: PLC0415 - imported when called, as above
+    from migrator.cutover.status import cutover_status  # noqa: PLC0415 - imported when called, as above
 
     found = cutover_status(load(config), wait_s=wait_s or 0, config=config)
     if as_json:

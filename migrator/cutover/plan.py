@@ -1,6 +1,5 @@
 """The plan of a cutover, as things stand: steps, gates, the expected write pause, what becomes of late triggers."""
 
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -9,18 +8,14 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as speaking_of_source
-from migrator.connections.postgres import open_target, translate_errors
-from migrator.cutover import completion, cutover, gates, journal, metrics, outbox, overdue, processes, rollback_gaps
+from migrator.connections.postgres import translate_errors
+from migrator.cutover import cutover, gates, overdue, rollback_gaps
 from migrator.cutover.gates import GateOptions
-from migrator.cutover.metrics import CutoverMetrics
-from migrator.cutover.processes import Arrivals
 from migrator.cutover.server_gates import Gate
-from migrator.cutover.status import Attention, attention
 from migrator.errors import MigratorError
 from migrator.parity import recheck, recorded_check
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
-from migrator.store.postgres import parallel_run
 
 STEP_TEXTS: Final = {
     "preflight": "every gate is looked at again; one that is not met ends the switch",
@@ -59,25 +54,6 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a rollback could not give the old application; empty where that is known to be nothing."""
 
 
-class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``cutover status`` prints."""
-
-    cutover: journal.Cutover | None
-    steps: tuple[journal.Step, ...] = ()
-    waiting: int = 0
-    """Notes that the reverse stream has not carried yet."""
-    oldest_s: float = 0.0
-    open_until: datetime | None = None
-    """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
-    beside_since: datetime | None = None
-    """Since when both schedulers run; none: they do not."""
-    figures: CutoverMetrics = CutoverMetrics()
-    arrivals: Arrivals | None = None
-    """None: PostgreSQL is not open."""
-    attention: Attention | None = None
-    """None: nothing waits for a person."""
-
-
 def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> CutoverPlan:
     """Look at everything, and change nothing (a probe table is made and dropped again)."""
     sessions = Sessions(settings)
@@ -103,31 +79,6 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
             )
     finally:
         sessions.close()
-
-
-def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | None = None) -> CutoverStatus:
-    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most.
-
-    ``config`` is the configuration file that the commands of ``attention`` name.
-    """
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
-        since = parallel_run.since(target)
-        found = journal.latest(target)
-        if found is None:
-            return CutoverStatus(cutover=None, beside_since=since)
-        arrived = processes.wait_for_arrivals(settings, wait_s)
-        count, age = outbox.backlog(target)
-        return CutoverStatus(
-            cutover=found,
-            steps=tuple(journal.steps(target, found.id)),
-            waiting=count,
-            oldest_s=round(age, 1),
-            open_until=completion.window_end(target, found, settings) if found.state == "switched" else None,
-            beside_since=since,
-            figures=metrics.collect(settings),
-            arrivals=arrived,
-            attention=attention(settings, config),
-        )
 
 
 def _expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:

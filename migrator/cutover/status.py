@@ -1,17 +1,21 @@
-"""Whether the last cutover, or its rollback, needs a person, and which commands lead on from where it stands."""
+"""The state of the last cutover: its steps, the reverse sync, who has come over, and what a person must do next."""
 
 import shlex
 from collections.abc import Iterator
+from datetime import datetime
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection, open_target, translate_errors
-from migrator.cutover import journal, outbox, rollback
+from migrator.cutover import completion, journal, metrics, outbox, processes, rollback
 from migrator.cutover.cutover import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.cutover.journal import Journal
+from migrator.cutover.metrics import CutoverMetrics
+from migrator.cutover.processes import Arrivals
 from migrator.pipeline import locks
 from migrator.sources import profile_of
+from migrator.store.postgres import parallel_run
 
 RUN = "migrator cutover run"
 ABORT = "migrator cutover abort"
@@ -28,6 +32,50 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     commands: tuple[str, ...] = ()
     """The first leads on; each other one is for when those before it fail again. None: another process works on it."""
+
+
+class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``cutover status`` prints."""
+
+    cutover: journal.Cutover | None
+    steps: tuple[journal.Step, ...] = ()
+    waiting: int = 0
+    """Notes that the reverse stream has not carried yet."""
+    oldest_s: float = 0.0
+    open_until: datetime | None = None
+    """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
+    beside_since: datetime | None = None
+    """Since when both schedulers run; none: they do not."""
+    figures: CutoverMetrics = CutoverMetrics()
+    arrivals: Arrivals | None = None
+    """None: PostgreSQL is not open."""
+    attention: Attention | None = None
+    """None: nothing waits for a person."""
+
+
+def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | None = None) -> CutoverStatus:
+    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most.
+
+    ``config`` is the configuration file that the commands of ``attention`` name.
+    """
+    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        since = parallel_run.since(target)
+        found = journal.latest(target)
+        if found is None:
+            return CutoverStatus(cutover=None, beside_since=since)
+        arrived = processes.wait_for_arrivals(settings, wait_s)
+        count, age = outbox.backlog(target)
+        return CutoverStatus(
+            cutover=found,
+            steps=tuple(journal.steps(target, found.id)),
+            waiting=count,
+            oldest_s=round(age, 1),
+            open_until=completion.window_end(target, found, settings) if found.state == "switched" else None,
+            beside_since=since,
+            figures=metrics.collect(settings),
+            arrivals=arrived,
+            attention=attention(settings, config),
+        )
 
 
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
@@ -51,34 +99,36 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
     last = journal.latest(target)
     if last is None:
         return None
-    book = Journal(target, last)
-    level = rollback.unfinished_level(book)
+    current = Journal(target, last)
+    level = rollback.unfinished_level(current)
     works = locks.is_held(target, journal.LOCK)
     if level is not None:
-        return _of_rollback(book, level, works=works)
+        return _of_rollback(current, level, works=works)
     if last.state == "running":
-        return _of_cutover(book, works=works)
+        return _of_cutover(current, works=works)
     if last.state == "switched":
         return _of_reverse_sync(target, settings, last)
-    if last.state == "finished" and not book.done("finish") and not works:
-        return Attention(words=f"finishing was interrupted{_failed_step(book)}", commands=(FINISH,))
+    if last.state == "finished" and not current.done("finish") and not works:
+        return Attention(words=f"finishing was interrupted{_failed_step(current)}", commands=(FINISH,))
     return None
 
 
-def _of_rollback(book: Journal, level: int, *, works: bool) -> Attention:
+def _of_rollback(current: Journal, level: int, *, works: bool) -> Attention:
     if works:
         return Attention(words=f"a rollback of level {level} is under way in another process")
-    words = f"a rollback of level {level} was interrupted{_failed_step(book)}"
+    words = f"a rollback of level {level} was interrupted{_failed_step(current)}"
     return Attention(words=words, commands=(f"{ROLLBACK} --level {level}",))
 
 
-def _of_cutover(book: Journal, *, works: bool) -> Attention:
+def _of_cutover(current: Journal, *, works: bool) -> Attention:
     if works:
         return Attention(words="a cutover is under way in another process")
-    if not book.done(POINT_OF_NO_RETURN):
-        words = f"a cutover was interrupted before its point of no return{_failed_step(book)}: writers may be refused"
+    if not current.done(POINT_OF_NO_RETURN):
+        words = (
+            f"a cutover was interrupted before its point of no return{_failed_step(current)}: writers may be refused"
+        )
         return Attention(words=words, commands=(ABORT,))
-    words = f"a cutover was interrupted after its point of no return{_failed_step(book)}: writers may be refused"
+    words = f"a cutover was interrupted after its point of no return{_failed_step(current)}: writers may be refused"
     return Attention(words=words, commands=(RUN, ROLLBACK, RESTORE))
 
 
@@ -93,9 +143,9 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
     return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
 
 
-def _failed_step(book: Journal) -> str:
+def _failed_step(current: Journal) -> str:
     """Return the step that failed, and why, as a clause; empty where none says so."""
-    for one in reversed(book.steps()):
+    for one in reversed(current.steps()):
         if one.state == "running":
             why = one.detail.get(journal.FAILED)
             return f" in step {one.step}" + (f" ({why})" if why else "")

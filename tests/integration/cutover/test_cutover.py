@@ -15,7 +15,8 @@ from migrator.cli import cli
 from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
 from migrator.cutover import completion, cutover, journal, metrics, outbox, parallel, processes, reverse_sync, rollback
-from migrator.cutover.plan import cutover_plan, cutover_status
+from migrator.cutover.plan import cutover_plan
+from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, RefusedError
 from migrator.pipeline import sessions

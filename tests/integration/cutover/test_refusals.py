@@ -14,7 +14,8 @@ from migrator.connections.postgres import open_target
 from migrator.cutover import backup, completion, config_file, cutover, epoch, fence, outbox, rollback
 from migrator.cutover.cutover import backup_folder
 from migrator.cutover.gates import evaluate
-from migrator.cutover.plan import cutover_plan, cutover_status
+from migrator.cutover.plan import cutover_plan
+from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, MigratorError, RefusedError, UsageError
 from migrator.parity.recorded_check import check_and_record, is_clean
