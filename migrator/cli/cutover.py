@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
 
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.text import parity_lines, parity_status
 from migrator.config import DEFAULT_PATH
+from migrator.connections.postgres import open_target, translate_errors
+from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status
+from migrator.cutover.doctor import examine
+from migrator.cutover.gates import GateOptions, gate_lines, unmet
+from migrator.cutover.plan import CutoverPlan, cutover_plan
+from migrator.cutover.rollback import Level
+from migrator.cutover.rollback_gaps import gap_lines
+from migrator.cutover.status import CutoverStatus, cutover_status
 from migrator.exit_status import mask
-
-if TYPE_CHECKING:
-    from migrator.cutover.rollback import Level
-
-
-if TYPE_CHECKING:
-    from migrator.cutover.plan import CutoverPlan
-    from migrator.cutover.status import CutoverStatus
+from migrator.parity.recorded_check import check_and_record
+from migrator.sources import profile_of
 
 
 @click.command()
@@ -26,9 +29,6 @@ def doctor_command(config: str | None, *, as_json: bool) -> None:
 
     Exit status: 1 something stands in the way, 4 something cannot be told, 16 a server could not be reached.
     """
-    from migrator.cutover.doctor import examine  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.cutover.gates import gate_lines  # noqa: PLC0415 - as above
-
     found = examine(load(config))
     if as_json:
         print_json(found)
@@ -58,8 +58,6 @@ _quarantined = click.option(
 @common_options
 def plan_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Show every step, the gates as they stand now, the expected write pause, and what becomes of late triggers."""
-    from migrator.cutover.plan import cutover_plan  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     found = cutover_plan(load(config), _file(config), quarantined=quarantined)
     if as_json:
         print_json(found)
@@ -76,9 +74,6 @@ def compare_command(config: str | None, *, as_json: bool) -> None:
     It is migrator parity without options. While the source is written to, let migrator tail run: documents are compared
     all the same, and figures (counts, sums, times) are not, which sets the bit 4. The cutover asks for the documents.
     """
-    from migrator.cli.text import parity_lines, parity_status  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - as above
-
     outcome = check_and_record(load(config))
     if as_json:
         print_json(outcome)
@@ -101,17 +96,13 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
     Processes on PostgreSQL see it before their next claim: from then on they call only handlers that are marked
     idempotent, and record the runs of the others without doing anything. The switch ends it too.
     """
-    from migrator.connections.postgres import open_target, translate_errors  # noqa: PLC0415 - as above
-    from migrator.cutover.parallel import begin, end  # noqa: PLC0415 - imported when called, as above
-    from migrator.sources import profile_of  # noqa: PLC0415 - as above
-
     settings = load(config)
     profile = profile_of(settings.source)
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         if ended:
-            end(target, who, reason)
+            parallel.end(target, who, reason)
         else:
-            begin(target, profile, who, reason)
+            parallel.begin(target, profile, who, reason)
     hours = settings.cutover.stability_hours
     if as_json:
         print_json({"who": who, "reason": reason, "hours": 0 if ended else hours})
@@ -127,9 +118,6 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
 @common_options
 def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Make the switch; one that was interrupted behind the point of no return is finished, else it is undone first."""
-    from migrator.cutover import cutover, processes  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.cutover.gates import GateOptions  # noqa: PLC0415 - as above
-
     settings = load(config)
     done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
     stopped = done.cutover.detail.get(cutover.REVERSE_STOPPED)
@@ -156,8 +144,6 @@ def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
 @common_options
 def abort_command(config: str | None, *, as_json: bool) -> None:
     """Lift the fence of a switch that was killed before the point of no return."""
-    from migrator.cutover import cutover  # noqa: PLC0415 - imported when called, as above
-
     done = cutover.abort(load(config))
     if as_json:
         print_json(done)
@@ -181,8 +167,6 @@ def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> 
     Exit status 4 where it waits for a person: an interrupted cutover, rollback or finish, or a reverse sync that stands
     still. The last lines then name the command that leads on.
     """
-    from migrator.cutover.status import cutover_status  # noqa: PLC0415 - imported when called, as above
-
     found = cutover_status(load(config), wait_s=wait_s or 0, config=config)
     if as_json:
         print_json(found)
@@ -202,8 +186,6 @@ def finish_command(config: str | None, who: str, reason: str, *, early: bool, as
 
     Refused until the window's hours (window_hours) are over, unless --now. Prints what is left to be cleaned up.
     """
-    from migrator.cutover import completion  # noqa: PLC0415 - imported when called, as above
-
     done = completion.finish(load(config), early=completion.EarlyFinish(who=who, reason=reason) if early else None)
     if as_json:
         print_json(done)
@@ -218,8 +200,7 @@ def _file(config: str | None) -> Path:
     return Path(config or DEFAULT_PATH)
 
 
-def _plan_lines(found: "CutoverPlan") -> Iterator[str]:
-    from migrator.cutover.gates import gate_lines  # noqa: PLC0415 - imported when called, as above
+def _plan_lines(found: CutoverPlan) -> Iterator[str]:
 
     yield f"environment {found.environment}, configuration {found.config}"
     for number, (step, words) in enumerate(found.steps.items(), 1):
@@ -236,8 +217,7 @@ def _plan_lines(found: "CutoverPlan") -> Iterator[str]:
     yield "ready: migrator cutover run" if found.ready else f"not ready, by {in_the_way}; nothing was changed"
 
 
-def _status_lines(found: "CutoverStatus") -> Iterator[str]:
-    from migrator.cutover import metrics, processes, status  # noqa: PLC0415 - imported when called, so that --help stays quick
+def _status_lines(found: CutoverStatus) -> Iterator[str]:
 
     one = found.cutover
     if found.beside_since is not None:
@@ -280,9 +260,6 @@ _level = click.option(
 @common_options
 def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Show every step, and what must hold."""
-    from migrator.cutover import rollback  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.cutover.gates import gate_lines, unmet  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     found = rollback.gates(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
     if as_json:
         print_json({"steps": rollback.STEPS[level], "gates": found})
@@ -297,9 +274,6 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
 @common_options
 def rollback_run_command(config: str | None, level: int, *, as_json: bool) -> None:
     """Go back; a call that was interrupted is gone on with."""
-    from migrator.cutover import rollback  # noqa: PLC0415 - imported when called, as above
-    from migrator.cutover.rollback_gaps import gap_lines  # noqa: PLC0415 - as above
-
     done = rollback.run(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
     if as_json:
         print_json(done)

@@ -1,13 +1,28 @@
 """Commands that copy the source and follow it: inspect, plan, backfill, tail, status, quarantine."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import click
 import msgspec
 
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.text import backfill_lines, census_lines, field_lines, plan_lines, status_lines, tail_lines
+from migrator.cutover import status
+from migrator.cutover.replication import follow
 from migrator.errors import UsageError
 from migrator.exit_status import mask
+from migrator.files import write_private
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.census import census
+from migrator.pipeline.plan import Scope, plan_backfill
+from migrator.pipeline.quarantine import entries, extended_json, raw_document
+from migrator.pipeline.quarantine import retry as retry_all
+from migrator.pipeline.status import copy_status
+from migrator.pipeline.tail.loop import TailResult
+from migrator.pipeline.tail.metrics import require_writable
+from migrator.scheduler.health import overview, overview_lines
+from migrator.store import open_scheduler_store
 
 
 @click.command()
@@ -19,10 +34,6 @@ def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, 
 
     Reads every document; needs no target and writes nothing.
     """
-    from migrator.cli.text import census_lines, field_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.pipeline.census import census  # noqa: PLC0415 - as above
-    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
-
     found = census(load(config), Scope(only=tuple(sorted(set(only)))))
     if as_json:
         print_json(found)
@@ -38,9 +49,6 @@ def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, 
 @common_options
 def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) -> None:
     """Show the chunks a backfill would copy, in order, with estimates and risks; writes nothing."""
-    from migrator.cli.text import plan_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.pipeline.plan import Scope, plan_backfill  # noqa: PLC0415 - as above
-
     found = plan_backfill(load(config), Scope(only=tuple(sorted(set(only)))))
     if as_json:
         print_json(found)
@@ -68,10 +76,6 @@ def backfill_command(
     **flags: bool,
 ) -> None:
     """Copy the source into PostgreSQL; resumes by itself, and writes nothing where nothing changed."""
-    from migrator.cli.text import backfill_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.pipeline.backfill import backfill  # noqa: PLC0415 - as above
-    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
-
     settings = load(config, workers=workers, executor=executor)
     done = backfill(
         settings,
@@ -99,13 +103,6 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
     After a cutover it turns round: documents are brought up to date as rows change. It ends with 0 when the cutover is
     finished.
     """
-    from pathlib import Path  # noqa: PLC0415 - imported when called, so that --help stays quick
-
-    from migrator.cli.text import tail_lines  # noqa: PLC0415 - as above
-    from migrator.cutover.replication import follow  # noqa: PLC0415 - as above
-    from migrator.pipeline.tail.loop import TailResult  # noqa: PLC0415 - as above
-    from migrator.pipeline.tail.metrics import require_writable  # noqa: PLC0415 - as above
-
     settings = load(config)
     if metrics_file is not None:
         require_writable(Path(metrics_file))
@@ -140,9 +137,6 @@ def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> Non
     """Show where the copy stands: chunks, documents, what was set aside, what is still owed."""
     if scheduler:
         _scheduler_status(config, as_json=as_json)
-    from migrator.cli.text import status_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.cutover import status  # noqa: PLC0415 - as above
-    from migrator.pipeline.status import copy_status  # noqa: PLC0415 - as above
 
     settings = load(config)
     found, waits = copy_status(settings), status.attention(settings, config)
@@ -156,10 +150,6 @@ def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> Non
 
 
 def _scheduler_status(config: str | None, *, as_json: bool) -> None:
-    from datetime import timedelta  # noqa: PLC0415 - as above
-
-    from migrator.scheduler.health import overview, overview_lines  # noqa: PLC0415 - as above
-    from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
 
     settings = load(config)
     store = open_scheduler_store(settings)
@@ -191,8 +181,6 @@ def quarantine_group() -> None:
 @common_options
 def list_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
     """List the documents in quarantine: where they are from, and why they were set aside."""
-    from migrator.pipeline.quarantine import entries  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     found = entries(load(config), collection, reason)
     if as_json:
         print_json(found)
@@ -213,8 +201,6 @@ def list_command(config: str | None, collection: str | None, reason: str | None,
 @common_options
 def show_command(config: str | None, collection: str, source_id: str, raw: str | None, **flags: bool) -> None:
     """Show one document in quarantine; its values only when asked."""
-    from migrator.pipeline.quarantine import extended_json, raw_document  # noqa: PLC0415 - as above
-
     entry, content = raw_document(load(config), collection, source_id)
     if raw is not None:
         _write_raw(Path(raw), content)
@@ -234,8 +220,6 @@ def show_command(config: str | None, collection: str, source_id: str, raw: str |
 @common_options
 def retry_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
     """Read the documents in quarantine again, and load those that can be loaded now."""
-    from migrator.pipeline.quarantine import retry as retry_all  # noqa: PLC0415 - as above
-
     done = retry_all(load(config), collection, reason)
     if as_json:
         print_json(done)
@@ -249,8 +233,6 @@ def retry_command(config: str | None, collection: str | None, reason: str | None
 
 def _write_raw(file: Path, content: bytes) -> None:
     """Write a document's bytes into a new file; raise ``UsageError`` where it is there, or cannot be made."""
-    from migrator.files import write_private  # noqa: PLC0415 - as above
-
     try:
         write_private(file, content, exclusive=True)
     except FileExistsError:

@@ -1,10 +1,20 @@
 """Commands of the scheduler: ``run``, ``retention``, ``metrics``."""
 
+from datetime import timedelta
+from typing import cast
+
 import click
 
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
 from migrator.config import LARGEST
+from migrator.errors import UsageError
 from migrator.exit_status import mask
+from migrator.scheduler import metrics
+from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants, served_tenants
+from migrator.scheduler.process import Until, run
+from migrator.scheduler.retention import RetentionPlan, RetentionRule, apply_all
+from migrator.store import open_scheduler_store
+from migrator.telemetry import say
 
 
 @click.command()
@@ -23,10 +33,6 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
     Told to stop, it claims nothing more, lets its runs end or gives them back, and exits with status 0. Told twice, it
     gives them back at once.
     """
-    from typing import cast  # noqa: PLC0415 - imported when called, so that --help stays quick
-
-    from migrator.scheduler.process import Until, run  # noqa: PLC0415 - as above
-
     done = run(
         load(config),
         handlers=handlers,
@@ -67,13 +73,6 @@ def retention_command(
     Nothing is removed without --yes, unless retention_from in [scheduler] names a day that has come. The command says
     what it would remove then, and ends with status 2 where that is any run.
     """
-    from datetime import timedelta  # noqa: PLC0415 - imported when called, so that --help stays quick
-
-    from migrator.errors import UsageError  # noqa: PLC0415 - as above
-    from migrator.scheduler.metrics import known_tenants  # noqa: PLC0415 - as above
-    from migrator.scheduler.retention import RetentionPlan, RetentionRule, apply_all  # noqa: PLC0415 - as above
-    from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
-
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other: give one of them")
 
@@ -124,12 +123,8 @@ def metrics_command(
     The key figures (overall_*, database_connections) are of all tenants; those of before and at the switch, where one
     is on record, have the same names behind switch_.
     """
-    from migrator.cutover import metrics as moved  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.pipeline.tail import metrics as tail_metrics  # noqa: PLC0415 - as above
-    from migrator.scheduler import metrics  # noqa: PLC0415 - as above
-    from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants, served_tenants  # noqa: PLC0415 - as above
-    from migrator.store import open_scheduler_store  # noqa: PLC0415 - as above
-    from migrator.telemetry import say  # noqa: PLC0415 - as above
+    from migrator.cutover import metrics as moved  # noqa: PLC0415 - loads MongoDB's driver, which the other commands must not
+    from migrator.pipeline.tail import metrics as tail_metrics  # noqa: PLC0415 - loads MongoDB's driver, which the other commands must not
 
     thresholds = [metrics.parse_threshold("max", one) for one in most] + [
         metrics.parse_threshold("min", one) for one in least

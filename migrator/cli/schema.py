@@ -1,16 +1,14 @@
 """``migrator schema upgrade|downgrade|current|check``."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
 from migrator.config import Settings, postgres_dsn
 from migrator.exit_status import mask
-
-if TYPE_CHECKING:
-    from migrator.schema.security import Roles
+from migrator.schema import catalogue, revisions
+from migrator.schema.security import Roles
 
 NOTHING_COMPARED = "nothing compared: run migrator schema check"
 
@@ -28,8 +26,6 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
     One transaction: an interrupted upgrade leaves nothing behind. Of two upgraders at once the second waits, and finds
     nothing to do.
     """
-    from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     settings = load(config)
     done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)
     if as_json:
@@ -50,8 +46,6 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
 
     Refused while rows would be lost, unless --discard-rows; the refusal says how many, and where.
     """
-    from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     settings = load(config)
     done = revisions.downgrade(
         postgres_dsn(settings),
@@ -73,8 +67,6 @@ def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json:
 @common_options
 def current(config: str | None, *, as_json: bool) -> None:
     """Show at which revision each schema is, and what an upgrade would apply."""
-    from migrator.schema import revisions  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     settings = load(config)
     places = revisions.current(postgres_dsn(settings), _roles(settings))
     if as_json:
@@ -92,8 +84,6 @@ def current(config: str | None, *, as_json: bool) -> None:
 @common_options
 def check(config: str | None, *, as_json: bool) -> None:
     """Compare the live catalogue with the declared one; exit status 1 where they differ."""
-    from migrator.schema import catalogue, revisions  # noqa: PLC0415 - imported when called, as above
-
     settings = load(config)
     dsn = postgres_dsn(settings)
     revisions.require_group_roles(dsn, _roles(settings))
@@ -118,7 +108,6 @@ def _counted(things: Sequence[object], word: str) -> str:
     return f"{len(things)} {word}" + ("" if len(things) == 1 else "s")
 
 
-def _roles(settings: Settings) -> "Roles":
-    from migrator.schema.security import Roles  # noqa: PLC0415 - as above
+def _roles(settings: Settings) -> Roles:
 
     return Roles.of(settings.postgres)

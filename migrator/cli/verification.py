@@ -5,8 +5,19 @@ from typing import Literal
 
 import click
 
+from migrator import result as results
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.text import parity_lines, parity_status, repair_lines
+from migrator.config import DEFAULT_PATH
+from migrator.errors import UsageError
 from migrator.exit_status import mask
+from migrator.parity.check import check_parity
+from migrator.parity.recorded_check import check_and_record
+from migrator.parity.repair import apply_repair, plan_repair
+from migrator.pipeline.plan import Scope
+from migrator.report import integrity, renderer, wording
+from migrator.verify.fresh_start import FreshStart
+from migrator.verify.runner import Request, verify_into
 
 
 @click.command()
@@ -33,19 +44,12 @@ def parity_command(
     The outcome of a parity check of everything is put on record (migration.comparisons): the cutover asks for the last
     one.
     """
-    from migrator.cli.text import parity_lines, parity_status, repair_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.parity.check import check_parity  # noqa: PLC0415 - as above
-    from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - as above
-    from migrator.pipeline.plan import Scope  # noqa: PLC0415 - as above
-
     settings = load(config, workers=workers)
     scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
     repaired = None
     if repair is None:
         outcome = check_parity(settings, scope) if scope != Scope() else check_and_record(settings)
     else:
-        from migrator.parity.repair import apply_repair, plan_repair  # noqa: PLC0415 - as above
-
         repaired = (apply_repair if repair == "apply" else plan_repair)(settings, scope)
         outcome = repaired.after or repaired.found
     if as_json:
@@ -138,13 +142,6 @@ def verify_command(
     Exit status, a bit mask: 1 a difference or a failed check, 2 usage or configuration, 4 something was left
     unverified, 8 documents are in quarantine, 16 a server could not be reached or the tool failed.
     """
-    from migrator import result as results  # noqa: PLC0415 - imported when called, so that --help stays quick
-    from migrator.config import DEFAULT_PATH  # noqa: PLC0415 - as above
-    from migrator.errors import UsageError  # noqa: PLC0415 - as above
-    from migrator.report import wording  # noqa: PLC0415 - as above
-    from migrator.verify.fresh_start import FreshStart  # noqa: PLC0415 - as above
-    from migrator.verify.runner import Request, verify_into  # noqa: PLC0415 - as above
-
     request = Request(
         only=only,
         skip=skip,
@@ -195,8 +192,6 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
 
     Exit status: 1 the evidence does not match its digest, or the signature does not fit; nothing is written then.
     """
-    from migrator.report import integrity, renderer  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     result = integrity.read_result(result_json)
     changed = integrity.tampering(result)
     written = [] if changed else renderer.write_renderings(result, report_dir or result_json.parent)
@@ -215,8 +210,6 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
     """Write a signature into a result, and its renderings anew beside it. Needs the extra sign."""
-    from migrator.report import integrity, renderer  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     private = integrity.read_private_key(key)
     signed = integrity.sign(integrity.read_result(result_json), private)
     renderer.write_result(signed, result_json)
@@ -239,8 +232,6 @@ def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path
     REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, or the signature
     does not fit, 4 there was no report to compare, or it was rendered by another version of the tool.
     """
-    from migrator.report import integrity  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     answer = integrity.check_report(result_json, reports, public_key)
     if as_json:
         print_json(answer)
