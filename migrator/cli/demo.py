@@ -1,8 +1,319 @@
-"""``migrator demo``, and ``migrator demo seed`` for servers of one's own."""
+"""Commands of the demo: a whole move between two servers of its own, and its data in a server that somebody names."""
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
+from pymongo import MongoClient
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import parse_uri
 
+from migrator import result as results
+from migrator.cli import text
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.config import CutoverSettings, MongoSettings, PostgresSettings, Settings, SourceSettings, mongo_uri
+from migrator.connections.mongo import open_source, translate_errors
+from migrator.embedded.demo import SEED, FaultyDocument, Size, faulty_documents, seed
+from migrator.embedded.mongo import MongoServer
+from migrator.embedded.postgres import PostgresServer
+from migrator.errors import RefusedError, UsageError
+from migrator.exit_status import mask
+from migrator.files import write_private
+from migrator.pipeline import quarantine
+from migrator.pipeline.backfill import BackfillResult, backfill
+from migrator.pipeline.census import census
+from migrator.pipeline.plan import Scope, plan_backfill
+from migrator.report import wording
+from migrator.schema.revisions import upgrade
+from migrator.telemetry import visible
+from migrator.values import identity
+from migrator.verify.runner import Request, verify_into
+
+DATABASE = "stellaops_scheduler"
+"""What the product calls its database."""
+_SYSTEM_DATABASES = ("admin", "config", "local")
+
+
+class Seeded(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written."""
+
+    database: str
+    size: str
+    seed: int
+    documents: dict[str, int]
+    """By collection, the planted ones included."""
+    planted: tuple[FaultyDocument, ...]
+
+
+def seed_into(
+    settings: Settings,
+    name: str | None,
+    *,
+    size: str,
+    seed: int | None,
+    drop: bool = False,
+    trouble: bool = True,
+    huge: bool = False,
+    triggers: bool = False,
+) -> Seeded:
+    """Write the demo's data into a database of the source's server, which must be empty unless ``drop`` empties it.
+
+    Raises ``RefusedError`` for a database that holds anything, ``UsageError`` for one that belongs to the server and
+    for a drop of one that ``name`` does not name, and ``ConfigurationError`` or ``UnreachableError`` when the server
+    cannot be reached.
+    """
+    if drop and name is None:
+        raise UsageError("--drop drops only a database that is named: add --database NAME")
+    chosen = name or settings.mongo.database or _database_in(mongo_uri(settings)) or DATABASE
+    if chosen in _SYSTEM_DATABASES:
+        raise UsageError(f"database {chosen} belongs to the server; name another with --database")
+    number = SEED if seed is None else seed
+    database = open_source(
+        msgspec.structs.replace(settings, mongo=msgspec.structs.replace(settings.mongo, database=chosen))
+    )
+    client: MongoClient[dict[str, Any]] = database.client
+    with client, translate_errors("the server"):
+        if drop:
+            client.drop_database(database.name)
+        try:
+            written = write(database, size, number, trouble=trouble, huge=huge, triggers=triggers)
+        except RefusedError as error:
+            raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
+    items = faulty_documents(number, huge=huge) if trouble else ()
+    return Seeded(database=database.name, size=size, seed=number, documents=written, planted=items)
+
+
+def write(
+    database: Database[dict[str, Any]],
+    size: str,
+    number: int,
+    *,
+    trouble: bool = True,
+    huge: bool = False,
+    triggers: bool = False,
+) -> dict[str, int]:
+    """Write into an open database; return the documents by collection."""
+    return dict(seed(database, Size(size), number, trouble=trouble, huge=huge, triggers=triggers))
+
+
+def _database_in(uri: str) -> str | None:
+    try:
+        found: str | None = parse_uri(uri)["database"]
+    except (PyMongoError, ValueError):
+        return None  # open_source says what is wrong with it
+    return found
+
+
+_OUTCOMES = {"loaded": "loaded", "quarantined": "set aside", "skipped": "left out"}
+
+
+def seeded_lines(seeded: Seeded) -> Iterator[str]:
+    """Yield what was written: collections, then the planted trouble by kind."""
+    planted = Counter(item.collection for item in seeded.planted)
+    yield f"{'collection':<20} {'documents':>11} {'planted':>8}"
+    for name, count in seeded.documents.items():
+        yield f"{name:<20} {count:>11,} {planted[name]:>8,}"
+    total, trouble = sum(seeded.documents.values()), len(seeded.planted)
+    yield f"{total:,} documents written into {seeded.database}, seed {seeded.seed}, {trouble} of them with trouble"
+    yield from fault_lines(seeded.planted)
+
+
+def fault_lines(items: Iterable[FaultyDocument]) -> Iterator[str]:
+    """Yield one line for each kind of planted trouble."""
+    kinds = Counter((item.kind, item.outcome, item.reason) for item in items)
+    for (kind, outcome, reason), count in sorted(kinds.items()):
+        why = f": {reason}" if reason else ""
+        yield f"  {count:>3} x {kind:<28} will be {_OUTCOMES[outcome]}{why}"
+
+
+def seeded_json(seeded: Seeded) -> dict[str, Any]:
+    """Return the same for machines."""
+    return {
+        "database": seeded.database,
+        "documents": seeded.documents,
+        "planted": [_item(item) for item in seeded.planted],
+        "seed": seeded.seed,
+        "size": seeded.size,
+    }
+
+
+def _item(item: FaultyDocument) -> dict[str, Any]:
+    return {
+        "collection": item.collection,
+        "kind": item.kind,
+        "outcome": item.outcome,
+        "reason": item.reason,
+        "residue": item.residue,
+        "source_id": identity.source_id(item.id),
+    }
+
+
+def manifest(items: Iterable[FaultyDocument]) -> str:
+    """Return every planted document as Markdown, to be followed in the report beside it."""
+    lines = [
+        "# What was planted",
+        "",
+        "Residue: the columns alone do not give the document back, so its row keeps the rest.",
+        "",
+        "| collection | id | what is wrong | what must become of it | residue |",
+        "|---|---|---|---|---|",
+    ]
+    for item in items:
+        why = f" ({item.reason})" if item.reason else ""
+        name = _cut(identity.source_id(item.id))
+        residue = "yes" if item.residue else ""
+        lines.append(f"| {item.collection} | `{name}` | {item.kind} | {_OUTCOMES[item.outcome]}{why} | {residue} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cut(text: str, length: int = 80) -> str:
+    text = text.replace("|", "\\|")
+    return text if len(text) <= length else text[:length] + "…"
+
+
+MANIFEST = "planted.md"
+
+Place = tuple[str, str]
+"""Collection and source id."""
+
+
+class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for."""
+
+    size: str
+    seed: int | None
+    keep: bool
+    report_dir: str | None
+    as_json: bool
+
+
+def run_demo(given: Settings, wish: DemoOptions) -> int:
+    """Run the demo; return the exit status: that of the verification, and 1 for anything that was not planned."""
+    number = SEED if wish.seed is None else wish.seed
+    with ExitStack() as servers:
+        settings = _start_servers(servers, given)
+        _seed(settings, wish.size, number)
+        _print_section("census", text.census_lines(census(settings, Scope())))
+        _print_section("plan", text.plan_lines(plan_backfill(settings, Scope())))
+        done = backfill(settings, Scope())
+        _print_section("backfill", text.backfill_lines(done, dry_run=False))
+        _print_title("verify")
+        result, folder = verify_into(
+            settings, Request(scratch_on_source=True), directory=wish.report_dir, say=_print_error
+        )
+        items = faulty_documents(number)
+        write_private(folder / MANIFEST, manifest(items).encode())
+        found = {(one.collection, one.source_id): one.reason for one in quarantine.entries(settings)}
+        surprises = list(unexpected_outcomes(items, found))
+        if wish.as_json:
+            click.echo(results.encode(result).decode(), nl=False)
+        else:
+            _print_title("done")
+            print_lines(summary_lines(done, result, folder, items, found))
+        for line in surprises:
+            click.echo(f"not planned: {line}", err=True)
+        if wish.keep:
+            _wait_for_interrupt(settings)
+        return result.exit_status() | mask(different=surprises)
+
+
+def _start_servers(servers: ExitStack, given: Settings) -> Settings:
+    """Start both servers, make the schema, and return the settings that name them."""
+    began = time.monotonic()
+    own = given.embedded
+    mongo = servers.enter_context(MongoServer.start(fast=True, binary=Path(own.mongod) if own.mongod else None))
+    postgres = servers.enter_context(
+        PostgresServer.start(
+            version=own.postgres_version, fast=True, bin_dir=Path(own.postgres_bin) if own.postgres_bin else None
+        )
+    )
+    dsn = postgres.create_database("scheduler")
+    upgrade(dsn)
+    _print_error(f"demo: MongoDB and PostgreSQL started, schema made, {time.monotonic() - began:.1f} s")
+    return msgspec.structs.replace(
+        given,
+        source=SourceSettings(),
+        cutover=CutoverSettings(environment="demo"),
+        mongo=MongoSettings(uri=mongo.uri, database=DATABASE),
+        postgres=PostgresSettings(dsn=dsn),
+    )
+
+
+def _seed(settings: Settings, size: str, number: int) -> None:
+    began = time.monotonic()
+    with MongoClient[dict[str, object]](settings.mongo.uri) as client:
+        written = write(client[DATABASE], size, number)
+    total, trouble = sum(written.values()), len(faulty_documents(number))
+    _print_error(f"demo: {total:,} documents written, {trouble} of them with trouble, {time.monotonic() - began:.1f} s")
+
+
+def unexpected_outcomes(items: tuple[FaultyDocument, ...], found: Mapping[Place, str]) -> Iterator[str]:
+    """Yield what is in quarantine and was not planted there, and what was planted and is not."""
+    wanted = {(i.collection, identity.source_id(i.id)): i.reason for i in items if i.outcome == "quarantined"}
+    for place in sorted(wanted.keys() | found.keys()):
+        if place not in wanted:
+            yield f"{place[0]} {place[1]} was set aside: {found[place]}"
+        elif place not in found:
+            yield f"{place[0]} {place[1]} was not set aside, as it should have been: {wanted[place]}"
+        elif wanted[place] != found[place]:
+            yield f"{place[0]} {place[1]} was set aside for {found[place]}, not for {wanted[place]}"
+
+
+def summary_lines(
+    done: BackfillResult,
+    result: results.Result,
+    folder: Path,
+    items: tuple[FaultyDocument, ...],
+    found: Mapping[Place, str],
+) -> Iterator[str]:
+    """Yield what was moved, what was set aside and why, whether the rest is equal, and where the report is."""
+    tables = {table for one in done.by_collection.values() for table, count in one.rows.items() if count}
+    moved = done.documents - done.quarantined - done.skipped
+    yield f"moved       {moved:,} documents into {done.rows:,} rows of {len(tables)} tables"
+    kinds = {(item.collection, identity.source_id(item.id)): item.kind for item in items}
+    yield f"set aside   {len(found):,} documents, with their bytes, to be mended and tried again:"
+    for reason, count in sorted(Counter(found.values()).items()):
+        why = sorted({kinds.get(place, "not planted") for place, given in found.items() if given == reason})
+        yield f"              {count:>3} x {reason:<16} {', '.join(why)}"
+    skips = sum((Counter(one.skipped) for one in done.by_collection.values()), Counter[str]())
+    left = ", ".join(f"{count:,} x {reason}" for reason, count in sorted(skips.items()))
+    yield f"left out    {left or 'nothing'}"
+    yield f"planted     {len(items)} documents with trouble, listed in {folder / MANIFEST}"
+    yield ""
+    yield from wording.terminal_lines(result, str(folder))
+
+
+def _wait_for_interrupt(settings: Settings) -> None:
+    """Say where the servers are and wait for Ctrl-C."""
+    click.echo(f"MongoDB     {settings.mongo.uri} (database {settings.mongo.database})")
+    click.echo(f"PostgreSQL  {settings.postgres.dsn}")
+    click.echo("both go away with this process: Ctrl-C")
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        click.echo("")
+
+
+def _print_section(title: str, lines: Iterator[str]) -> None:
+    _print_title(title)
+    for line in lines:
+        _print_error(visible(line))
+
+
+def _print_title(title: str) -> None:
+    _print_error(f"\n── {title} " + "─" * (60 - len(title)))
+
+
+def _print_error(line: str) -> None:
+    click.echo(line, err=True)
+
 
 SIZES = click.Choice(["small", "medium", "large"])
 
@@ -32,7 +343,6 @@ def demo_group(
     """
     if context.invoked_subcommand:
         return
-    from migrator.cli.demo_flow import DemoOptions, run_demo  # noqa: PLC0415 - imported when called, so that --help stays quick
 
     wish = DemoOptions(size=size, seed=number, keep=flags["keep"], report_dir=report_dir, as_json=flags["as_json"])
     finish(run_demo(load(config), wish))
@@ -59,8 +369,6 @@ def demo_group(
 @common_options
 def seed_command(config: str | None, database: str | None, size: str, number: int | None, **flags: bool) -> None:
     """Write the demo's data into a MongoDB of your own (mongo.uri), and say what is wrong in it."""
-    from migrator.cli.demo_flow import seed_into, seeded_json, seeded_lines  # noqa: PLC0415 - imported when called, so that --help stays quick
-
     seeded = seed_into(
         load(config),
         database,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from migrator.cli.demo_flow import fault_lines, manifest, unexpected_outcomes
+from migrator.cli.demo import fault_lines, manifest, unexpected_outcomes
 from migrator.embedded.demo import FaultyDocument, faulty_documents
 from migrator.values import identity
 
