@@ -161,7 +161,7 @@ class Scheduler:
         self._sink, self._new_id = sink, new_id
         self._limits = Limits() if limits is None else limits
 
-    # -- making
+    # -- creation
 
     def schedule(self, request: ScheduleRequest, *, now: datetime | None = None) -> Job:
         """Make a schedule that a cron line makes fire."""
@@ -184,7 +184,7 @@ class Scheduler:
             asked.created_by, now, lambda change: creation.create_event_handler(change, event, handler_name, asked)
         )
 
-    # -- changing
+    # -- changes
 
     def reschedule(
         self, schedule_id: UUID, timing: Timing, *, by: str = DEFAULT_ACTOR, now: datetime | None = None
@@ -218,7 +218,7 @@ class Scheduler:
         """Change what it does; no fire moves."""
         return self._change(by, now, lambda change: commands.update(change, schedule_id, patch))
 
-    # -- asking for runs
+    # -- runs
 
     def trigger_event(
         self,
@@ -240,7 +240,7 @@ class Scheduler:
         payload: Any = None,  # noqa: ANN401 - any JSON value
         now: datetime | None = None,
     ) -> Run:
-        """Queue a run beside the regular ones; refused for a disabled or paused schedule."""
+        """Queue a run besides the regular ones; refused for a disabled or paused schedule."""
         return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, payload))
 
     def retry(self, run_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Run:
@@ -251,7 +251,7 @@ class Scheduler:
         """Begin a failed schedule anew: its retry count is 0, its newest failed run is repeated."""
         return self._change(by, now, lambda change: commands.retry_schedule(change, schedule_id))
 
-    # -- reading
+    # -- queries
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
         """Return a schedule of the tenant, or of all tenants."""
@@ -279,7 +279,7 @@ class Scheduler:
         zone: str = "UTC",
         now: datetime | None = None,
     ) -> Metrics:
-        """Return the figures of a window (the last 24 hours), and of today in a zone."""
+        """Return the metrics of a window (the last 24 hours), and of today in a zone."""
         workers = [*self.store.workers.list()]
 
         def gather(session: Session) -> Metrics:
@@ -296,7 +296,7 @@ class Scheduler:
         until: datetime | None = None,
         now: datetime | None = None,
     ) -> Stats:
-        """Return the figures of one schedule: rates, durations, failures by pattern, busiest hours."""
+        """Return statistics of one schedule: rates, durations, failures by pattern, busiest hours."""
         return self._read(now, lambda session: queries.schedule_stats(session, schedule_id, since=since, until=until))
 
     def health(self, *, now: datetime | None = None) -> HealthStatus:

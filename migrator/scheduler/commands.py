@@ -242,7 +242,7 @@ RUN_QUEUED = "scheduler:run.queued"
 
 
 def trigger_now(change: Change, schedule_id: UUID, payload: Any) -> Run:  # noqa: ANN401 - any JSON value
-    """Queue a run beside the regular ones: neither the phase nor the status of the schedule changes."""
+    """Queue a run besides the regular ones: neither the phase nor the status of the schedule changes."""
     schedule = validation.own_schedule(change.session, schedule_id)
     validation.check_may_run(schedule)
     metadata = None if payload is None else validation.encode_json({"payload": payload})
@@ -406,5 +406,5 @@ def seed_handlers(session: Session, handlers: Sequence[Handler]) -> Seeding:
 
 
 def _same_handler(stored: Handler, seeded: Handler) -> bool:
-    aside = {"id": seeded.id, "tenant_id": seeded.tenant_id, "source": None, "source_id": None, "extra": EMPTY}
-    return msgspec.structs.replace(stored, **aside) == msgspec.structs.replace(seeded, **aside)
+    ignored = {"id": seeded.id, "tenant_id": seeded.tenant_id, "source": None, "source_id": None, "extra": EMPTY}
+    return msgspec.structs.replace(stored, **ignored) == msgspec.structs.replace(seeded, **ignored)

@@ -24,53 +24,53 @@ from migrator.values import jsonb
 _MAX_ERROR_CHARS = 2_000
 _MAX_DETAIL_CHARS = 64_000
 _MAX_RESULT_BYTES = 4 * 1024 * 1024
-"""Bytes of JSON; a document of MongoDB must hold it, beside all else."""
+"""Bytes of JSON; it must fit into a MongoDB document with the other fields."""
 
 
 class RunListener(Protocol):
-    """Who hears how it goes; may be called from any thread, late, and more than once."""
+    """Hears log lines and outcomes of runs; may be called from any thread, late, and more than once."""
 
     def ended(self, claim: Claim, outcome: Outcome) -> None:
-        """Take the outcome of a run that was handed over; only the first one that comes in time counts."""
+        """Take the outcome of a submitted run; only the first outcome that comes in time counts."""
 
     def said(self, claim: Claim, level: str, message: str) -> None:
         """Take a line of a run's log."""
 
 
 class Executor(Protocol):
-    """Sees to it that claimed runs are run."""
+    """Hands claimed runs to their handlers."""
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:
-        """Hand a run over, without waiting for it; return the id that it goes by elsewhere, if it does.
+        """Start a run, without waiting for it; return its id in the other system, if another system runs it.
 
         What cannot be run at all is reported as an outcome, not raised. What is raised counts as the run's error.
         """
 
     def cancel(self, run_id: UUID) -> None:
-        """Tell the run's handler to stop, if it is here; nothing it returns counts any more."""
+        """Tell the run's handler to stop, if it runs in this process; nothing that it returns counts any more."""
 
     def close(self) -> None:
         """Tell all of them to stop."""
 
 
 class InProcessExecutor:
-    """Runs functions in threads of this process, one each, and hands the rest to the registry's senders.
+    """Runs functions in threads of this process, one each, and gives the rest to the registry's senders.
 
-    The threads do not keep the process from ending: what they worked on was given back by then, or its lease ends.
+    The threads do not keep the process from ending: by then their runs were released, or their leases end.
     """
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._lock = Lock()
-        self._here: dict[UUID, Context] = {}
-        self._elsewhere: dict[UUID, tuple[Claim, RunListener]] = {}
+        self._running: dict[UUID, Context] = {}
+        self._sent: dict[UUID, tuple[Claim, RunListener]] = {}
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:
-        """Start the run, or send it away; see ``Dispatcher``."""
+        """Start the run in a thread, or send it to another system."""
         sender = self._registry.sender(claim.schedule)
         if sender is not None:
             with self._lock:
-                self._elsewhere[claim.run.id] = (claim, reports)
+                self._sent[claim.run.id] = (claim, reports)
             return sender(_request(claim))
         function = self._registry.function(claim.schedule)
         if isinstance(function, str):
@@ -78,15 +78,15 @@ class InProcessExecutor:
             return None
         context = Context(claim.run, claim.schedule, lambda level, message: reports.said(claim, level, message))
         with self._lock:
-            self._here[claim.run.id] = context
+            self._running[claim.run.id] = context
         work = (function, claim, context, reports)
         Thread(target=self._work, args=work, name=f"run {claim.run.id}", daemon=True).start()
         return None
 
     def deliver(self, run_id: UUID, outcome: Outcome) -> bool:
-        """Take the outcome of a run that another system ran; false when this process did not send it there."""
+        """Take the outcome of a run from another system; False if this process did not send the run there."""
         with self._lock:
-            sent = self._elsewhere.pop(run_id, None)
+            sent = self._sent.pop(run_id, None)
         if sent is None:
             return False
         claim, reports = sent
@@ -94,24 +94,24 @@ class InProcessExecutor:
         return True
 
     def cancel(self, run_id: UUID) -> None:
-        """Tell the run's handler to stop, if it is here."""
+        """Tell the run's handler to stop, if it runs in this process."""
         with self._lock:
-            self._elsewhere.pop(run_id, None)
-            context = self._here.get(run_id)
+            self._sent.pop(run_id, None)
+            context = self._running.get(run_id)
         if context is not None:
             context.cancel()
 
     def close(self) -> None:
         """Tell all handlers to stop."""
         with self._lock:
-            running = list(self._here)
+            running = list(self._running)
         for run_id in running:
             self.cancel(run_id)
 
     def _work(self, function: Function, claim: Claim, context: Context, reports: RunListener) -> None:
         outcome = _call(function, claim, context)
         with self._lock:
-            self._here.pop(claim.run.id, None)
+            self._running.pop(claim.run.id, None)
         reports.ended(claim, outcome)
 
 
@@ -132,7 +132,7 @@ def _call(function: Function, claim: Claim, context: Context) -> Outcome:
 
 
 def failure_outcome(error: BaseException) -> Outcome:
-    """Return an exception as the outcome of a run: its type and words, and the traceback."""
+    """Return an exception as the outcome of a run: its type, its message, and the traceback."""
     words = "".join(traceback.format_exception_only(error)).strip()
     detail = "".join(traceback.format_exception(error))
     return Outcome(
@@ -143,7 +143,7 @@ def failure_outcome(error: BaseException) -> Outcome:
 
 
 def storable_text(words: str, longest: int) -> str:
-    """Return words as a column can hold them: without NUL and lone surrogates, the end kept where they are long."""
+    """Return text as a column can hold it: without NUL and lone surrogates; of a long text the end is kept."""
     storable = words.replace("\0", "\ufffd").encode(errors="replace").decode()
     return storable if len(storable) <= longest else f"…{storable[1 - longest :]}"
 
@@ -166,46 +166,46 @@ def _request(claim: Claim) -> Request:
 
 
 SHADOWED: Final = b'{"shadowed":true}'
-"""The result of a run that was not handed over."""
+"""The result of a run whose handler was not called."""
 
 
 @runtime_checkable
 class ParallelRunStore(Protocol):
-    """A store beside which another scheduler may run; the old side's runs everything, and is none."""
+    """A store of the new side, during a parallel run. The old side runs everything: its store is not one of these."""
 
     def runs_beside(self) -> bool:
         """Tell whether another scheduler runs the same jobs now."""
 
 
 class ParallelRunExecutor:
-    """``Dispatcher``: hands over what may run twice, and ends the rest as done without doing it.
+    """During a parallel run, executes only runs that may run twice; the others end as completed without their handler.
 
-    That holds while another scheduler runs, which it is told by ``look``; else everything is handed over.
+    ``look`` asks the store whether a parallel run is in progress; outside of one every run is executed.
     """
 
     def __init__(self, inner: Executor) -> None:
         self._inner = inner
-        self._beside: Store | None = None
-        """Where the handlers' marks are; none: nobody runs beside."""
+        self._parallel_store: Store | None = None
+        """The store that says which handlers are idempotent; None outside of a parallel run."""
 
     def look(self, store: Store) -> None:
-        """Ask whether another scheduler runs; what is handed over from now on goes by the answer."""
-        beside = isinstance(store, ParallelRunStore) and store.runs_beside()
-        if beside != (self._beside is not None):
-            said = "only handlers marked idempotent run" if beside else "every handler runs"
-            logger().info(f"another scheduler {'runs' if beside else 'no longer runs'} beside this one: {said}")
-        self._beside = store if beside else None
+        """Ask the store whether a parallel run is in progress; the answer holds until the next call."""
+        parallel = isinstance(store, ParallelRunStore) and store.runs_beside()
+        if parallel != (self._parallel_store is not None):
+            said = "only handlers marked idempotent run" if parallel else "every handler runs"
+            logger().info(f"another scheduler {'runs' if parallel else 'no longer runs'} beside this one: {said}")
+        self._parallel_store = store if parallel else None
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:
-        """Hand the run over, or end it; see ``Dispatcher``."""
-        if self._beside is None or _may_run_twice(self._beside, claim):
+        """Execute the run, or end it as completed."""
+        if self._parallel_store is None or _may_run_twice(self._parallel_store, claim):
             return self._inner.submit(claim, reports)
         reports.said(claim, "info", "shadowed: the other scheduler runs it")
         reports.ended(claim, Outcome(state="completed", result=SHADOWED))
         return None
 
     def cancel(self, run_id: UUID) -> None:
-        """Tell the run's handler to stop, if it is here."""
+        """Tell the run's handler to stop, if it runs in this process."""
         self._inner.cancel(run_id)
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class ParallelRunExecutor:
 
 
 def _may_run_twice(store: Store, claim: Claim) -> bool:
-    """Tell whether the run's handler is marked idempotent; one that nobody has put on record is not."""
+    """Tell whether the run's handler is marked idempotent; a handler that is not stored is not."""
     name = handler_of(claim.schedule)
     if name is None:
         return False

@@ -51,7 +51,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
-    """How each part is; figures are null where the part could not be asked."""
+    """How each part is; values are None where the part could not be asked."""
 
     scheduler: Health
     leader: str | None

@@ -80,7 +80,7 @@ def parse_threshold(bound: Literal["max", "min"], given: str) -> Threshold:
 def crossed(samples: Sequence[Sample], thresholds: Sequence[Threshold], known: Collection[str] = ()) -> Iterator[str]:
     """Yield a sentence per sample beyond a threshold.
 
-    Raises ``UsageError`` for a name that there is not. ``known`` are names of figures that may be absent now (a rate
+    Raises ``UsageError`` for a name that there is not. ``known`` are names of samples that may be absent now (a rate
     of nothing): they cross no threshold then.
     """
     names = {sample.name for sample in samples}.union(known)
@@ -105,7 +105,7 @@ def _escaped(value: str) -> str:
 
 
 OPTIONAL_SAMPLES: Final = frozenset({"success_rate_percent", "failure_rate_percent", "run_duration_seconds"})
-"""Figures that are there only where runs ended."""
+"""Samples that exist only where runs ended."""
 
 
 def served_tenants(store: Store) -> list[str]:
@@ -123,7 +123,7 @@ def known_tenants(store: Store, tenants: Sequence[str]) -> Sequence[str]:
 
 
 def collect_samples(store: Store, tenants: Sequence[str], *, now: datetime | None = None) -> list[Sample]:
-    """Return the figures of these tenants, and of all processes."""
+    """Return the samples of these tenants, and of all processes."""
     latency = store.ping()
     status = Scheduler(store, GLOBAL).status(now=now)
     found = [
@@ -267,7 +267,7 @@ def take_key_metrics(
     within: timedelta = timedelta.max,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> KeyMetrics:
-    """Ask the store for the figures of this moment; ``now`` none is the database's clock.
+    """Ask the store for the key metrics of this moment; ``now`` if omitted: the database's clock.
 
     Tenants are asked one after the other; raises ``UnreachableError`` where that is not done ``within`` so long.
     """
@@ -277,7 +277,7 @@ def take_key_metrics(
     lasted = completed = ready = 0
     for tenant in served_tenants(store):
         if monotonic() > end:
-            raise UnreachableError(f"the key figures of all tenants take longer than {within.total_seconds():g} s")
+            raise UnreachableError(f"the key metrics of all tenants take longer than {within.total_seconds():g} s")
         with store.session(tenant, now=now) as session:
             runs, backlog = (
                 session.statistics.runs(RunFilter(since=at - KEY_METRICS_WINDOW)),
@@ -297,9 +297,9 @@ def take_key_metrics(
     )
 
 
-def key_samples(figures: KeyMetrics, *, prefix: str = "", **labels: str) -> Iterator[Sample]:
-    """Yield the figures that there are, for Prometheus."""
+def key_samples(metrics: KeyMetrics, *, prefix: str = "", **labels: str) -> Iterator[Sample]:
+    """Yield a sample per key metric that is known, for Prometheus."""
     for one in KEY_METRICS:
-        value = getattr(figures, one.field)
+        value = getattr(metrics, one.field)
         if value is not None:
             yield Sample(name=prefix + one.sample, help=one.help, value=round(value * one.scale, 6), labels=labels)

@@ -50,15 +50,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Ticker:
-    """Comes at whole multiples of its interval since its start; what was missed is passed over, not made up for."""
+    """Ticks at whole multiples of its interval since its start; missed ticks are skipped."""
 
     def __init__(self, every: timedelta, now: float, *, at_once: bool = True) -> None:
-        """``now`` is by the monotonic clock, in seconds; ``at_once``: the first beat is now."""
+        """``now`` is by the monotonic clock, in seconds; ``at_once``: the first tick is now."""
         self._every = every.total_seconds()
         self._start, self._count = now, 0 if at_once else 1
 
     def due(self, now: float) -> bool:
-        """Tell whether it is time, and look forward to the next one then."""
+        """Tell whether the tick is due; if it is, plan the next one."""
         if now < self.next_at:
             return False
         self._count = int((now - self._start) // self._every) + 1
@@ -66,7 +66,7 @@ class Ticker:
 
     @property
     def next_at(self) -> float:
-        """When the next beat comes."""
+        """When the next tick is due, by the monotonic clock in seconds."""
         return self._start + self._count * self._every
 
 
@@ -118,13 +118,13 @@ class DeclaredDeadError(MigratorError):
 
 
 class SchedulerProcess:
-    """Drives a ``Desk``, a ``Leadership`` and a ``Sweeper``."""
+    """Drives a ``Worker``, a ``Leadership`` and a ``Sweeper``."""
 
     def __init__(
         self,
         store: Store,
         settings: SchedulerSettings,
-        dispatcher: Executor,
+        executor: Executor,
         *,
         handlers: HandlerFilter | None = None,
         tenants: tuple[str, ...] | None = None,
@@ -140,8 +140,8 @@ class SchedulerProcess:
     ) -> None:
         """``clock``, ``monotonic`` and ``wait`` are for tests; ``retention`` is called by the leader now and then.
 
-        ``successor`` returns the store to go on with where a switch has moved the data away from the one given, and
-        none where it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from;
+        ``successor`` returns the store to go on with where a cutover or rollback has moved the data, and None if
+        it has not, or not yet. ``look`` is called before each claim, with the store that is claimed from;
         ``prepare`` before anything is written to a store. ``handlers``: work only for schedules of these; none: for
         all.
 
@@ -149,24 +149,24 @@ class SchedulerProcess:
         """
         self.worker_id: UUID = uuid4()
         """One per start: two processes are never taken for one."""
-        self._store, self._settings, self._dispatcher = store, settings, dispatcher
+        self._store, self._settings, self._executor = store, settings, executor
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
         self._successor, self._look, self._prepare = successor, look, prepare
         scope = Scope(queues=tuple(settings.queues) or None, handlers=handlers)
-        self._timing = timing = intervals_of(settings)
+        self._intervals = intervals = intervals_of(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
-        self._stopping = self._hurried = False
-        share = WorkerOptions(
+        self._stopping = self._stop_at_once = False
+        options = WorkerOptions(
             worker_id=self.worker_id,
             batch=settings.batch,
             capacity=settings.concurrency,
-            lease=timing.lease,
+            lease=intervals.lease,
             queues=scope.queues,
             handlers=handlers,
             tenants=tenants,
         )
-        self._worker = WorkerRecord(
+        self._row = WorkerRecord(
             id=self.worker_id,
             tenant_id=GLOBAL,
             kind="scheduler",
@@ -178,10 +178,10 @@ class SchedulerProcess:
             status="active",
             metadata=scope_metadata(scope),
         )
-        self.desk = Worker(
+        self.worker = Worker(
             store,
-            dispatcher,
-            share,
+            executor,
+            options,
             audit=settings.audit,
             sink=sink,
             clock=clock,
@@ -190,7 +190,7 @@ class SchedulerProcess:
         )
         self.leadership = Leadership(
             store,
-            ttl=timing.leader_ttl,
+            ttl=intervals.leader_ttl,
             holder=f"{socket.gethostname()}:{os.getpid()}:{self.worker_id}",
             resource=leader_resource,
             clock=clock,
@@ -199,21 +199,21 @@ class SchedulerProcess:
         self._sweeper = Sweeper(
             store,
             self.leadership,
-            dead_after=timing.dead_after,
+            dead_after=intervals.dead_after,
             scope=scope,
             batch=settings.batch,
             tenants=tenants,
-            books=Recorder(store, sink=sink, audit=settings.audit, clock=clock),
+            recorder=Recorder(store, sink=sink, audit=settings.audit, clock=clock),
             clock=clock,
         )
         self._adopted_in: int | None = None
-        self._hungry = False
-        self.metrics: CounterSnapshot = self.desk.gauges.snapshot()
+        self._has_more = False
+        self.metrics: CounterSnapshot = self.worker.counters.snapshot()
         """The snapshot taken last."""
 
     def stop(self) -> None:
         """Stop in good order; called again, at once. May be called from a signal handler."""
-        self._hurried = self._stopping
+        self._stop_at_once = self._stopping
         self._stopping = True
         self._bell.set()
 
@@ -230,81 +230,81 @@ class SchedulerProcess:
         try:
             self._work(until)
         except DeclaredDeadError:
-            self.desk.abandon()
+            self.worker.abandon()
             self.leadership.resign()
             raise
         except BaseException:
-            self._hurried = True
-            self._leave()
+            self._stop_at_once = True
+            self._shut_down()
             raise
-        self._leave()
-        return self.desk.gauges.snapshot()
+        self._shut_down()
+        return self.worker.counters.snapshot()
 
     def _register(self) -> None:
         self._prepare(self._store)
-        self._store.workers.register(self._worker, self._now())
+        self._store.workers.register(self._row, self._now())
         logger().info("registered", worker=str(self.worker_id))
 
     def _work(self, until: Until) -> None:
-        timing, now = self._timing, self._monotonic()
-        poll = Ticker(timing.poll, now)
-        heartbeat = Ticker(timing.heartbeat, now, at_once=False)
-        sweep, metrics = Ticker(timing.sweep, now), Ticker(timing.metrics, now, at_once=False)
-        retention = None if timing.retention is None else Ticker(timing.retention, now)
-        self._heard = now
+        intervals, now = self._intervals, self._monotonic()
+        poll = Ticker(intervals.poll, now)
+        heartbeat = Ticker(intervals.heartbeat, now, at_once=False)
+        sweep, metrics = Ticker(intervals.sweep, now), Ticker(intervals.metrics, now, at_once=False)
+        retention = None if intervals.retention is None else Ticker(intervals.retention, now)
+        self._last_heartbeat = now
         while not self._stopping:
             now = self._monotonic()
             moved, least = 0, 0.0
             try:
                 if heartbeat.due(now):
-                    self._beat()
-                moved += self.desk.collect()
-                self.desk.time_out()
+                    self._heartbeat()
+                moved += self.worker.collect()
+                self.worker.time_out()
                 self._lead(sweep=sweep.due(now), remove=retention is not None and retention.due(now))
-                if poll.due(now) or (self._hungry and moved):
+                if poll.due(now) or (self._has_more and moved):
                     moved += self._poll()
             except (StoreError, UnreachableError) as error:
-                if self._follow():
-                    heartbeat, poll = Ticker(timing.heartbeat, now, at_once=False), Ticker(timing.poll, now)
+                if self._move_store():
+                    heartbeat, poll = Ticker(intervals.heartbeat, now, at_once=False), Ticker(intervals.poll, now)
                     continue
-                self._away(error)
-                least = timing.poll.total_seconds()  # what it could not do is overdue, and would not let it wait
+                self._store_unreachable(error)
+                least = intervals.poll.total_seconds()  # overdue tickers would not let it wait
             if metrics.due(now):
                 self._report()
-            if until == "idle" and not moved and not self.desk.active and not self._hungry:
+            if until == "idle" and not moved and not self.worker.active and not self._has_more:
                 return
             if until == "once":
                 return
-            beats = [poll, heartbeat, sweep, metrics]
-            self._pause(max(min(beat.next_at for beat in beats) - self._monotonic(), least))
+            tickers = [poll, heartbeat, sweep, metrics]
+            self._pause(max(min(one.next_at for one in tickers) - self._monotonic(), least))
 
     def _pause(self, seconds: float) -> None:
-        """Wait for the next beat, for a run that ends, or to be told to stop."""
+        """Wait for the next tick, for a run that ends, or for ``stop``."""
         if seconds > 0 and not self._stopping:
             self._wait(seconds)
         self._bell.clear()
 
     def _poll(self) -> int:
-        fired = self.desk.fire()
+        fired = self.worker.fire()
         self._look(self._store)
-        claimed = self.desk.claim()
-        # Whoever filled all there was room for has to look again as soon as there is room.
-        self._hungry = (
-            claimed > 0 and len(self.desk.active) >= self._settings.concurrency
+        claimed = self.worker.claim()
+        # A worker that filled its capacity has to claim again as soon as a run ends.
+        self._has_more = (
+            claimed > 0 and len(self.worker.active) >= self._settings.concurrency
         ) or claimed >= self._settings.batch
         return fired + claimed
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         if not self._store.workers.heartbeat(self.worker_id, self._now()):
             raise DeclaredDeadError("this process was declared dead; what it worked on is for others to do again")
-        self.desk.renew()
-        self._heard = self._monotonic()
+        self.worker.renew()
+        self._last_heartbeat = self._monotonic()
 
-    def _follow(self) -> bool:
-        """Go on with the store that the data was moved to, if it was: what runs here ends there.
+    def _move_store(self) -> bool:
+        """Use the store that the data was moved to, if a cutover or rollback moved it; return whether it did.
 
-        Runs went with their worker and fence, so that their leases are renewed, and their ends written, on the other
-        side. Which store that is, the configuration says, read again.
+        Runs keep their worker and fence, so that their leases are renewed, and their ends written, on the other
+        side. The configuration, read again, names that store.
         """
         if self._successor is None:
             return False
@@ -314,23 +314,23 @@ class SchedulerProcess:
                 return False
             self._prepare(store)
             if not store.workers.heartbeat(self.worker_id, self._now()):
-                store.workers.register(self._worker, self._now())
+                store.workers.register(self._row, self._now())
         except (MigratorError, OSError) as error:
             logger().warning("the data was moved, and cannot be reached there yet", reason=str(error))
             return False
         self._store = store
-        self.desk.move(store)
+        self.worker.move(store)
         self.leadership.move(store)
         self._sweeper.move(store)
-        self._adopted_in, self._hungry = None, False
-        logger().info("the data was moved: goes on there", backend=store.backend, runs=len(self.desk.active))
+        self._adopted_in, self._has_more = None, False
+        logger().info("the data was moved: goes on there", backend=store.backend, runs=len(self.worker.active))
         return True
 
-    def _away(self, error: MigratorError) -> None:
+    def _store_unreachable(self, error: MigratorError) -> None:
         logger().warning("the store is away", reason=str(error))
-        if self.desk.active and self._monotonic() - self._heard >= self._timing.lease.total_seconds():
-            logger().warning("stopped working on runs whose leases are over", runs=len(self.desk.active))
-            self.desk.abandon()
+        if self.worker.active and self._monotonic() - self._last_heartbeat >= self._intervals.lease.total_seconds():
+            logger().warning("stopped working on runs whose leases are over", runs=len(self.worker.active))
+            self.worker.abandon()
 
     def _lead(self, *, sweep: bool, remove: bool) -> None:
         term = self.leadership.stand()
@@ -342,39 +342,39 @@ class SchedulerProcess:
                 self._adopted_in = term
         if sweep:
             swept = self._sweeper.sweep()
-            self.desk.gauges.add(reclaimed=swept.ended)
+            self.worker.counters.add(reclaimed=swept.ended)
         if remove and self._retention is not None and self.leadership.term is not None:
             self._retention(self._store)
 
     def _report(self) -> None:
-        self.metrics = self.desk.gauges.snapshot()
+        self.metrics = self.worker.counters.snapshot()
         figures = {name: getattr(self.metrics, name) for name in self.metrics.__struct_fields__}
         logger().info("metrics", term=self.leadership.term, **figures)
 
-    def _leave(self) -> None:
-        """Let what runs end, within the limit; give the rest back, resign, and say that this process is gone."""
-        limit = self._monotonic() + self._timing.stop_within.total_seconds()
-        beat = Ticker(self._timing.heartbeat, self._monotonic(), at_once=False)
+    def _shut_down(self) -> None:
+        """Let running runs end, within the limit; release the others, resign, and mark this worker as stopped."""
+        limit = self._monotonic() + self._intervals.stop_within.total_seconds()
+        ticker = Ticker(self._intervals.heartbeat, self._monotonic(), at_once=False)
         try:
-            while self.desk.active and not self._hurried and self._monotonic() < limit:
-                self._pause_within(min(limit, beat.next_at))
-                if beat.due(self._monotonic()):
-                    self._beat()
+            while self.worker.active and not self._stop_at_once and self._monotonic() < limit:
+                self._wait_until(min(limit, ticker.next_at))
+                if ticker.due(self._monotonic()):
+                    self._heartbeat()
                     self.leadership.stand()
-                self.desk.collect()
-                self.desk.time_out()
-            self.desk.collect()
-            given = self.desk.give_back()
+                self.worker.collect()
+                self.worker.time_out()
+            self.worker.collect()
+            given = self.worker.release()
             self.leadership.resign()
             self._store.workers.stop(self.worker_id, self._now())
             logger().info("left", worker=str(self.worker_id), given_back=given)
         except (StoreError, UnreachableError, DeclaredDeadError) as error:
-            self.desk.abandon()
+            self.worker.abandon()
             logger().warning("left without a word to the store", reason=str(error))
         finally:
-            self._dispatcher.close()
+            self._executor.close()
 
-    def _pause_within(self, end: float) -> None:
+    def _wait_until(self, end: float) -> None:
         seconds = end - self._monotonic()
         if seconds > 0:
             self._wait(seconds)
@@ -416,7 +416,7 @@ def run(
     if not own.enabled:
         raise RefusedError(NOT_ENABLED)
     registry = registry_of(settings, handlers)
-    dispatcher = ParallelRunExecutor(InProcessExecutor(registry))
+    executor = ParallelRunExecutor(InProcessExecutor(registry))
     with ExitStack() as stores:
         store = open_scheduler_store(settings)
         stores.callback(store.close)
@@ -438,12 +438,12 @@ def run(
         process = SchedulerProcess(
             store,
             own,
-            dispatcher,
+            executor,
             handlers=registry.filter,
             retention=lambda current: say(f"run: {plan.carry_out(current)}"),
             prepare=begin,
             successor=successor,
-            look=dispatcher.look,
+            look=executor.look,
         )
         with _stopped_by_signals(process):
             return process.run(until)
@@ -464,9 +464,9 @@ def announcement(store: Store, settings: SchedulerSettings, registry: Registry, 
 
 
 def moved_to(current: Store, reload: Callable[[], Settings]) -> Store | None:
-    """Return the store that holds the data now, where a switch has moved it; none: it has not, or not wholly yet.
+    """Return the store to which a cutover or rollback has moved all data; None if none has, or not completely.
 
-    The configuration, read again, must name the backend that the epoch names: both are written by the switch.
+    The configuration, read again, must name the backend that the epoch names: the cutover writes both.
     """
     told = current.switched_to() if isinstance(current, EpochStore) else None
     if told is None or told == current.backend:

@@ -224,17 +224,17 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 def tenant_metrics(
     session: Session, workers: list[WorkerRecord], *, start: datetime | None, end: datetime | None, zone: str
 ) -> Metrics:
-    """Return the figures of a window; ``workers`` are those alive. Raises ``UsageError``, ``ZoneError``."""
+    """Return the metrics of a window; ``workers`` are those alive. Raises ``UsageError``, ``ZoneError``."""
     now = session.now
     until = validation.instant("end", end)
     since = validation.instant("start", start) or (until or now) - METRICS_WINDOW
     if (until or now) <= since:
         raise UsageError("end must come after start")
     midnight = _midnight(now, zone)
-    figures = session.statistics
-    runs = figures.runs(RunFilter(since=since, until=until))
-    today = figures.runs(RunFilter(since=midnight)).by_state
-    schedules, backlog = figures.schedules(), figures.backlog()
+    statistics = session.statistics
+    runs = statistics.runs(RunFilter(since=since, until=until))
+    today = statistics.runs(RunFilter(since=midnight)).by_state
+    schedules, backlog = statistics.schedules(), statistics.backlog()
     waited = timedelta(0) if backlog.oldest_ready_at is None else now - backlog.oldest_ready_at
     counts = schedules.by_status
     return Metrics(
@@ -332,7 +332,7 @@ class BusyHour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a schedule; for an event's handler, ``total`` is how often it was triggered."""
+    """Statistics of a schedule; for an event's handler, ``total`` is how often it was triggered."""
 
     schedule_id: UUID
     total: int

@@ -34,7 +34,7 @@ _TICKS: Final = 4096
 
 
 class OrderedIds:
-    """Makes ids; each is greater than those made before, also of one tick, and when the clock is put back."""
+    """Makes ids, each greater than the one before, also within one millisecond and after the clock was set back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class EndedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorder:
-    """Keeps them, one transaction per tenant."""
+    """Writes log lines, events, summaries and statuses of schedules, in one transaction per tenant."""
 
     def __init__(
         self,
@@ -88,27 +88,27 @@ class Recorder:
         self._store, self._sink, self._audit, self._clock = store, sink, audit, clock
 
     def move(self, store: Store) -> None:
-        """Go on with another store."""
+        """Use another store from now on."""
         self._store = store
 
     def dispatched(self, claims: Sequence[Claim]) -> None:
-        """Tell that runs are handed over."""
+        """Record that runs are given to the executor."""
         for tenant, own in _by_tenant(claims, lambda claim: claim.run.tenant_id).items():
             self._write(tenant, partial(self._record, events=[_dispatch(claim) for claim in own]))
 
     def ended(self, runs: Sequence[EndedRun]) -> None:
-        """Write and tell what follows from runs that ended."""
+        """Record runs that ended, and what follows for their schedules."""
         for tenant, own in _by_tenant(runs, lambda one: one.claim.run.tenant_id).items():
             self._write(tenant, partial(self._ended, runs=own))
 
     def lines(self, claim: Claim, lines: Sequence[LogLine]) -> None:
-        """Write the log of a run that was lost: cancelled, timed out elsewhere, or given back."""
+        """Record the log of a run that the worker lost: cancelled, timed out elsewhere, or released."""
         if lines:
             rows = _logs(claim.run, lines)
             self._write(claim.run.tenant_id, partial(_append, rows=rows))
 
     def skipped(self, runs: Sequence[Run]) -> None:
-        """Look whether schedules are through whose last slot was skipped."""
+        """End schedules whose last slot was skipped."""
         for tenant, own in _by_tenant(runs, lambda run: run.tenant_id).items():
             schedules = sorted({run.schedule_id for run in own if run.schedule_id is not None})
             self._write(tenant, partial(_end_schedules, schedules=schedules))
@@ -127,9 +127,9 @@ class Recorder:
                     events = write(session)
             except ConflictError as error:
                 if tried == _MAX_TRIES:
-                    logger().warning("the books of a run are incomplete", reason=str(error))
+                    logger().warning("the record of a run is incomplete", reason=str(error))
             except MigratorError as error:
-                logger().warning("the books of a run are incomplete", reason=str(error))
+                logger().warning("the record of a run is incomplete", reason=str(error))
                 return
             else:
                 self._tell(events)
@@ -162,7 +162,7 @@ class Recorder:
         for event in events:
             try:
                 self._sink(event)
-            except Exception as error:  # noqa: BLE001 - a listener must not keep a run's books from being written
+            except Exception as error:  # noqa: BLE001 - a listener must not keep the record of a run from being written
                 logger().warning("a listener to the scheduler failed", error=type(error).__name__)
 
 

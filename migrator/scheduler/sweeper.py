@@ -1,6 +1,6 @@
-"""What the leader puts right: runs nobody works on any more, dead processes, schedules and triggers left behind.
+"""The sweep of the leader: runs whose lease or time is over, dead processes, schedules and triggers left undone.
 
-All of it is of this scheduler alone (``ownership``): runs that its processes hold, its processes, and schedules that
+All of it is of this scheduler alone (``worker.Scope``): runs that its processes hold, its processes, and schedules that
 one of its processes works for. What another scheduler has left in the same database stays as it is.
 """
 
@@ -36,14 +36,14 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     ended: int = 0
     """Runs whose lease or time was over."""
     retried: int = 0
-    settled: int = 0
-    """Schedules that were through."""
+    completed: int = 0
+    """Schedules that ended."""
     adopted: int = 0
     """Triggers that had no next fire, and have one now."""
 
 
 class Sweeper:
-    """The leader's broom. Each step is a compare-and-set of its own: interrupted, it is simply done again."""
+    """Repairs what processes left undone. Each step is a compare-and-set of its own: if interrupted, it is repeated."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Sweeper:
         scope: Scope | None,
         batch: int = 100,
         tenants: Sequence[str] | None = None,
-        books: Recorder | None = None,
+        recorder: Recorder | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
         """``dead_after``: for how long a process may be silent. ``clock`` is for tests: else the database's.
@@ -67,12 +67,12 @@ class Sweeper:
         """Whether the last pass over the tenants left one out, which another session or leader was writing."""
         self._store, self._leadership = store, leadership
         self._dead_after, self._batch, self._tenants, self._clock = dead_after, batch, tenants, clock
-        self._books = Recorder(store, clock=clock) if books is None else books
+        self._recorder = Recorder(store, clock=clock) if recorder is None else recorder
 
     def move(self, store: Store) -> None:
-        """Go on with another store."""
+        """Use another store from now on."""
         self._store = store
-        self._books.move(store)
+        self._recorder.move(store)
 
     def sweep(self) -> Swept:
         """Do all of it but adoption; stops in the middle where this process leads no longer."""
@@ -84,8 +84,8 @@ class Sweeper:
         if dead:
             logger().warning("declared dead", workers=[str(worker) for worker in dead])
         ended, retried = self._reclaim(own)
-        settled = self._each_tenant(partial(self._settle, covered=self._covered(own)))
-        return Swept(dead=len(dead), ended=ended, retried=retried, settled=settled)
+        completed = self._each_tenant(partial(self._end_schedules, covered=self._covered(own)))
+        return Swept(dead=len(dead), ended=ended, retried=retried, completed=completed)
 
     def reclaim(self) -> tuple[int, int]:
         """End runs whose lease or time is over; return how many, and how many of them run again."""
@@ -107,7 +107,7 @@ class Sweeper:
                 for claim, end in zip(claims, ends, strict=True)
                 if end.run_id in written
             ]
-            self._books.ended(done)
+            self._recorder.ended(done)
             ended += len(done)
             retried += sum(one.finish.retry is not None for one in done)
             if len(claims) < self._batch or not written:
@@ -155,7 +155,7 @@ class Sweeper:
         return [name for name in self._store.queue.tenants() if name != GLOBAL and not name.startswith(SCRATCH)]
 
     @staticmethod
-    def _settle(session: Session, covered: Callable[[Schedule], bool]) -> int:
+    def _end_schedules(session: Session, covered: Callable[[Schedule], bool]) -> int:
         running: list[Schedule] = []
         query = ScheduleQuery(statuses=("running",), limit=_PAGE)
         while page := session.schedules.list(msgspec.structs.replace(query, offset=len(running))):

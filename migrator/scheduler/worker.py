@@ -41,16 +41,16 @@ class EpochStore(Protocol):
     """A store whose backend knows the persistence epoch."""
 
     def switched_to(self) -> str | None:
-        """Return the backend that the epoch names; none: there was never a cutover."""
+        """Return the backend that the epoch names; None: there was never a cutover."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """The schedules that a process works for."""
 
     queues: tuple[str, ...] | None = None
-    """None: of all queues, and of none."""
+    """If omitted: of all queues, and of no queue."""
     handlers: HandlerFilter | None = None
-    """None: whatever their handler is."""
+    """If omitted: of all handlers."""
 
     def covers(self, schedule: Schedule) -> bool:
         """Tell whether a schedule is one of them."""
@@ -165,19 +165,19 @@ _MAX_LOG_LINES = 1_000
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How much this process takes on."""
+    """How much a worker claims, and of what."""
 
     worker_id: UUID
     batch: int = 100
     """Triggers fired, and runs claimed, in one transaction."""
     capacity: int = 10
-    """Runs worked on at the same time."""
+    """Runs executed at the same time."""
     lease: timedelta = timedelta(minutes=5)
     queues: tuple[str, ...] | None = None
     handlers: HandlerFilter | None = None
-    """Fire and claim only what these handlers do; none: everything."""
+    """Fire and claim only for these handlers; if omitted: for all."""
     tenants: tuple[str, ...] | None = None
-    """Only these; none: all but those of verifications."""
+    """Only these; if omitted: all but scratch tenants."""
 
 
 class _ActiveRun(msgspec.Struct):
@@ -189,13 +189,13 @@ class _ActiveRun(msgspec.Struct):
 
 
 class Worker:
-    """Where runs are given out and come back; ``Reports`` of the dispatcher."""
+    """Claims and executes runs; the ``RunListener`` of its executor."""
 
     def __init__(
         self,
         store: Store,
-        dispatcher: Executor,
-        share: WorkerOptions,
+        executor: Executor,
+        options: WorkerOptions,
         *,
         audit: bool = True,
         sink: EventSink = lifecycle.ignore,
@@ -204,66 +204,66 @@ class Worker:
         wake: Callable[[], None] = lambda: None,
     ) -> None:
         """``clock`` (none: the database's) and ``monotonic`` are for tests; ``wake`` is called when a run ended."""
-        self._store, self._dispatcher, self._share = store, dispatcher, share
+        self._store, self._executor, self._options = store, executor, options
         self._clock, self._monotonic, self._wake = clock, monotonic, wake
-        self._books = Recorder(store, sink=sink, audit=audit, clock=clock)
+        self._recorder = Recorder(store, sink=sink, audit=audit, clock=clock)
         self._active: dict[UUID, _ActiveRun] = {}
         self._lock = Lock()
         self._outcomes: SimpleQueue[tuple[Claim, Outcome]] = SimpleQueue()
-        self.gauges = Counters()
+        self.counters = Counters()
 
     @property
     def active(self) -> tuple[UUID, ...]:
-        """The runs that are being worked on."""
+        """Ids of the runs that are being executed."""
         return tuple(self._active)
 
     def move(self, store: Store) -> None:
-        """Go on with another store, to which the runs were moved."""
+        """Use another store from now on, to which a cutover has moved the runs."""
         self._store = store
-        self._books.move(store)
+        self._recorder.move(store)
 
     def fire(self) -> int:
         """Fire what is due, at most one batch of triggers; return how many runs that made."""
-        share = self._share
+        options = self._options
         runs = self._store.queue.fire_due(
-            plan, share.batch, self._now(), share.tenants, queues=share.queues, handlers=share.handlers
+            plan, options.batch, self._now(), options.tenants, queues=options.queues, handlers=options.handlers
         )
-        self.gauges.ticked(self._time())
+        self.counters.ticked(self._time())
         skipped = [run for run in runs if run.state == "skipped"]
-        self.gauges.add(fired=len(runs) - len(skipped), skipped=len(skipped))
-        self._books.skipped(skipped)
+        self.counters.add(fired=len(runs) - len(skipped), skipped=len(skipped))
+        self._recorder.skipped(skipped)
         return len(runs)
 
     def claim(self) -> int:
         """Claim as much as there is room for, at most one batch, and hand it over; return how many that were."""
-        share = self._share
-        room = min(share.capacity - len(self._active), share.batch)
+        options = self._options
+        room = min(options.capacity - len(self._active), options.batch)
         if room < 1:
             return 0
         claims = self._store.queue.claim(
-            str(share.worker_id),
+            str(options.worker_id),
             room,
-            share.lease,
+            options.lease,
             self._now(),
-            queues=share.queues,
-            handlers=share.handlers,
-            tenants=share.tenants,
+            queues=options.queues,
+            handlers=options.handlers,
+            tenants=options.tenants,
         )
         since = self._monotonic()
-        twins: list[Claim] = []
+        duplicates: list[Claim] = []
         with self._lock:
             for claim in claims:
                 held = self._active.get(claim.run.id)
                 if held is not None and held.claim.run.tenant_id != claim.run.tenant_id:
-                    twins.append(claim)
+                    duplicates.append(claim)
                 else:
                     self._active[claim.run.id] = _ActiveRun(claim, since, [])
-        if twins:
-            # This process tells runs apart by their ids, which are unique in a tenant: one of a tenant at a time.
-            self._store.queue.release(twins, self._now())
-            claims = [claim for claim in claims if claim not in twins]
-        self.gauges.add(claimed=len(claims), running=len(claims))
-        self._books.dispatched(claims)
+        if duplicates:
+            # A run is found by its id, which is unique in its tenant only: of two runs with one id, one at a time.
+            self._store.queue.release(duplicates, self._now())
+            claims = [claim for claim in claims if claim not in duplicates]
+        self.counters.add(claimed=len(claims), running=len(claims))
+        self._recorder.dispatched(claims)
         for claim in claims:
             self._submit(claim)
         return len(claims)
@@ -278,7 +278,7 @@ class Worker:
                 break
             held = self._active.get(claim.run.id)
             if held is None or held.claim.fence != claim.fence or claim.run.id in arrived:
-                self.gauges.add(late=1)
+                self.counters.add(late=1)
             else:
                 arrived[claim.run.id] = (claim, outcome)
         if not arrived:
@@ -291,15 +291,15 @@ class Worker:
             for claim, outcome in arrived.values():  # they are not lost while the lease holds, here or where it moves
                 self._outcomes.put((claim, outcome))
             raise
-        self._put_away(ends, set(written))
+        self._record_ends(ends, set(written))
         return len(written)
 
     def renew(self) -> None:
-        """Extend the leases; a run that is this process's no longer is told to stop."""
+        """Extend the leases; cancel runs that this worker no longer holds."""
         claims = [active.claim for active in self._active.values()]
         if not claims:
             return
-        kept = set(self._store.queue.heartbeat(claims, self._share.lease, self._now()))
+        kept = set(self._store.queue.heartbeat(claims, self._options.lease, self._now()))
         for claim in claims:
             if claim.run.id not in kept:
                 self._drop(claim)
@@ -318,27 +318,27 @@ class Worker:
         written = set(self._store.queue.expire(ends, self._now()))
         for claim in over:
             if claim.run.id in written:
-                self._dispatcher.cancel(claim.run.id)
-        self._put_away([end for end in ends if end.run_id in written], written)
+                self._executor.cancel(claim.run.id)
+        self._record_ends([end for end in ends if end.run_id in written], written)
 
-    def give_back(self) -> int:
-        """Give back what is not finished, for others to begin anew; return how many runs that were."""
+    def release(self) -> int:
+        """Release the runs that have not ended, so that other workers can claim them; return how many."""
         claims = [active.claim for active in self._active.values()]
         if not claims:
             return 0
         for claim in claims:
-            self._dispatcher.cancel(claim.run.id)
+            self._executor.cancel(claim.run.id)
         given = self._store.queue.release(claims, self._now())
-        self.gauges.add(given_back=len(given))
+        self.counters.add(given_back=len(given))
         for claim in claims:
-            self._forget(claim)
+            self._remove(claim)
         return len(given)
 
     def abandon(self) -> None:
-        """Stop all work without writing anything: it is not this process's any more."""
-        self._dispatcher.close()
+        """Stop all work without writing anything: the runs belong to other workers."""
+        self._executor.close()
         for active in list(self._active.values()):
-            self._forget(active.claim, write=False)
+            self._remove(active.claim, write=False)
 
     def ended(self, claim: Claim, outcome: Outcome) -> None:
         """Take an outcome, from any thread."""
@@ -359,12 +359,12 @@ class Worker:
     def _submit(self, claim: Claim) -> None:
         self.said(claim, "info", f"attempt {claim.run.attempt or 1} began")
         try:
-            task_id = self._dispatcher.submit(claim, self)
-        except Exception as error:  # noqa: BLE001 - whatever keeps a run from being handed over is its error
+            task_id = self._executor.submit(claim, self)
+        except Exception as error:  # noqa: BLE001 - whatever keeps a run from being executed is its error
             self.ended(claim, failure_outcome(error))
             return
         if task_id is not None:
-            self._books.external(claim, task_id)
+            self._recorder.external(claim, task_id)
 
     def _finish(self, ends: Sequence[Finish]) -> Sequence[UUID]:
         """Write ends together, or, where one of them is refused, one by one."""
@@ -381,19 +381,19 @@ class Worker:
             )
             return self._store.queue.finish([plain], self._now())
 
-    def _put_away(self, ends: Sequence[Finish], written: set[UUID]) -> None:
+    def _record_ends(self, ends: Sequence[Finish], written: set[UUID]) -> None:
         done = []
         for end in ends:
             active = self._active[end.run_id]
             if end.run_id not in written:
                 self._drop(active.claim)
                 continue
-            done.append(EndedRun(claim=active.claim, finish=end, lines=self._last_lines(active, end)))
+            done.append(EndedRun(claim=active.claim, finish=end, lines=self._log_lines(active, end)))
             self._count(end, active)
-            self._forget(active.claim, write=False)
-        self._books.ended(done)
+            self._remove(active.claim, write=False)
+        self._recorder.ended(done)
 
-    def _last_lines(self, active: _ActiveRun, end: Finish) -> Sequence[LogLine]:
+    def _log_lines(self, active: _ActiveRun, end: Finish) -> Sequence[LogLine]:
         with self._lock:
             lines = list(active.lines)
         if active.omitted:
@@ -410,29 +410,29 @@ class Worker:
         lasted = int((self._monotonic() - active.since) * 1000)
         retried = 0 if end.retry is None else 1
         if end.state == "completed":
-            self.gauges.add(completed=1, duration_ms=lasted)
+            self.counters.add(completed=1, duration_ms=lasted)
         elif end.state == "timeout":
-            self.gauges.add(timed_out=1, retried=retried)
+            self.counters.add(timed_out=1, retried=retried)
         else:
-            self.gauges.add(failed=1, retried=retried)
+            self.counters.add(failed=1, retried=retried)
 
     def _drop(self, claim: Claim) -> None:
-        """Stop working on a run that is not this process's any more."""
-        self._dispatcher.cancel(claim.run.id)
-        self.gauges.add(lost=1)
-        self._forget(claim)
+        """Stop executing a run that this worker no longer holds."""
+        self._executor.cancel(claim.run.id)
+        self.counters.add(lost=1)
+        self._remove(claim)
 
-    def _forget(self, claim: Claim, *, write: bool = True) -> None:
+    def _remove(self, claim: Claim, *, write: bool = True) -> None:
         with self._lock:
             active = self._active.pop(claim.run.id, None)
         if active is None:
             return
-        self.gauges.add(running=-1)
+        self.counters.add(running=-1)
         if write:
-            self._books.lines(claim, active.lines)
+            self._recorder.lines(claim, active.lines)
 
     def _now(self) -> datetime | None:
-        """Return what the store is told: nothing in production, where the database's clock counts."""
+        """Return the time to give to the store: None in production, where the database's clock counts."""
         return None if self._clock is None else self._clock()
 
     def _time(self) -> datetime:

@@ -229,20 +229,20 @@ def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
     store, ids = theirs
     puppet = Puppet()
     share = WorkerOptions(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
-    desk = Worker(store, puppet, share, clock=lambda: NOW)
-    assert desk.claim() == 1
+    worker = Worker(store, puppet, share, clock=lambda: NOW)
+    assert worker.claim() == 1
     with store.session("a", now=NOW) as session:
         session.runs.create(run("a", id=ids["runs"]))
-    assert desk.claim() == 0
+    assert worker.claim() == 0
     with store.session("a", now=NOW) as session:
         assert session.runs.get(ids["runs"]).state == "queued"  # type: ignore[union-attr] # it is there
-    desk.renew()
-    assert (puppet.cancelled, len(desk.active)) == ([], 1)
+    worker.renew()
+    assert (puppet.cancelled, len(worker.active)) == ([], 1)
     puppet.end()
-    assert desk.collect() == 1
+    assert worker.collect() == 1
     with store.session("b", now=NOW) as session:
         assert session.runs.get(ids["runs"]).state == "completed"  # type: ignore[union-attr] # it is there
-    assert desk.claim() == 1
+    assert worker.claim() == 1
     assert [claim.run.tenant_id for claim, _ in puppet.handed] == ["b", "a"]
 
 

@@ -31,11 +31,11 @@ def test_a_paused_schedule_does_not_fire_and_its_plan_stays(yard: Yard) -> None:
 def test_runs_that_were_queued_before_the_pause_wait(yard: Yard) -> None:
     job = yard.recurring()
     yard.later(MINUTE)
-    yard.desk.fire()
+    yard.worker.fire()
     yard.facade.pause(job.id, now=yard.now)
-    assert yard.desk.claim() == 0
+    assert yard.worker.claim() == 0
     yard.facade.resume(job.id, now=yard.now)
-    assert yard.desk.claim() == 1
+    assert yard.worker.claim() == 1
 
 
 @pytest.mark.proves("2-F11", "3-B6")
@@ -96,7 +96,7 @@ def test_a_cancelled_schedule_is_at_its_end_and_its_live_runs_too(yard: Yard) ->
     yard.later(MINUTE)
     yard.turn()
     yard.later(MINUTE)
-    yard.desk.fire()
+    yard.worker.fire()
     cancelled = yard.facade.cancel(job.id, by="ann", reason="no longer wanted", now=yard.now)
     assert (cancelled.schedule.status, cancelled.schedule.cancelled_at) == ("cancelled", yard.now)
     assert cancelled.next_fire_at is None
@@ -129,7 +129,7 @@ def test_the_worker_hears_that_its_run_was_cancelled(yard: Yard) -> None:
     yard.later(MINUTE)
     yard.turn()
     yard.facade.cancel(job.id, now=yard.now)
-    yard.desk.renew()
+    yard.worker.renew()
     assert yard.hand.cancelled == [yard.runs(job)[0].id]
 
 
@@ -201,7 +201,7 @@ def test_a_removed_schedule_fires_no_more_and_its_runs_stay(yard: Yard) -> None:
     yard.later(MINUTE)
     yard.turn()
     yard.later(MINUTE)
-    yard.desk.fire()
+    yard.worker.fire()
     yard.facade.unschedule(job.id, by="ann", now=yard.now)
     assert yard.facade.get(job.id, now=yard.now) is None
     yard.run_until(yard.now + 5 * MINUTE, MINUTE)

@@ -145,12 +145,12 @@ def test_exactly_so_many_executions_also_with_ticks_that_overlap(yard: Yard, fir
     beside = Yard(yard.store, yard.tenant)
     for _ in range(fires + 3):
         beside.now = yard.later(MINUTE)
-        yard.desk.fire()
-        beside.desk.fire()
-        beside.desk.claim()
-        yard.desk.claim()
-        beside.desk.collect()
-        yard.desk.collect()
+        yard.worker.fire()
+        beside.worker.fire()
+        beside.worker.claim()
+        yard.worker.claim()
+        beside.worker.collect()
+        yard.worker.collect()
     assert len(yard.runs(job)) == fires
     assert yard.status(job) == "completed"
 

@@ -127,14 +127,14 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(yard: Yard, kind: str) -> Non
     assert hears.schedule.handler_type == kind
     registry, elsewhere = Registry(), Elsewhere()
     registry.send_with(kind, elsewhere)
-    desk = Worker(
+    worker = Worker(
         yard.store,
         InProcessExecutor(registry),
         WorkerOptions(worker_id=uuid4(), tenants=(yard.tenant,)),
         clock=lambda: yard.now,
     )
     (run,) = yard.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW).runs
-    desk.claim()
+    worker.claim()
     (asked,) = elsewhere.asked
     assert (asked.run_id, asked.handler_name, asked.handler_type) == (run.id, "ship", kind)
     assert asked.arguments == {"action_type": action.type, "action_config": {"flow": "x"}}

@@ -65,7 +65,7 @@ def test_a_life_is_told_in_order_to_the_trail_and_to_whoever_listens(yard: Yard)
 def test_the_ten_names_are_those_of_the_source_and_all_are_told(yard: Yard) -> None:
     assert list(lifecycle.NAMES) == PORT_EVENTS
     worker_heard: list[Event] = []
-    yard.desk._books._sink = worker_heard.append
+    yard.worker._recorder._sink = worker_heard.append
     job = yard.recurring(max_retries=1)
     yard.hand.outcome = lambda claim: FAILS if (claim.run.attempt or 1) == 1 else None
     yard.later(MINUTE)

@@ -89,7 +89,7 @@ def test_another_timing_that_meets_a_tick_counts_every_fire(yard: Yard) -> None:
         yard.later(MINUTE)
         every = MINUTE if step % 2 else 2 * MINUTE
         together(
-            yard.desk.fire,
+            yard.worker.fire,
             lambda: yard.facade.reschedule(job.id, Timing(interval=every), now=yard.now),  # noqa: B023 - as above
         )
     found = yard.job(job)
@@ -101,7 +101,7 @@ def test_another_timing_that_meets_a_tick_counts_every_fire(yard: Yard) -> None:
 def test_disabling_meets_a_tick_and_nothing_fires_after(yard: Yard) -> None:
     job = yard.recurring(max_concurrency=None)
     yard.later(MINUTE)
-    together(yard.desk.fire, lambda: yard.facade.toggle(job.id, enabled=False, now=yard.now))
+    together(yard.worker.fire, lambda: yard.facade.toggle(job.id, enabled=False, now=yard.now))
     before = len(yard.runs(job))
     yard.run_until(yard.now + 3 * MINUTE, MINUTE)
     assert len(yard.runs(job)) == before <= 1

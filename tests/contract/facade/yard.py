@@ -24,7 +24,7 @@ DONE = Outcome(state="completed", result=b'{"rows":3}')
 
 
 class Hand:
-    """A dispatcher whose runs end at once as ``outcome`` says, or stay open while it says nothing."""
+    """A executor whose runs end at once as ``outcome`` says, or stay open while it says nothing."""
 
     def __init__(self) -> None:
         self.outcome: Callable[[Claim], Outcome | None] = lambda _: DONE
@@ -55,8 +55,8 @@ class Yard:
         self.heard: list[Event] = []
         self.facade = Scheduler(store, tenant, sink=self.heard.append)
         self.hand = Hand()
-        share = WorkerOptions(worker_id=uuid4(), tenants=(tenant,), capacity=100, lease=timedelta(hours=2))
-        self.desk = Worker(store, self.hand, share, clock=lambda: self.now)
+        options = WorkerOptions(worker_id=uuid4(), tenants=(tenant,), capacity=100, lease=timedelta(hours=2))
+        self.worker = Worker(store, self.hand, options, clock=lambda: self.now)
 
     def later(self, by: timedelta) -> datetime:
         self.now += by
@@ -64,9 +64,9 @@ class Yard:
 
     def turn(self) -> int:
         """Fire, claim and collect once; return how many runs ended."""
-        self.desk.fire()
-        self.desk.claim()
-        return self.desk.collect()
+        self.worker.fire()
+        self.worker.claim()
+        return self.worker.collect()
 
     def run_until(self, end: datetime, step: timedelta) -> None:
         """Take turns every ``step`` up to ``end``."""

@@ -248,15 +248,15 @@ class Asking(Weighted):
     def end_one(self, tenant: str, mood: str) -> None:
         def act(office: Office) -> Any:  # noqa: ANN401 - counts
             office.hand.end(mood)
-            return office.desk.collect()
+            return office.worker.collect()
 
         self.each(f"end one as {mood}", tenant, act)
 
     @rule(3, tenant=OF, what=st.sampled_from(["renew", "give_back", "crash", "sweep", "sweep", "adopt"]))
     def work(self, tenant: str, what: str) -> None:
         acts: dict[str, Callable[[Office], Any]] = {
-            "renew": lambda office: office.desk.renew(),
-            "give_back": lambda office: office.desk.give_back(),
+            "renew": lambda office: office.worker.renew(),
+            "give_back": lambda office: office.worker.release(),
             "crash": lambda office: office.sit_down() and None,
             "sweep": lambda office: office.broom.sweep(),
             "adopt": lambda office: office.broom.adopt(),

@@ -27,7 +27,7 @@ LEASE = timedelta(minutes=10)
 
 
 class Hand:
-    """A dispatcher whose runs end as ``mood`` says; half of them, by their ids, where it says mixed."""
+    """A executor whose runs end as ``mood`` says; half of them, by their ids, where it says mixed."""
 
     def __init__(self) -> None:
         self.mood = "done"
@@ -76,7 +76,7 @@ class Office:
         self.heard: list[Event] = []
         self.facade = Scheduler(store, tenant, sink=self.heard.append, new_id=self._new_id)
         self.hand = Hand()
-        self.desk = self.sit_down()
+        self.worker = self.sit_down()
         leads: Any = Leads()
         self.broom = Sweeper(store, leads, dead_after=LEASE, scope=None, tenants=(tenant,), clock=clock)
 
@@ -90,18 +90,18 @@ class Office:
     def sit_down(self) -> Worker:
         """Begin as another process; one that was there is left as a killed one leaves it."""
         self._desks += 1
-        share = WorkerOptions(
-            worker_id=uuid5(NAMESPACE_URL, f"desk {self._desks}"),
+        options = WorkerOptions(
+            worker_id=uuid5(NAMESPACE_URL, f"worker {self._desks}"),
             tenants=(self.tenant,),
             batch=4,
             capacity=6,
             lease=LEASE,
         )
-        self.desk = Worker(self.store, self.hand, share, clock=self._clock, monotonic=lambda: 0.0)
-        return self.desk
+        self.worker = Worker(self.store, self.hand, options, clock=self._clock, monotonic=lambda: 0.0)
+        return self.worker
 
     def turn(self) -> tuple[int, int, int]:
-        return self.desk.fire(), self.desk.claim(), self.desk.collect()
+        return self.worker.fire(), self.worker.claim(), self.worker.collect()
 
     def listened(self) -> list[Any]:
         """Return the events heard since the last time."""

@@ -1,4 +1,4 @@
-"""A desk on a backend of the suite, with a clock that the test moves and a dispatcher that does what the test says."""
+"""A worker on a backend of the suite, with a clock that the test moves and a executor that does what the test says."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ LEASE = timedelta(minutes=2)
 
 
 class Puppet:
-    """A dispatcher that only takes notes; the test decides when a run ends, how, and how often it says so."""
+    """A executor that only takes notes; the test decides when a run ends, how, and how often it says so."""
 
     def __init__(self, *, task_id: str | None = None) -> None:
         self.handed: list[tuple[Claim, RunListener]] = []
@@ -43,25 +43,25 @@ class Puppet:
 
 
 class Stage:
-    """One process's desk, bound to one tenant."""
+    """One process's worker, bound to one tenant."""
 
     def __init__(
         self,
         store: Store,
         tenant: str,
-        dispatcher: Executor,
+        executor: Executor,
         *,
         clock: Clock | None = None,
-        **share: Any,  # noqa: ANN401 - of a share
+        **options: Any,  # noqa: ANN401 - of a options
     ) -> None:
         self.store, self.tenant = store, tenant
         self.clock = Clock() if clock is None else clock
         self.told: list[Event] = []
-        self.share = WorkerOptions(worker_id=uuid4(), lease=LEASE, tenants=(tenant,), **share)
-        self.desk = Worker(
+        self.options = WorkerOptions(worker_id=uuid4(), lease=LEASE, tenants=(tenant,), **options)
+        self.worker = Worker(
             store,
-            dispatcher,
-            self.share,
+            executor,
+            self.options,
             sink=self.told.append,
             clock=self.clock,
             monotonic=self._seconds,
@@ -72,11 +72,11 @@ class Stage:
 
     def turn(self) -> None:
         """Do what a process does in a turn, heartbeat included."""
-        self.desk.renew()
-        self.desk.collect()
-        self.desk.time_out()
-        self.desk.fire()
-        self.desk.claim()
+        self.worker.renew()
+        self.worker.collect()
+        self.worker.time_out()
+        self.worker.fire()
+        self.worker.claim()
 
     def after(self, by: timedelta) -> None:
         """Let time pass, then do a turn."""

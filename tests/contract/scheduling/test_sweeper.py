@@ -101,7 +101,7 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
     # Long ago, so that no other test's process is as silent as this one.
     past = NOW - timedelta(days=20_000)
     at_work.workers.register(
-        WorkerRecord(id=stage.share.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past),
+        WorkerRecord(id=stage.options.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past),
         past,
     )
     stage.turn()
@@ -110,7 +110,7 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
     assert (swept.dead, swept.ended, swept.retried) == (1, 1, 1)
     assert broom.sweep() == Swept()
     assert sorted(stage.states()) == ["error", "queued"]
-    assert not at_work.workers.heartbeat(stage.share.worker_id, NOW)
+    assert not at_work.workers.heartbeat(stage.options.worker_id, NOW)
 
 
 @pytest.mark.proves("2-X9", "2-F2")
@@ -131,7 +131,7 @@ def test_a_schedule_that_was_left_behind_is_settled(
     put(at_work, of, spent, run(tenant, schedule_id=of.id, trigger_id=spent.id, scheduled_at=NOW, state=state))
     swept = sweeper(at_work, leadership, tenant, clock).sweep()
     assert schedule_of(at_work, of).status == expected
-    assert swept.settled == (expected != status)
+    assert swept.completed == (expected != status)
 
 
 @pytest.mark.proves("4-C8")
@@ -301,7 +301,7 @@ def test_schedules_that_no_process_works_for_are_neither_settled_nor_given_a_nex
     gone = registered(at_work, NOW, metadata=scope_metadata(Scope(handlers=HandlerFilter(names=("gone",)))))
     at_work.workers.stop(gone.id)
     broom = sweeper(at_work, leadership, tenant, clock, MINE)
-    assert (broom.sweep().settled, broom.adopt()) == (2, 2)
+    assert (broom.sweep().completed, broom.adopt()) == (2, 2)
     for name in names:
         acted = name in ("mine", "beside")
         assert (schedule_of(at_work, through[name]).status == "completed") is acted, name

@@ -36,7 +36,7 @@ def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
     put(at_work, of, trigger(of))
     stage.turn()
     (row,) = stage.runs()
-    assert (row.state, row.started_at, row.worker_id) == ("running", NOW, str(stage.share.worker_id))
+    assert (row.state, row.started_at, row.worker_id) == ("running", NOW, str(stage.options.worker_id))
     stage.clock.advance(3 * SECOND)
     puppet.handed[0][1].said(puppet.handed[0][0], "info", "half way")
     puppet.end(result=b'{"sent":3}')
@@ -103,7 +103,7 @@ def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to
     put(at_work, of, trigger(of))
     for _ in range(3):
         stage.turn()
-        if puppet.handed and stage.desk.active:
+        if puppet.handed and stage.worker.active:
             puppet.end(state="error", error="broken")
         stage.after(SECOND)
         stage.clock.advance(MINUTE - SECOND)
@@ -163,7 +163,7 @@ def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result
     puppet.end(result=b'"late"')
     stage.after(SECOND)
     assert run_of(at_work, tenant, row.id) == found
-    assert stage.desk.gauges.snapshot().late == 1
+    assert stage.worker.counters.snapshot().late == 1
     assert stage.names() == ["dispatch", "execution.failed"]
 
 
@@ -177,13 +177,13 @@ def test_a_run_that_was_cancelled_is_told_so_and_no_outcome_revives_it(
     with at_work.session(tenant, now=stage.clock.now) as session:
         assert session.runs.cancel(row.id, "no longer wanted") is not None
     puppet.end(state="error", error="late failure")
-    stage.desk.collect()
+    stage.worker.collect()
     stage.after(SECOND)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("cancelled", "no longer wanted")
     assert puppet.cancelled == [row.id]
     assert stage.states() == ["cancelled"]
-    assert stage.desk.active == ()
+    assert stage.worker.active == ()
 
 
 @pytest.mark.proves("2-X8")
@@ -205,7 +205,7 @@ def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
     first, second = stage.runs()
     assert (first.state, second.state, second.result) == ("timeout", "completed", b"2")
     assert stage.names().count("execution.success") == 1
-    assert stage.desk.gauges.snapshot().late == 3
+    assert stage.worker.counters.snapshot().late == 3
 
 
 @pytest.mark.proves("2-X8", "3-B12")
@@ -222,10 +222,10 @@ def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
     taker.turn()
     assert len(other.handed) == 1
     puppet.end(0, result=b'"the first one"')
-    stage.desk.collect()
+    stage.worker.collect()
     assert run_of(at_work, tenant, row.id).state == "running"
     stage.turn()
-    assert stage.desk.active == ()
+    assert stage.worker.active == ()
     other.end(0, result=b'"the second one"')
     taker.turn()
     assert run_of(at_work, tenant, row.id).result == b'"the second one"'
@@ -239,8 +239,8 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
         return f"celery-{len(asked)}"
 
     registry.send_with("celery_task", send)
-    dispatcher = InProcessExecutor(registry)
-    stage = Stage(at_work, tenant, dispatcher)
+    executor = InProcessExecutor(registry)
+    stage = Stage(at_work, tenant, executor)
     of = schedule(
         tenant, handler_name="sync", handler_type="celery_task", queue="ad_queue", payload=b'{"retention_days":7}'
     )
@@ -253,8 +253,8 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
     assert (found.state, found.external_task_id) == ("running", "celery-1")
     stage.after(LEASE * 0.9)
     assert run_of(at_work, tenant, row.id).lease_expires_at == stage.clock.now + LEASE
-    assert dispatcher.deliver(row.id, Outcome(state="completed", result=b"7"))
-    assert not dispatcher.deliver(row.id, Outcome(state="error", error="twice"))
+    assert executor.deliver(row.id, Outcome(state="completed", result=b"7"))
+    assert not executor.deliver(row.id, Outcome(state="error", error="twice"))
     stage.turn()
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.external_task_id, found.result) == ("completed", "celery-1", b"7")
@@ -307,12 +307,12 @@ def test_what_is_given_back_is_queued_again_with_the_same_attempt(
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
     stage.turn()
-    assert stage.desk.give_back() == 1
+    assert stage.worker.release() == 1
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.worker_id, found.attempt) == ("queued", None, row.attempt)
     assert puppet.cancelled == [row.id]
     puppet.end(0)
-    stage.desk.collect()
+    stage.worker.collect()
     assert run_of(at_work, tenant, row.id).state == "queued"
 
 
@@ -343,14 +343,14 @@ def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_we
         raise BackendMovedError("the data is elsewhere")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage.desk, "_time", left)  # a store that was left does not even tell the time
+        patched.setattr(stage.worker, "_time", left)  # a store that was left does not even tell the time
         for _ in range(2):
             with pytest.raises(BackendMovedError):
-                stage.desk.collect()
-    stage.desk.move(at_work)
-    assert stage.desk.collect() == 2
+                stage.worker.collect()
+    stage.worker.move(at_work)
+    assert stage.worker.collect() == 2
     assert stage.states() == ["completed", "completed"]
-    assert stage.desk.active == ()
+    assert stage.worker.active == ()
 
 
 def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_others(

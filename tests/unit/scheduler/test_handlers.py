@@ -156,11 +156,11 @@ def test_a_handler_learns_that_its_run_is_cancelled() -> None:
         begun.set()
         return context.wait(30)
 
-    dispatcher = InProcessExecutor(registry)
-    dispatcher.submit(Claim(run=RUN, schedule=schedule(handler_name="job")), heard)
+    executor = InProcessExecutor(registry)
+    executor.submit(Claim(run=RUN, schedule=schedule(handler_name="job")), heard)
     assert begun.wait(30)
     assert heard.outcomes == []
-    dispatcher.cancel(RUN.id)
+    executor.cancel(RUN.id)
     assert heard.came.wait(30)
     assert heard.outcomes == [Outcome(state="completed", result=b"true")]
     assert heard.lines == [("info", "begun")]

@@ -24,8 +24,8 @@ SECOND = timedelta(seconds=1)
 class World:
     """A store in memory, a process, and a clock that moves only while the process waits."""
 
-    def __init__(self, dispatcher: Puppet | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
-        self.clock, self.puppet = Clock(), Puppet() if dispatcher is None else dispatcher
+    def __init__(self, executor: Puppet | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
+        self.clock, self.puppet = Clock(), Puppet() if executor is None else executor
         self.store = MemoryStore(self.clock)
         self.waits: list[float] = []
         self.on_wait: Callable[[], object] = lambda: None
@@ -83,7 +83,7 @@ def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> N
         session.schedules.upsert(of)
         session.triggers.upsert(trigger(of, interval_ms=10_000, kind="interval", anchor="fixed_rate"))
     ticks: list[float] = []
-    fire = world.process.desk.fire
+    fire = world.process.worker.fire
     busy: list[bool] = []
 
     def noted() -> int:
@@ -95,7 +95,7 @@ def test_it_polls_every_ten_seconds_without_drift_and_never_twice_at_once() -> N
         busy.clear()
         return fired
 
-    world.process.desk.fire = noted  # type: ignore[method-assign] # watched
+    world.process.worker.fire = noted  # type: ignore[method-assign] # watched
     world.run_for(300 * SECOND)
     assert ticks == [place * 10.0 for place in range(len(ticks))]
     assert len(ticks) == 30
@@ -190,7 +190,7 @@ def test_it_registers_works_and_leaves_in_good_order() -> None:
     row = world.put()
 
     def act() -> None:
-        if world.puppet.handed and world.process.desk.active:
+        if world.puppet.handed and world.process.worker.active:
             world.process.stop()
             world.put()  # not claimed any more
             world.puppet.end()
@@ -219,7 +219,7 @@ def test_a_process_that_was_declared_dead_stops_at_once_and_says_so() -> None:
     world.on_wait = bury
     with pytest.raises(DeclaredDeadError, match="declared dead"):
         world.process.run()
-    assert world.process.desk.active == ()
+    assert world.process.worker.active == ()
     assert world.store.locks.holder("*", "scheduler-leader") is None
     with world.store.session("acme") as session:
         found = session.runs.get(row)
@@ -243,7 +243,7 @@ def test_while_the_store_is_away_it_waits_and_stops_work_whose_lease_is_over() -
 
     world.on_wait = fall
     world.process.run()
-    assert world.process.desk.active == ()
+    assert world.process.worker.active == ()
 
 
 def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
@@ -254,7 +254,7 @@ def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
         raise UnreachableError("permission denied")
 
     def deny() -> None:
-        if world.puppet.handed and world.process.desk.active:
+        if world.puppet.handed and world.process.worker.active:
             world.store.queue.finish = away  # type: ignore[method-assign] # the fence of a rollback
             world.puppet.end()
         if world.clock.now > NOW + 30 * SECOND:
@@ -294,18 +294,18 @@ def test_a_beat_passes_over_what_it_missed_and_keeps_its_grid() -> None:
 
 @pytest.mark.proves("3-T2", "3-C5")
 def test_a_snapshot_never_sees_half_of_what_was_added_together() -> None:
-    gauges, barrier = Counters(), Barrier(5)
+    counters, barrier = Counters(), Barrier(5)
     torn: list[object] = []
 
     def add() -> None:
         barrier.wait()
         for _ in range(2_000):
-            gauges.add(completed=1, duration_ms=10)
+            counters.add(completed=1, duration_ms=10)
 
     def look() -> None:
         barrier.wait()
         for _ in range(2_000):
-            seen = gauges.snapshot()
+            seen = counters.snapshot()
             if seen.duration_ms != 10 * seen.completed:
                 torn.append(seen)
 
@@ -315,8 +315,8 @@ def test_a_snapshot_never_sees_half_of_what_was_added_together() -> None:
     for thread in threads:
         thread.join()
     assert torn == []
-    last = gauges.snapshot()
+    last = counters.snapshot()
     assert (last.completed, last.mean_duration_ms, last.success_rate) == (8_000, 10.0, 1.0)
     with pytest.raises(KeyError):
-        gauges.add(nonsense=1)
+        counters.add(nonsense=1)
     assert Counters().snapshot().success_rate is None
