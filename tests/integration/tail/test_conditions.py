@@ -66,7 +66,7 @@ def test_a_late_chunk_undoes_nothing_and_nothing_deleted_comes_back(
         done = caught_up(settings)
         assert (done.reached, done.applied, done.documents) == (True, False, 0)
         assert done.owed >= 2
-        assert done.reason == "the copy is unfinished, and changes are written down until it is complete"
+        assert done.reason == "the copy is unfinished, and changes are recorded until it is complete"
         copy.go()
         assert copy.end()[0] == 0
     assert number(scheduler_dsn, RUNS) == 6  # the chunk was late
