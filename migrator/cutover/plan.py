@@ -7,7 +7,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import translate_errors
 from migrator.cutover import cutover, gates, overdue, rollback_gaps
 from migrator.cutover.gates import GateOptions
@@ -58,7 +58,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
     """Look at everything, and change nothing (a probe table is made and dropped again)."""
     sessions = Sessions(settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"):
+        with translate_errors("the target"), translate_source_errors("the source"):
             found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))
             pause, changed = _expected_pause(sessions)
             late = overdue.count_late(sessions.target)

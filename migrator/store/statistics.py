@@ -133,8 +133,3 @@ class Statistics(Protocol):
 def rank(percentile: float, count: int) -> int:
     """Return which of ``count`` sorted values is the percentile, from 1."""
     return max(1, ceil(percentile * count))
-
-
-def pattern_of(error: str | None, state: str) -> str:
-    """Return what a failed run is counted under."""
-    return state if error is None else error.partition(":")[0]

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 
 from migrator import __version__, files, telemetry
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import not_migrated, open_target, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.records import ALL
@@ -243,7 +243,7 @@ def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, in
         if context.fresh is not None and fresh_start.needs_source(spec.id):
             found = CheckResult(outcome=not_applicable(fresh_start.reason(context.fresh)))
         else:
-            with translate_errors("the target"), speaking_of_source("the source"):
+            with translate_errors("the target"), translate_source_errors("the source"):
                 found = spec.run(context)
     except (RefusedError, DeniedError) as error:
         found = CheckResult(outcome=unverified(error.sentence, error.grant))

@@ -23,7 +23,7 @@ from pymongo.errors import OperationFailure
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, grant_of, open_source, translate_errors
 from migrator.connections.postgres import Connection
-from migrator.connections.postgres import translate_errors as speaking_of_target
+from migrator.connections.postgres import translate_errors as translate_target_errors
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import close_cached
 from migrator.schema.transaction import connect
@@ -104,7 +104,7 @@ def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
     Raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
     """
     name = PREFIX + secrets.token_hex(6)
-    with ExitStack() as closing, speaking_of_target("the target"):
+    with ExitStack() as closing, translate_target_errors("the target"):
         source = open_source(msgspec.structs.replace(settings, mongo=_mongo_settings(settings, name)))
         closing.callback(source.client.close)
         control = closing.enter_context(connect(postgres_dsn(settings)))
@@ -224,7 +224,7 @@ def scratch_database(settings: Settings) -> Iterator[Settings]:
     Raises ``RefusedError`` where the user may not make databases.
     """
     name = REHEARSAL_PREFIX + secrets.token_hex(6)
-    with speaking_of_target("the target"), connect(postgres_dsn(settings)) as control:
+    with translate_target_errors("the target"), connect(postgres_dsn(settings)) as control:
         control.autocommit = True
         _remove_rehearsal_leftovers(control)
         control.execute("SELECT pg_advisory_lock(%s)", (_rehearsal_key(name),))

@@ -14,8 +14,8 @@ from migrator.store.mongo.transaction import Transaction
 class MongoAudit(Repository[AuditEntry]):
     """``protocols.Audit``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(AuditEntry, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(AuditEntry, transaction, foreign_ids, tenant, now)
 
     def append(self, entry: AuditEntry) -> None:
         self._insert(validation.checked_record(entry, self._tenant))

@@ -32,9 +32,9 @@ _FORESEEN = 1_000
 class Numbers:
     """The run numbers of several schedules, each of a tenant's own."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._summaries = CrossTenantRepository(RunSummary, transaction, strangers, now)
+        self._summaries = CrossTenantRepository(RunSummary, transaction, foreign_ids, now)
         self._stored: dict[UUID, StoredDocument[RunSummary] | None] = {}
         self._last: dict[UUID, int] = {}
         self._taken: dict[UUID, Schedule] = {}
@@ -93,10 +93,10 @@ class Numbers:
 class RunCreation:
     """Runs to be inserted at the end of a transaction."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._runs = CrossTenantRepository(Run, transaction, strangers, now)
-        self._numbers = Numbers(transaction, strangers, now)
+        self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
+        self._numbers = Numbers(transaction, foreign_ids, now)
         self._documents: list[Document] = []
         self._ids: list[UUID] = []
         self._keys: set[_Key] = set()
@@ -209,7 +209,7 @@ class Firing:
     def __init__(
         self,
         database: MongoDatabase,
-        strangers: ForeignIds,
+        foreign_ids: ForeignIds,
         now: datetime,
         *,
         plan: FirePlan,
@@ -217,7 +217,7 @@ class Firing:
         handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._strangers, self._now = database, strangers, now
+        self._database, self._foreign_ids, self._now = database, foreign_ids, now
         self._plan, self._tenants = plan, tenants
         self._queues, self._handlers = queues, handlers
 
@@ -235,7 +235,7 @@ class Firing:
         with translate_errors(WHAT), self._database.client.start_session() as session:
             ranking = Ranking(
                 Transaction(self._database, session),
-                self._strangers,
+                self._foreign_ids,
                 self._now,
                 due_triggers(self._now),
                 fits=self._may,
@@ -259,18 +259,18 @@ class Firing:
     def _fire(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
         return atomically(
             self._database,
-            lambda transaction: _Batch(transaction, self._strangers, self._now).fire(self._plan, candidates),
+            lambda transaction: _Batch(transaction, self._foreign_ids, self._now).fire(self._plan, candidates),
         )
 
 
 class _Batch:
     """Some triggers in one transaction, one after the other."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._triggers = CrossTenantRepository(Trigger, transaction, strangers, now)
-        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
-        self._minting = RunCreation(transaction, strangers, now)
+        self._triggers = CrossTenantRepository(Trigger, transaction, foreign_ids, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
+        self._creation = RunCreation(transaction, foreign_ids, now)
         self._live: dict[UUID, int] = {}
 
     def fire(self, plan: FirePlan, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
@@ -279,8 +279,8 @@ class _Batch:
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         shelf = self._schedules.found(texts, shared=True, hints=set(texts.values()))
         self._live = counted(self._transaction, shelf.values(), states.RUN_OPEN)
-        self._minting.learn(shelf.values())
-        self._minting.foresee(one.row for one in found.values())
+        self._creation.learn(shelf.values())
+        self._creation.foresee(one.row for one in found.values())
         changes: list[Change] = []
         status: dict[UUID, Schedule] = {}
         fired: list[Run] = []
@@ -301,7 +301,7 @@ class _Batch:
         for of in {of.row.id: of for of in shelf.values()}.values():
             if of.row.id in status:
                 self._schedules.replace(of, status[of.row.id])
-        self._minting.insert()
+        self._creation.insert()
         return fired
 
     def _is_due(self, trigger: Trigger) -> bool:
@@ -313,7 +313,7 @@ class _Batch:
         made: list[Run] = []
         for run in fire.runs:
             of = schedule if run.schedule_id == schedule.row.id else self._other(run)
-            row = self._minting.add(run, trigger.tenant_id, of)
+            row = self._creation.add(run, trigger.tenant_id, of)
             if row is not None:
                 made.append(row)
                 if row.state in states.RUN_OPEN and row.schedule_id in self._live:

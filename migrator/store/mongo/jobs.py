@@ -36,8 +36,8 @@ _LATEST = (1 << 41) * 2 - 2
 class MongoGraphJobs(Repository[GraphJob]):
     """``protocols.GraphJobs``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(GraphJob, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(GraphJob, transaction, foreign_ids, tenant, now)
         self._events = self._of(GraphJobEvent)
 
     def insert(self, job: GraphJob) -> None:
@@ -143,8 +143,8 @@ def _rank(job: PolicyJob) -> tuple[Any, ...]:
 class MongoPolicyJobs(Repository[PolicyJob]):
     """``protocols.PolicyJobs``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(PolicyJob, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(PolicyJob, transaction, foreign_ids, tenant, now)
 
     def insert(self, job: PolicyJob) -> None:
         job = validation.checked_record(job, self._tenant)

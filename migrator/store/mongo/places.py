@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
             return {self.tenants[0]: wanted}
         return {"$or": [{path: wanted} for path in self.tenants]}
 
-    def stranger(self) -> dict[str, Any]:
+    def foreign_filter(self) -> dict[str, Any]:
         """Return the filter of documents whose ``_id`` has not the form of those born here."""
         return {"_id": {"$not": {"$regex": f"^(?:{'|'.join(self.prefixes)})[0-9a-f]{{32}}$"}}}
 

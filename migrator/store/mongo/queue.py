@@ -36,7 +36,7 @@ class ExpiredRuns:
     def __init__(
         self,
         transaction: Transaction,
-        strangers: ForeignIds,
+        foreign_ids: ForeignIds,
         now: datetime,
         tenants: Sequence[str] | None,
         workers: Sequence[str] | None,
@@ -46,8 +46,8 @@ class ExpiredRuns:
         self._running: dict[str, Any] = {"state": "running", **served(tenants)}
         if workers is not None:
             self._running |= {"workerId": {"$in": [*workers]}, "fence": {"$ne": None}}
-        self._runs = CrossTenantRepository(Run, transaction, strangers, now)
-        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
+        self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
         self._shelf: dict[Wanted, Schedule | None] = {}
 
     def first(self, limit: int) -> Sequence[Claim]:
@@ -142,7 +142,7 @@ class ClaimAttempt:
     def __init__(
         self,
         database: MongoDatabase,
-        strangers: ForeignIds,
+        foreign_ids: ForeignIds,
         now: datetime,
         *,
         worker_id: str,
@@ -151,7 +151,7 @@ class ClaimAttempt:
         handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._strangers, self._now = database, strangers, now
+        self._database, self._foreign_ids, self._now = database, foreign_ids, now
         self._worker, self._until, self._tenants = worker_id, until, tenants
         self._queues, self._handlers = queues, handlers
 
@@ -169,7 +169,7 @@ class ClaimAttempt:
         with translate_errors(WHAT), self._database.client.start_session() as session:
             ranking = Ranking(
                 Transaction(self._database, session),
-                self._strangers,
+                self._foreign_ids,
                 self._now,
                 waiting_runs(self._now),
                 fits=self._may,
@@ -197,8 +197,8 @@ class ClaimAttempt:
         return atomically(self._database, lambda transaction: self._write(transaction, candidates))
 
     def _write(self, transaction: Transaction, candidates: Sequence[Candidate]) -> Sequence[Claim]:
-        runs = CrossTenantRepository(Run, transaction, self._strangers, self._now)
-        schedules = CrossTenantRepository(Schedule, transaction, self._strangers, self._now)
+        runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
+        schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         shelf = schedules.found(texts, shared=True, hints=set(texts.values()))
         room = self._room(transaction, shelf.values())
@@ -252,8 +252,8 @@ _Held: TypeAlias = tuple[str, UUID, str | None, int]
 class HeldRuns:
     """The calls of ``Queue`` about runs that are running."""
 
-    def __init__(self, database: MongoDatabase, strangers: ForeignIds, now: datetime) -> None:
-        self._database, self._strangers, self._now = database, strangers, now
+    def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, now: datetime) -> None:
+        self._database, self._foreign_ids, self._now = database, foreign_ids, now
 
     def keep(self, claims: Sequence[Claim], lease: timedelta) -> Sequence[UUID]:
         """Extend the leases of those that are still held."""
@@ -277,7 +277,7 @@ class HeldRuns:
                 validation.check_transition("schedule", "running", end.schedule_status)
 
         def act(transaction: Transaction) -> Sequence[UUID]:
-            return _RunEnds(transaction, self._strangers, self._now).end(ends, only_over=only_over)
+            return _RunEnds(transaction, self._foreign_ids, self._now).end(ends, only_over=only_over)
 
         return insistently(self._database, act) if ends else []
 
@@ -285,11 +285,11 @@ class HeldRuns:
         """Return running runs whose lease or timeout is over, by the lease's end, then id."""
         with translate_errors(WHAT), self._database.client.start_session() as session:
             transaction = Transaction(self._database, session)
-            return ExpiredRuns(transaction, self._strangers, self._now, tenants, workers).first(limit)
+            return ExpiredRuns(transaction, self._foreign_ids, self._now, tenants, workers).first(limit)
 
     def _change(self, held: Sequence[_Held], change: Callable[[Run], Run]) -> Sequence[UUID]:
         def act(transaction: Transaction) -> Sequence[UUID]:
-            runs = CrossTenantRepository(Run, transaction, self._strangers, self._now)
+            runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
             changes: dict[UUID, Change] = {}
             for stored in _still(runs, held):
                 row = validation.with_stored_precision(
@@ -318,11 +318,11 @@ def _still(runs: CrossTenantRepository[Run], held: Sequence[_Held]) -> Iterable[
 class _RunEnds:
     """Ends in one transaction, one after the other."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._runs = CrossTenantRepository(Run, transaction, strangers, now)
-        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
-        self._minting = RunCreation(transaction, strangers, now)
+        self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
+        self._creation = RunCreation(transaction, foreign_ids, now)
 
     def end(self, ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
         """Write what ends, and what follows from it."""
@@ -346,7 +346,7 @@ class _RunEnds:
             changes[identity] = self._runs.update(stored, row, proved=told)
             if end.retry is not None:
                 retry = transitions.retry_after(end.retry, stored.row)
-                self._minting.add(retry, tenant, self._schedule_of(retry, shelf))
+                self._creation.add(retry, tenant, self._schedule_of(retry, shelf))
             if of is not None and end.schedule_status is not None:
                 schedule = status.get(of.row.id, of.row)
                 if schedule.deleted_at is None and schedule.status == "running":
@@ -356,7 +356,7 @@ class _RunEnds:
         for of in {of.row.id: of for of in shelf.values()}.values():
             if of.row.id in status:
                 self._schedules.replace(of, status[of.row.id])
-        self._minting.insert()
+        self._creation.insert()
         return [*changes]
 
     def _shelf(
@@ -386,8 +386,8 @@ class _RunEnds:
 class MongoQueue:
     """``queue.Queue``."""
 
-    def __init__(self, database: MongoDatabase, strangers: ForeignIds, clock: Callable[[], datetime]) -> None:
-        self._database, self._strangers, self._clock = database, strangers, clock
+    def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, clock: Callable[[], datetime]) -> None:
+        self._database, self._foreign_ids, self._clock = database, foreign_ids, clock
 
     def tenants(self) -> Sequence[str]:
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
@@ -412,7 +412,7 @@ class MongoQueue:
         validation.check_page(limit)
         firing = Firing(
             self._database,
-            self._strangers,
+            self._foreign_ids,
             self._at(now),
             plan=plan,
             queues=queues,
@@ -437,7 +437,7 @@ class MongoQueue:
         moment = self._at(now)
         claiming = ClaimAttempt(
             self._database,
-            self._strangers,
+            self._foreign_ids,
             moment,
             worker_id=worker_id,
             until=validation.milliseconds(moment + lease),
@@ -472,7 +472,7 @@ class MongoQueue:
         return self._holding(now).end(ends, only_over=True)
 
     def _holding(self, now: datetime | None) -> HeldRuns:
-        return HeldRuns(self._database, self._strangers, self._at(now))
+        return HeldRuns(self._database, self._foreign_ids, self._at(now))
 
     def _at(self, now: datetime | None) -> datetime:
         return self._clock() if now is None else validation.checked_time(now)

@@ -83,7 +83,7 @@ class Ranking:
     def __init__(
         self,
         transaction: Transaction,
-        strangers: ForeignIds,
+        foreign_ids: ForeignIds,
         now: datetime,
         waiting: Waiting,
         *,
@@ -94,7 +94,7 @@ class Ranking:
         """``fits`` tells whether what waits of a schedule may be taken; ``bounded``: by ``max_concurrency`` too."""
         self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
         self._place, self._tenants = PLACES[waiting.record][0], tenants
-        self._schedules = CrossTenantRepository(Schedule, transaction, strangers, now)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
         self._shelf: dict[Wanted, StoredDocument[Schedule] | None] = {}
         self._room: dict[UUID, int] = {}
         self._given: set[str] = set()

@@ -66,7 +66,7 @@ class ForeignIds:
         """Return the ``_id`` of the document of a row, none where there is no such document."""
         known = self._known.get((place.name, tenant))
         if known is None:
-            where = {"$and": [place.of_tenants(tenant), place.stranger()]}
+            where = {"$and": [place.of_tenants(tenant), place.foreign_filter()]}
             found = transaction.project(place.name, where, ["_id"])
             known = {place.row_id(tenant, one["_id"]): one["_id"] for one in found}
             self._known[place.name, tenant] = known
@@ -77,16 +77,16 @@ class Repository(Generic[R]):
     """The rows of one record, in one session."""
 
     def __init__(
-        self, record: type[R], transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime
+        self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime
     ) -> None:
-        self._transaction, self._strangers, self._tenant, self._now = transaction, strangers, tenant, now
+        self._transaction, self._foreign_ids, self._tenant, self._now = transaction, foreign_ids, tenant, now
         self._record = record
         self._places = PLACES[record]
         self._name = self._places[0].name
         self._context = Context(as_of=now, of_store=True)
 
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
-        return Repository(record, self._transaction, self._strangers, self._tenant, self._now)
+        return Repository(record, self._transaction, self._foreign_ids, self._tenant, self._now)
 
     def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
         """Return what a document is read as; none for one that the copy would set aside."""
@@ -126,7 +126,7 @@ class Repository(Generic[R]):
             if found is not None:
                 return found
             for tenant in tenants:
-                key = self._strangers.key(self._transaction, place, tenant, identity)
+                key = self._foreign_ids.key(self._transaction, place, tenant, identity)
                 if key is not None and (found := self._among(place, [key], identity, tenants)) is not None:
                     return found
         return None
@@ -250,8 +250,8 @@ Wanted: TypeAlias = tuple[str, UUID]
 class CrossTenantRepository(Repository[R]):
     """The rows of one record, whoever owns them."""
 
-    def __init__(self, record: type[R], transaction: Transaction, strangers: ForeignIds, now: datetime) -> None:
-        super().__init__(record, transaction, strangers, GLOBAL, now)
+    def __init__(self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
+        super().__init__(record, transaction, foreign_ids, GLOBAL, now)
 
     def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
         if self._record is Schedule:  # read again and again, and rarely changed
@@ -274,7 +274,7 @@ class CrossTenantRepository(Repository[R]):
         for tenant, identity in wanted:
             if (tenant, identity) not in answers:
                 for owner in (tenant, GLOBAL) if shared else (tenant,):
-                    key = self._strangers.key(self._transaction, place, owner, identity)
+                    key = self._foreign_ids.key(self._transaction, place, owner, identity)
                     strange += [] if key is None else [key]
         if strange:
             self._match(answers, wanted, strange, shared=shared)

@@ -28,8 +28,8 @@ from migrator.values.times import format_iso
 class Numbering(Repository[RunSummary]):
     """The counters of a tenant's schedules."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(RunSummary, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(RunSummary, transaction, foreign_ids, tenant, now)
 
     def summary(self, schedule_id: UUID) -> StoredDocument[RunSummary] | None:
         """Return the summary of a schedule."""
@@ -114,9 +114,9 @@ def spellings(words: Sequence[str]) -> list[str]:
 class MongoRuns(Repository[Run]):
     """``protocols.Runs``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(Run, transaction, strangers, tenant, now)
-        self._numbering = Numbering(transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(Run, transaction, foreign_ids, tenant, now)
+        self._numbering = Numbering(transaction, foreign_ids, tenant, now)
 
     def get(self, run_id: UUID) -> Run | None:
         return self._visible(run_id)
@@ -264,9 +264,9 @@ def _created(document: _Document, before: datetime) -> bool:
 class MongoRunSummaries(Repository[RunSummary]):
     """``protocols.RunSummaries``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(RunSummary, transaction, strangers, tenant, now)
-        self._numbering = Numbering(transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(RunSummary, transaction, foreign_ids, tenant, now)
+        self._numbering = Numbering(transaction, foreign_ids, tenant, now)
         self._runs = self._of(Run)
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
@@ -311,8 +311,8 @@ class MongoRunSummaries(Repository[RunSummary]):
 class MongoExecutionLogs(Repository[ExecutionLog]):
     """``protocols.ExecutionLogs``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(ExecutionLog, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(ExecutionLog, transaction, foreign_ids, tenant, now)
 
     def append(self, lines: Sequence[ExecutionLog]) -> None:
         written = [validation.checked_record(line, self._tenant) for line in lines]
@@ -335,8 +335,8 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 class MongoImpactSnapshots(Repository[ImpactSnapshot]):
     """``protocols.ImpactSnapshots``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(ImpactSnapshot, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(ImpactSnapshot, transaction, foreign_ids, tenant, now)
 
     def insert(self, snapshot: ImpactSnapshot) -> None:
         snapshot = validation.checked_record(snapshot, self._tenant)

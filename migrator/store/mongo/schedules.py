@@ -37,8 +37,8 @@ ENABLED = {"$ne": False}
 class MongoSchedules(Repository[Schedule]):
     """``protocols.Schedules``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(Schedule, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(Schedule, transaction, foreign_ids, tenant, now)
         self._triggers = self._of(Trigger)
 
     def get(self, schedule_id: UUID) -> Schedule | None:
@@ -188,8 +188,8 @@ def _between(value: datetime | None, after: datetime | None, before: datetime | 
 class MongoTriggers(Repository[Trigger]):
     """``protocols.Triggers``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(Trigger, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(Trigger, transaction, foreign_ids, tenant, now)
         self._schedules = self._of(Schedule)
 
     def get(self, trigger_id: UUID) -> Trigger | None:
@@ -283,8 +283,8 @@ class MongoTriggers(Repository[Trigger]):
 class MongoHandlers(Repository[Handler]):
     """``protocols.Handlers``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
-        super().__init__(Handler, transaction, strangers, tenant, now)
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
+        super().__init__(Handler, transaction, foreign_ids, tenant, now)
 
     def get(self, name: str) -> Handler | None:
         found = [one.row for one in self._each({"name": name}, shared=True)]

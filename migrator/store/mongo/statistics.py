@@ -44,11 +44,11 @@ _AVAILABLE = {"$ifNull": [_date("$availableAt"), _CREATED]}
 class MongoStatistics:
     """``statistics.Statistics``."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
         self._transaction, self._tenant, self._now = transaction, tenant, now
-        self._schedules = Repository(Schedule, transaction, strangers, tenant, now)
-        self._runs = MongoRuns(transaction, strangers, tenant, now)
-        self._triggers = Repository(Trigger, transaction, strangers, tenant, now)
+        self._schedules = Repository(Schedule, transaction, foreign_ids, tenant, now)
+        self._runs = MongoRuns(transaction, foreign_ids, tenant, now)
+        self._triggers = Repository(Trigger, transaction, foreign_ids, tenant, now)
 
     def schedules(self) -> ScheduleStatistics:
         rows = [one.row for one in self._schedules._each({"deletedAt": None})]  # noqa: SLF001 - the same room

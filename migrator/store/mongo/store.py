@@ -58,19 +58,19 @@ def _of_tenant(paths: Sequence[str], tenant: str) -> dict[str, Any]:
 class MongoSession:
     """One transaction of one tenant (``protocols.Session``)."""
 
-    def __init__(self, transaction: Transaction, strangers: ForeignIds, tenant: str, now: datetime) -> None:
+    def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, tenant: str, now: datetime) -> None:
         self.transaction, self.tenant, self.now = transaction, tenant, now
-        self.schedules = MongoSchedules(transaction, strangers, tenant, now)
-        self.triggers = MongoTriggers(transaction, strangers, tenant, now)
-        self.runs = MongoRuns(transaction, strangers, tenant, now)
-        self.graph_jobs = MongoGraphJobs(transaction, strangers, tenant, now)
-        self.policy_jobs = MongoPolicyJobs(transaction, strangers, tenant, now)
-        self.impact_snapshots = MongoImpactSnapshots(transaction, strangers, tenant, now)
-        self.execution_logs = MongoExecutionLogs(transaction, strangers, tenant, now)
-        self.run_summaries = MongoRunSummaries(transaction, strangers, tenant, now)
-        self.audit = MongoAudit(transaction, strangers, tenant, now)
-        self.handlers = MongoHandlers(transaction, strangers, tenant, now)
-        self.statistics = MongoStatistics(transaction, strangers, tenant, now)
+        self.schedules = MongoSchedules(transaction, foreign_ids, tenant, now)
+        self.triggers = MongoTriggers(transaction, foreign_ids, tenant, now)
+        self.runs = MongoRuns(transaction, foreign_ids, tenant, now)
+        self.graph_jobs = MongoGraphJobs(transaction, foreign_ids, tenant, now)
+        self.policy_jobs = MongoPolicyJobs(transaction, foreign_ids, tenant, now)
+        self.impact_snapshots = MongoImpactSnapshots(transaction, foreign_ids, tenant, now)
+        self.execution_logs = MongoExecutionLogs(transaction, foreign_ids, tenant, now)
+        self.run_summaries = MongoRunSummaries(transaction, foreign_ids, tenant, now)
+        self.audit = MongoAudit(transaction, foreign_ids, tenant, now)
+        self.handlers = MongoHandlers(transaction, foreign_ids, tenant, now)
+        self.statistics = MongoStatistics(transaction, foreign_ids, tenant, now)
 
 
 class MongoStore:
@@ -88,9 +88,9 @@ class MongoStore:
         chosen = settings.persistence.scheduler == "mongo"
         """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
         self._chosen = chosen
-        self._strangers = ForeignIds()
-        self.queue = MongoQueue(self.database, self._strangers, self.now)
-        self.workers = MongoWorkers(self.database, self._strangers, self.now)
+        self._foreign_ids = ForeignIds()
+        self.queue = MongoQueue(self.database, self._foreign_ids, self.now)
+        self.workers = MongoWorkers(self.database, self._foreign_ids, self.now)
         self.locks = MongoLocks(self.database)
         try:
             try:
@@ -133,7 +133,7 @@ class MongoStore:
             transaction = Transaction(self.database, session, start)
             try:
                 transaction.begin()
-                yield MongoSession(transaction, self._strangers, tenant, clock)
+                yield MongoSession(transaction, self._foreign_ids, tenant, clock)
                 transaction.commit()
             except BaseException:
                 transaction.abort()

@@ -73,7 +73,7 @@ class Transaction:
     ) -> Iterator[bytes]:
         """Yield the documents of a collection as BSON; ``hint`` names the index to be used."""
         options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
-        with self._speaking():
+        with self._translating():
             for document in self._first(lambda: self._raw(name).find(where, sort=list(sort) or None, **options)):
                 yield document.raw
 
@@ -90,30 +90,30 @@ class Transaction:
         """Yield some fields of the documents."""
         options: dict[str, Any] = {"limit": limit or 0, "hint": self._hint(name, hint), "session": self._session}
         shown = dict.fromkeys(fields, 1)
-        with self._speaking():
+        with self._translating():
             yield from self._first(lambda: self.database[name].find(where, shown, sort=list(sort) or None, **options))
 
     def distinct(self, name: str, field: str, where: Mapping[str, Any]) -> list[Any]:
         """Return the values that a field has in the documents that match."""
-        with self._speaking():
+        with self._translating():
             return self.database[name].distinct(field, where, session=self._session)
 
     def aggregate(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[Document]:
         """Return what a pipeline yields; ``hint`` names the index to be used."""
         hint = self._hint(name, hint)
         options: dict[str, Any] = {} if hint is None else {"hint": hint}
-        with self._speaking():
+        with self._translating():
             return list(self._first(lambda: self.database[name].aggregate(pipeline, session=self._session, **options)))
 
     def insert(self, name: str, documents: Sequence[Document]) -> None:
         """Insert; who found the keys free and was overtaken is told ``ConflictError``, and the transaction is over."""
-        with self._speaking():
+        with self._translating():
             self.database[name].insert_many(documents, session=self._session)
         self._mine |= {_place(name, one["_id"]) for one in documents}
 
     def replace(self, name: str, document: Document) -> None:
         """Replace the document of this ``_id``."""
-        with self._speaking():
+        with self._translating():
             self.database[name].replace_one({"_id": document["_id"]}, document, session=self._session)
         self._mine.add(_place(name, document["_id"]))
 
@@ -149,19 +149,19 @@ class Transaction:
         hint: str | None = None,
     ) -> None:
         """Update all that match."""
-        with self._speaking():
+        with self._translating():
             self.database[name].update_many(where, update, hint=self._hint(name, hint), session=self._session)
 
     def write(self, name: str, changes: Sequence[Change]) -> None:
         """Make many changes at once, each of one document."""
-        with self._speaking():
+        with self._translating():
             self.database[name].bulk_write(changes, session=self._session)
 
     def take(
         self, name: str, where: Mapping[str, Any], update: Sequence[Mapping[str, Any]], *, upsert: bool = False
     ) -> Document | None:
         """Update the one that matches, and return it as it is then; none where there is none."""
-        with self._speaking():
+        with self._translating():
             found: Document | None = self.database[name].find_one_and_update(
                 where, update, upsert=upsert, return_document=ReturnDocument.AFTER, session=self._session
             )
@@ -169,14 +169,14 @@ class Transaction:
 
     def delete(self, name: str, where: Mapping[str, Any]) -> int:
         """Delete all that match; return how many."""
-        with self._speaking():
+        with self._translating():
             return self.database[name].delete_many(where, session=self._session).deleted_count
 
     def commit(self) -> None:
         """Make all of it last; raises what ended the transaction, where something did."""
         if self._ended is not None:
             raise self._ended
-        with self._speaking():
+        with self._translating():
             for last in (False, False, True):
                 try:
                     self._session.commit_transaction()
@@ -240,7 +240,7 @@ class Transaction:
         raise AssertionError  # the last attempt returns or raises
 
     @contextmanager
-    def _speaking(self) -> Iterator[None]:
+    def _translating(self) -> Iterator[None]:
         if self._ended is not None:
             raise self._ended
         try:

@@ -26,8 +26,8 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 class MongoWorkers:
     """``workers.Workers``."""
 
-    def __init__(self, database: MongoDatabase, strangers: ForeignIds, clock: Callable[[], datetime]) -> None:
-        self._database, self._strangers, self._clock = database, strangers, clock
+    def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, clock: Callable[[], datetime]) -> None:
+        self._database, self._foreign_ids, self._clock = database, foreign_ids, clock
         self._collection = database.get_collection(names.WORKERS, write_concern=WriteConcern("majority"))
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
@@ -37,7 +37,7 @@ class MongoWorkers:
         moment = self._clock() if now is None else validation.checked_time(now)
 
         def act(transaction: Transaction) -> WorkerRecord:
-            workers = CrossTenantRepository(WorkerRecord, transaction, self._strangers, moment)
+            workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids, moment)
             stored = workers.found([(validation.GLOBAL, worker.id)], shared=False).get((validation.GLOBAL, worker.id))
             first = worker.registered_at if stored is None else stored.row.registered_at
             spoke = moment if stored is None else max(moment, stored.row.last_heartbeat_at or moment)
@@ -64,7 +64,9 @@ class MongoWorkers:
 
     def list(self) -> Sequence[WorkerRecord]:
         with translate_errors(WHAT), self._database.client.start_session() as session:
-            workers = CrossTenantRepository(WorkerRecord, Transaction(self._database, session), self._strangers, _NEVER)
+            workers = CrossTenantRepository(
+                WorkerRecord, Transaction(self._database, session), self._foreign_ids, _NEVER
+            )
             found = [one.row for one in workers.matching({"tenantId": validation.GLOBAL})]
         return sorted(found, key=lambda row: (row.registered_at or _NEVER, row.id))
 
@@ -75,7 +77,7 @@ class MongoWorkers:
         moment = self._clock() if now is None else validation.checked_time(now)
 
         def act(transaction: Transaction) -> Sequence[UUID]:
-            workers = CrossTenantRepository(WorkerRecord, transaction, self._strangers, moment)
+            workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids, moment)
             dead: dict[UUID, Change] = {}
             for stored in workers.matching({"tenantId": validation.GLOBAL, "status": {"$in": [*states.WORKER_LIVE]}}):
                 row = stored.row

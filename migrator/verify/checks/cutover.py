@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from migrator.connections.mongo import translate_errors as speaking_of_source
+from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import translate_errors
 from migrator.cutover import gates, metrics, overdue, smoke
 from migrator.pipeline.sessions import Sessions, close_cached
@@ -66,7 +66,7 @@ def gates_listed(context: Context) -> CheckResult:
     """List the gates of the cutover as they are now; a gate that is not met is no fault of the data."""
     sessions = Sessions(context.settings)
     try:
-        with translate_errors("the target"), speaking_of_source("the source"):
+        with translate_errors("the target"), translate_source_errors("the source"):
             config = Path("config.toml") if context.config is None else context.config
             found = gates.evaluate(sessions, gates.GateOptions(config=config))
     finally:

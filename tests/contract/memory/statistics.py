@@ -19,7 +19,6 @@ from migrator.store.statistics import (
     RunFilter,
     RunStatistics,
     ScheduleStatistics,
-    pattern_of,
     rank,
 )
 from tests.contract.memory.runs import MemoryRuns
@@ -114,3 +113,7 @@ class MemoryStatistics:
                 and (runs.until is None or row.created_at < runs.until)
             ):
                 yield row
+
+
+def pattern_of(error: str | None, state: str) -> str:
+    return state if error is None else error.partition(":")[0]
