@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast
 
 import msgspec
 from psycopg import sql
-from sqlalchemy import Connection as Lent
+from sqlalchemy import Connection as AlchemyConnection
 from sqlalchemy import MetaData
 
 from migrator.connections.postgres import Connection
@@ -47,12 +47,12 @@ def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
     """
     names = names or Roles()
     found: list[Difference] = []
-    with transaction(dsn) as lent:
-        connection = driver(lent)
+    with transaction(dsn) as alchemy:
+        connection = driver(alchemy)
         be_owner(connection, names)
         owed = _owed(connection)
         live = {schema: _read(connection, schema) for schema in DECLARED}
-        declared = _declared(lent, names)
+        declared = _declared(alchemy, names)
         connection.rollback()
     for schema in DECLARED:
         found += _compare(schema, declared[schema], live[schema], owed)
@@ -76,13 +76,13 @@ def _read(connection: Connection, schema: str) -> Catalogue | None:
     return facts | {("", "grant", grantee): rights for grantee, rights in usage}
 
 
-def _declared(lent: Lent, names: Roles) -> dict[str, Catalogue]:
+def _declared(alchemy: AlchemyConnection, names: Roles) -> dict[str, Catalogue]:
     """Make the declared tables as temporary ones and read them, one schema after the other."""
-    connection = driver(lent)
+    connection = driver(alchemy)
     catalogues: dict[str, Catalogue] = {}
     for schema, metadata in DECLARED.items():
-        with lent.begin_nested() as scratch:
-            metadata.create_all(lent.execution_options(schema_translate_map={schema: "pg_temp"}), checkfirst=False)
+        with alchemy.begin_nested() as scratch:
+            metadata.create_all(alchemy.execution_options(schema_translate_map={schema: "pg_temp"}), checkfirst=False)
             if schema == ISOLATED:
                 for table in metadata.tables.values():
                     for statement in isolation_statements("pg_temp", table, names):

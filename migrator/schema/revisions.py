@@ -19,7 +19,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from psycopg import errors, sql
-from sqlalchemy import Connection as Lent
+from sqlalchemy import Connection as AlchemyConnection
 from sqlalchemy.exc import DBAPIError
 
 import migrator
@@ -196,7 +196,7 @@ def upgrade(
     to hand over, ``RefusedError`` for a changed or unknown revision and for a schema of somebody else,
     ``ConfigurationError`` for roles that keep no tenants apart, ``LockedError`` for a table that stays locked.
     """
-    return _patiently(dsn, patience_s, lambda: _upgrade(dsn, names or Roles(), branches))
+    return _with_lock_retries(dsn, patience_s, lambda: _upgrade(dsn, names or Roles(), branches))
 
 
 def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
@@ -205,8 +205,8 @@ def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
         connection.autocommit = True
         security.require_group_roles(connection, names)
         security.ensure_roles(connection, names)
-    with transaction(dsn) as lent:
-        connection = driver(lent)
+    with transaction(dsn) as alchemy:
+        connection = driver(alchemy)
         _lock(connection)
         for branch in branches:
             security.ensure_schema(connection, branch, names)
@@ -215,7 +215,7 @@ def _upgrade(dsn: str, names: Roles, branches: tuple[str, ...]) -> list[Change]:
             _create_bookkeeping(connection, branch)
             known, applied = _checked_revisions(connection, branch)
             if len(applied) < len(known):
-                done += _run(lent, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
+                done += _run(alchemy, branch, known, names, partial(command.upgrade, revision=f"{branch}@head"))
         compress(connection)
     return done
 
@@ -234,13 +234,15 @@ def downgrade(
     undone goes, unless something of somebody else is in it. Refused while rows would be lost, unless ``discard_rows``.
     A table that somebody else has locked is waited for, as by ``upgrade``.
     """
-    return _patiently(dsn, patience_s, lambda: _downgrade(dsn, revision, names or Roles(), discard_rows=discard_rows))
+    return _with_lock_retries(
+        dsn, patience_s, lambda: _downgrade(dsn, revision, names or Roles(), discard_rows=discard_rows)
+    )
 
 
 def _downgrade(dsn: str, revision: str, names: Roles, *, discard_rows: bool) -> list[Change]:
     done: list[Change] = []
-    with transaction(dsn) as lent:
-        connection = driver(lent)
+    with transaction(dsn) as alchemy:
+        connection = driver(alchemy)
         _lock(connection)
         lost = _losses(connection, revision)
         if lost and not discard_rows:
@@ -251,7 +253,7 @@ def _downgrade(dsn: str, revision: str, names: Roles, *, discard_rows: bool) -> 
             if not applied:
                 continue
             be_owner(connection, names)
-            done += _run(lent, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
+            done += _run(alchemy, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
             _drop_if_empty(connection, branch)
     return done
 
@@ -320,7 +322,7 @@ def compress(connection: Connection) -> None:
         )
 
 
-def _patiently(dsn: str, seconds: float, work: Callable[[], list[Change]]) -> list[Change]:
+def _with_lock_retries(dsn: str, seconds: float, work: Callable[[], list[Change]]) -> list[Change]:
     """Do ``work``, one transaction; where a table is locked, take all of it back, say who holds it, and try again.
 
     Nothing waits in line for long: behind a waiting change of a table every reader of it would wait, too.
@@ -351,14 +353,14 @@ def _create_bookkeeping(connection: Connection, branch: str) -> None:
 
 
 def _run(
-    lent: Lent,
+    alchemy: AlchemyConnection,
     branch: str,
     known: list[Revision],
     names: Roles,
     act: Callable[[Config], None],
 ) -> list[Change]:
     """Let Alembic act on a branch, inside the transaction that is open; return what it did."""
-    connection = driver(lent)
+    connection = driver(alchemy)
     by_id = {revision.id: revision for revision in known}
     done: list[Change] = []
 
@@ -380,7 +382,7 @@ def _run(
 
     config = alembic_configuration()
     config.attributes.update(
-        connection=lent,
+        connection=alchemy,
         branch=branch,
         on_version_apply=record,
         roles={

@@ -6,7 +6,7 @@ from typing import cast
 
 import psycopg
 from psycopg import errors, sql
-from sqlalchemy import Connection as Lent
+from sqlalchemy import Connection as AlchemyConnection
 from sqlalchemy import create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -31,12 +31,12 @@ def connect(dsn: str) -> Connection:
 
 
 @contextmanager
-def transaction(dsn: str) -> Iterator[Lent]:
+def transaction(dsn: str) -> Iterator[AlchemyConnection]:
     """Open a transaction, and commit it at the end, or nothing of it; errors of either driver become the tool's."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: connect(dsn), poolclass=NullPool)
     try:
-        with translate_errors("the target"), engine.begin() as lent:
-            yield lent
+        with translate_errors("the target"), engine.begin() as alchemy:
+            yield alchemy
     except DBAPIError as error:
         if isinstance(error.orig, psycopg.Error):
             raise translated("the target", error.orig) from error
@@ -45,9 +45,9 @@ def transaction(dsn: str) -> Iterator[Lent]:
         engine.dispose()
 
 
-def driver(lent: Lent) -> Connection:
+def driver(alchemy: AlchemyConnection) -> Connection:
     """Return the psycopg connection under SQLAlchemy's."""
-    return cast("Connection", lent.connection.driver_connection)
+    return cast("Connection", alchemy.connection.driver_connection)
 
 
 def be_owner(connection: Connection, names: Roles) -> None:

@@ -95,7 +95,7 @@ def check_wait(timeout: timedelta | None, now: datetime | None) -> None:
         raise UsageError("a time is passed to a single try only")
 
 
-class Patience:
+class Deadline:
     """How long somebody is still willing to wait."""
 
     def __init__(self, timeout: timedelta | None) -> None:

@@ -122,7 +122,7 @@ def test_without_a_pooler_sessions_are_one_s_own(scheduler_dsn: str) -> None:
     sessions = LockSessions(settings(scheduler_dsn))
     session = sessions.take()
     assert session.announced == session.pid
-    sessions.give_back(session)
+    sessions.release_session(session)
     assert sessions.take() is session
     sessions.close()
     session.close()

@@ -185,8 +185,8 @@ def test_due_triggers_are_read_in_their_order(filled: DispatcherPool) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        queue_statements.finish(only_over=False, of_schedules=False),
-        queue_statements.finish(only_over=True, of_schedules=True),
+        queue_statements.finish(only_expired=False, of_schedules=False),
+        queue_statements.finish(only_expired=True, of_schedules=True),
         queue_statements.RELEASE,
     ],
 )

@@ -277,15 +277,15 @@ class _Batch:
         """Return the runs inserted; none where none of the triggers is due any more."""
         found = self._triggers.at([one.key for one in candidates], {})
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
-        shelf = self._schedules.found(texts, shared=True, hints=set(texts.values()))
-        self._live = counted(self._transaction, shelf.values(), states.RUN_OPEN)
-        self._creation.learn(shelf.values())
+        found_schedules = self._schedules.found(texts, shared=True, hints=set(texts.values()))
+        self._live = counted(self._transaction, found_schedules.values(), states.RUN_OPEN)
+        self._creation.learn(found_schedules.values())
         self._creation.foresee(one.row for one in found.values())
         changes: list[Change] = []
         status: dict[UUID, Schedule] = {}
         fired: list[Run] = []
         for one in candidates:
-            stored, of = found.get(one.source_id), shelf.get(one.schedule) if one.schedule else None
+            stored, of = found.get(one.source_id), found_schedules.get(one.schedule) if one.schedule else None
             if stored is None or of is None:
                 continue
             schedule = status.get(of.row.id, of.row)
@@ -298,7 +298,7 @@ class _Batch:
         if not changes:
             return None
         self._transaction.write(names.TRIGGERS, changes)
-        for of in {of.row.id: of for of in shelf.values()}.values():
+        for of in {of.row.id: of for of in found_schedules.values()}.values():
             if of.row.id in status:
                 self._schedules.replace(of, status[of.row.id])
         self._creation.insert()

@@ -19,7 +19,7 @@ from migrator.errors import ConflictError, LostLockError
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.store import validation
-from migrator.store.locks import Patience, Trust, check_wait, key_of, whole_milliseconds
+from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
 from migrator.store.mongo.transaction import WHAT, Overtaken, Transaction, atomically
 from migrator.store.protocols import Session
 from migrator.values.times import to_bson
@@ -150,13 +150,13 @@ class MongoLocks:
         """Return the lock, or none when it was not had within ``timeout``; tries are some milliseconds apart."""
         key, ttl = key_of(tenant, resource), whole_milliseconds(ttl)
         check_wait(timeout, now)
-        moment, patience = clock(now), Patience(timeout)
+        moment, deadline = clock(now), Deadline(timeout)
         while True:
             tried = monotonic()
             found = self._take(tenant, resource, ttl, holder, moment)
             if found is not None:
                 return MongoLock(self._collection, key, found, ttl, tried)
-            left = patience.left()
+            left = deadline.left()
             if left == 0:
                 return None
             pause = uniform(_SHORTEST_WAIT, _LONGEST_WAIT)  # noqa: S311 - no secret

@@ -48,7 +48,7 @@ class ExpiredRuns:
             self._running |= {"workerId": {"$in": [*workers]}, "fence": {"$ne": None}}
         self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
         self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
-        self._shelf: dict[Wanted, Schedule | None] = {}
+        self._found_schedules: dict[Wanted, Schedule | None] = {}
 
     def first(self, limit: int) -> Sequence[Claim]:
         """Return so many of them, or as many as there are, by the lease's end (none last), then id."""
@@ -81,20 +81,20 @@ class ExpiredRuns:
         self._learn({wanted: text for _, wanted, text in page})
         keys = []
         for key, wanted, _ in page:
-            schedule = self._shelf[wanted]
+            schedule = self._found_schedules[wanted]
             if schedule is not None and schedule.timeout_ms is not None:
                 keys.append(key)
         read = self._runs.at(keys, {"state": "running"}).values()
         return {one.row.id: one for one in read if transitions.is_expired(one.row, self._schedule(one.row), self._now)}
 
     def _learn(self, texts: dict[Wanted, Any]) -> None:
-        new = {wanted: text for wanted, text in texts.items() if wanted not in self._shelf}
+        new = {wanted: text for wanted, text in texts.items() if wanted not in self._found_schedules}
         found = self._schedules.found(new, shared=True, hints={text for text in new.values() if text is not None})
-        self._shelf |= {wanted: found[wanted].row if wanted in found else None for wanted in new}
+        self._found_schedules |= {wanted: found[wanted].row if wanted in found else None for wanted in new}
 
     def _schedule(self, run: Run) -> Schedule | None:
         wanted = _wanted(run)
-        return None if wanted is None else self._shelf.get(wanted)
+        return None if wanted is None else self._found_schedules.get(wanted)
 
 
 def _wanted(run: Run) -> Wanted | None:
@@ -200,14 +200,14 @@ class ClaimAttempt:
         runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
         schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
-        shelf = schedules.found(texts, shared=True, hints=set(texts.values()))
-        room = self._room(transaction, shelf.values())
+        found_schedules = schedules.found(texts, shared=True, hints=set(texts.values()))
+        room = self._room(transaction, found_schedules.values())
         found = runs.at([one.key for one in candidates], {"state": "queued"})
         claims: list[Claim] = []
         changes: list[Change] = []
         for one in candidates:
             stored = found.get(one.source_id)
-            of = None if one.schedule is None else shelf.get(one.schedule)
+            of = None if one.schedule is None else found_schedules.get(one.schedule)
             schedule = None if of is None else of.row
             if stored is None or not self._may(schedule):
                 continue
@@ -223,9 +223,9 @@ class ClaimAttempt:
         return claims
 
     @staticmethod
-    def _room(transaction: Transaction, shelf: Iterable[StoredDocument[Schedule]]) -> dict[Any, int]:
+    def _room(transaction: Transaction, found_schedules: Iterable[StoredDocument[Schedule]]) -> dict[Any, int]:
         """Return how many more runs the schedules with a limit may have; nobody else claims of them meanwhile."""
-        limited = {one.row.id: one for one in shelf if one.row.max_concurrency is not None}
+        limited = {one.row.id: one for one in found_schedules if one.row.max_concurrency is not None}
         if not limited:
             return {}
         pass_gates(transaction, limited.values())
@@ -255,7 +255,7 @@ class HeldRuns:
     def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, now: datetime) -> None:
         self._database, self._foreign_ids, self._now = database, foreign_ids, now
 
-    def keep(self, claims: Sequence[Claim], lease: timedelta) -> Sequence[UUID]:
+    def renew(self, claims: Sequence[Claim], lease: timedelta) -> Sequence[UUID]:
         """Extend the leases of those that are still held."""
         until = validation.milliseconds(self._now + lease)
 
@@ -265,23 +265,23 @@ class HeldRuns:
 
         return self._change([_held(claim) for claim in claims], kept)
 
-    def give_back(self, claims: Sequence[Claim]) -> Sequence[UUID]:
+    def release(self, claims: Sequence[Claim]) -> Sequence[UUID]:
         """Put those that are still held into the queue again."""
         return self._change([_held(claim) for claim in claims], lambda run: transitions.released_run(run, self._now))
 
-    def end(self, ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
-        """End those that are still held, and with ``only_over`` past their time."""
+    def end(self, ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
+        """End those that are still held, and with ``only_expired`` past their time."""
         for end in ends:
             validation.check_transition("run", "running", end.state)
             if end.schedule_status is not None:
                 validation.check_transition("schedule", "running", end.schedule_status)
 
         def act(transaction: Transaction) -> Sequence[UUID]:
-            return _RunEnds(transaction, self._foreign_ids, self._now).end(ends, only_over=only_over)
+            return _RunEnds(transaction, self._foreign_ids, self._now).end(ends, only_expired=only_expired)
 
         return insistently(self._database, act) if ends else []
 
-    def over(self, limit: int, tenants: Sequence[str] | None, workers: Sequence[str] | None) -> Sequence[Claim]:
+    def expired(self, limit: int, tenants: Sequence[str] | None, workers: Sequence[str] | None) -> Sequence[Claim]:
         """Return running runs whose lease or timeout is over, by the lease's end, then id."""
         with translate_errors(WHAT), self._database.client.start_session() as session:
             transaction = Transaction(self._database, session)
@@ -324,19 +324,19 @@ class _RunEnds:
         self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
         self._creation = RunCreation(transaction, foreign_ids, now)
 
-    def end(self, ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
+    def end(self, ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
         """Write what ends, and what follows from it."""
         held = [(one.tenant_id, one.run_id, one.worker_id, one.fence) for one in ends]
         rows = {stored.row.id: stored for stored in _still(self._runs, held)}
-        shelf = self._shelf(rows.values(), ends, only_over=only_over)
+        found_schedules = self._schedules_of_ends(rows.values(), ends, only_expired=only_expired)
         changes: dict[UUID, Change] = {}
         status: dict[UUID, Schedule] = {}
         for end, (tenant, identity, worker, fence) in zip(ends, held, strict=True):
             stored = rows.get(identity)
             if stored is None or identity in changes or stored.row.tenant_id != tenant:
                 continue
-            of = shelf.get((tenant, stored.row.schedule_id)) if stored.row.schedule_id is not None else None
-            over = not only_over or transitions.is_expired(stored.row, None if of is None else of.row, self._now)
+            of = found_schedules.get((tenant, stored.row.schedule_id)) if stored.row.schedule_id is not None else None
+            over = not only_expired or transitions.is_expired(stored.row, None if of is None else of.row, self._now)
             if not over or not transitions.is_held(stored.row, worker, fence):
                 continue
             row = validation.with_stored_precision(
@@ -346,27 +346,27 @@ class _RunEnds:
             changes[identity] = self._runs.update(stored, row, proved=told)
             if end.retry is not None:
                 retry = transitions.retry_after(end.retry, stored.row)
-                self._creation.add(retry, tenant, self._schedule_of(retry, shelf))
+                self._creation.add(retry, tenant, self._schedule_of(retry, found_schedules))
             if of is not None and end.schedule_status is not None:
                 schedule = status.get(of.row.id, of.row)
                 if schedule.deleted_at is None and schedule.status == "running":
                     status[of.row.id] = transitions.with_status(schedule, end.schedule_status, self._now)
         if changes:
             self._transaction.write(names.RUNS, [*changes.values()])
-        for of in {of.row.id: of for of in shelf.values()}.values():
+        for of in {of.row.id: of for of in found_schedules.values()}.values():
             if of.row.id in status:
                 self._schedules.replace(of, status[of.row.id])
         self._creation.insert()
         return [*changes]
 
-    def _shelf(
-        self, rows: Collection[StoredDocument[Run]], ends: Sequence[Finish], *, only_over: bool
+    def _schedules_of_ends(
+        self, rows: Collection[StoredDocument[Run]], ends: Sequence[Finish], *, only_expired: bool
     ) -> dict[Wanted, StoredDocument[Schedule]]:
         """Return the schedules that somebody asks about."""
         asking = {end.run_id for end in ends if end.schedule_status is not None}
         wanted: dict[Wanted, Any] = {}
         for stored in rows:
-            if stored.row.schedule_id is not None and (only_over or stored.row.id in asking):
+            if stored.row.schedule_id is not None and (only_expired or stored.row.id in asking):
                 wanted[stored.row.tenant_id, stored.row.schedule_id] = stored.document.get("scheduleId")
         for end in ends:
             if (
@@ -379,8 +379,10 @@ class _RunEnds:
         return self._schedules.found(wanted, shared=True, hints=hints)
 
     @staticmethod
-    def _schedule_of(run: Run, shelf: dict[Wanted, StoredDocument[Schedule]]) -> StoredDocument[Schedule] | None:
-        return None if run.schedule_id is None else shelf.get((run.tenant_id, run.schedule_id))
+    def _schedule_of(
+        run: Run, found_schedules: dict[Wanted, StoredDocument[Schedule]]
+    ) -> StoredDocument[Schedule] | None:
+        return None if run.schedule_id is None else found_schedules.get((run.tenant_id, run.schedule_id))
 
 
 class MongoQueue:
@@ -449,13 +451,13 @@ class MongoQueue:
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         validation.check_above_zero("a lease", lease)
-        return self._holding(now).keep(claims, lease)
+        return self._held_runs(now).renew(claims, lease)
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._holding(now).end(ends, only_over=False)
+        return self._held_runs(now).end(ends, only_expired=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
-        return self._holding(now).give_back(claims)
+        return self._held_runs(now).release(claims)
 
     def expired(
         self,
@@ -466,12 +468,12 @@ class MongoQueue:
         workers: Sequence[str] | None = None,
     ) -> Sequence[Claim]:
         validation.check_page(limit)
-        return self._holding(now).over(limit, tenants, workers)
+        return self._held_runs(now).expired(limit, tenants, workers)
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._holding(now).end(ends, only_over=True)
+        return self._held_runs(now).end(ends, only_expired=True)
 
-    def _holding(self, now: datetime | None) -> HeldRuns:
+    def _held_runs(self, now: datetime | None) -> HeldRuns:
         return HeldRuns(self._database, self._foreign_ids, self._at(now))
 
     def _at(self, now: datetime | None) -> datetime:

@@ -83,19 +83,19 @@ class DispatcherPool:
         """Execute one statement, a transaction of its own, and return its rows."""
 
         def once() -> list[tuple[Any, ...]]:
-            with self._lent() as connection:
+            with self._borrowed() as connection:
                 return fetch_rows(connection, statement, parameters)
 
-        return self._again(once)
+        return self._retrying(once)
 
     def transact(self, body: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
         """Return what ``body`` does in one transaction; called again where the server ended it for another's sake."""
 
         def once() -> T:
-            with self._lent() as connection, connection.transaction():
+            with self._borrowed() as connection, connection.transaction():
                 return body(connection)
 
-        return self._again(once)
+        return self._retrying(once)
 
     @staticmethod
     def clock(connection: psycopg.Connection[tuple[Any, ...]]) -> datetime:
@@ -108,7 +108,7 @@ class DispatcherPool:
         """Close every connection."""
         self._pool.close()
 
-    def _again(self, once: Callable[[], T]) -> T:
+    def _retrying(self, once: Callable[[], T]) -> T:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with refusing():
@@ -122,8 +122,8 @@ class DispatcherPool:
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
     @contextmanager
-    def _lent(self) -> Iterator[DispatcherConnection]:
-        connection = self._fresh()
+    def _borrowed(self) -> Iterator[DispatcherConnection]:
+        connection = self._live_connection()
         try:
             if connection.direct:
                 yield connection
@@ -134,7 +134,7 @@ class DispatcherPool:
         finally:
             self._pool.putconn(connection)
 
-    def _fresh(self) -> DispatcherConnection:
+    def _live_connection(self) -> DispatcherConnection:
         """Return a connection that is alive, as far as can be told without asking."""
         for _ in range(self._size + 1):
             try:

@@ -268,7 +268,7 @@ class LockSessions:
             raise
         return session
 
-    def give_back(self, session: LockSession) -> None:
+    def release_session(self, session: LockSession) -> None:
         """Take a session back; one that is in doubt is closed."""
         try:
             if session.alive:

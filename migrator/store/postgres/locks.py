@@ -16,7 +16,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import LostLockError, UnreachableError, UsageError
-from migrator.store.locks import Patience, Trust, check_wait, key_of, whole_milliseconds
+from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
 from migrator.store.postgres.dispatcher_pool import DispatcherPool, checked_time
 from migrator.store.postgres.lock_sessions import LockSession, LockSessions
 from migrator.store.postgres.queue_statements import NOW
@@ -144,15 +144,15 @@ class Acquisition:
     """One who wants a lock. The session holds nothing afterwards, unless it won by it."""
 
     def __init__(
-        self, row: LockRow, session: LockSession, patience: Patience, *, ttl: timedelta, now: datetime | None
+        self, row: LockRow, session: LockSession, deadline: Deadline, *, ttl: timedelta, now: datetime | None
     ) -> None:
-        self._row, self._session, self._patience, self._ttl, self._now = row, session, patience, ttl, now
+        self._row, self._session, self._deadline, self._ttl, self._now = row, session, deadline, ttl, now
         self._since = monotonic()
         self._unclear = 0.0
         """Seconds spent waiting for somebody who is between two steps."""
 
     def run(self) -> Acquired | None:
-        """Return the fence, or none when patience is at its end."""
+        """Return the outcome, or none when the deadline has passed."""
         tries = 0
         while True:
             self._since = monotonic()
@@ -162,12 +162,12 @@ class Acquisition:
                     return won
                 pause = POLL  # its holder goes by the row, or a guarded session keeps it
             else:
-                outcome = self._meet()
+                outcome = self._inspect_holder()
                 if isinstance(outcome, Acquired):
                     return outcome
                 pause = outcome
             tries += 1
-            if self._patience.over() and (pause > 0 or tries >= TRIES):
+            if self._deadline.over() and (pause > 0 or tries >= TRIES):
                 return None
             if pause > 0:
                 won = self._wait(pause)
@@ -182,7 +182,7 @@ class Acquisition:
         self._session.unlock(self._row.lock_id)
         return None
 
-    def _meet(self) -> Acquired | float:
+    def _inspect_holder(self) -> Acquired | float:
         """Look who has the advisory lock; return the outcome, or how long to wait (0: look again at once)."""
         state = self._row.read(self._session.rows, self._now)
         if state is not None and state.live:
@@ -190,8 +190,8 @@ class Acquisition:
             longest = POLL if state.session == 0 else float("inf")
             return min(longest, state.left if state.left is not None and self._now is None else longest)
         if state is None or not state.held:
-            alone = (state is not None and state.session == 0) or self._unclear >= STEP
-            return (self._alone() if alone else None) or STEP
+            by_row = (state is not None and state.session == 0) or self._unclear >= STEP
+            return (self._take_by_row() if by_row else None) or STEP
         return self._overdue(state)
 
     def _overdue(self, state: LockState) -> Acquired | float:
@@ -202,16 +202,16 @@ class Acquisition:
         if has == state.session and self._session.terminate(has):
             return 0
         if has == state.session or not state.session or self._unclear >= STEP:
-            return self._alone() or POLL
+            return self._take_by_row() or POLL
         return STEP
 
-    def _alone(self) -> Acquired | None:
+    def _take_by_row(self) -> Acquired | None:
         fence = self._row.take(self._session.rows, self._now, self._ttl, None)
         return None if fence is None else Acquired(fence, self._since, by_session=False)
 
     def _wait(self, longest: float) -> Acquired | None:
-        """Wait in turn, for so long or until patience ends; return the outcome where that was our turn."""
-        left = self._patience.left()
+        """Wait in turn, for so long or until the deadline; return the outcome where that was our turn."""
+        left = self._deadline.left()
         seconds = longest if left is None else min(longest, left)
         began = monotonic()
         had = self._session.wait(self._row.lock_id, None if seconds == float("inf") else max(seconds, 0.001))
@@ -221,7 +221,7 @@ class Acquisition:
         self._since = monotonic()
         won = self._decide()
         if won is None:
-            Event().wait(min(POLL, self._patience.left() or POLL))
+            Event().wait(min(POLL, self._deadline.left() or POLL))
         return won
 
 
@@ -238,8 +238,8 @@ SELECT true FROM scheduler.locks WHERE key = %s AND fence = %s AND (owner IS NOT
 class PostgresLocks:
     """``locks.Locks``. Each lock that is held, or waited for, has a connection of its own."""
 
-    def __init__(self, settings: Settings, dispatch: DispatcherPool) -> None:
-        self._dispatch, self._sessions = dispatch, LockSessions(settings)
+    def __init__(self, settings: Settings, pool: DispatcherPool) -> None:
+        self._pool, self._sessions = pool, LockSessions(settings)
         self._service, self._dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         self._held: set[PostgresLock] = set()
         """Keeps the sessions of handles that the caller forgot: their locks are held until they end."""
@@ -263,16 +263,16 @@ class PostgresLocks:
         check_wait(timeout, now)
         if "\0" in holder:
             raise UsageError("the holder of a lock holds the character NUL")
-        named, patience = checked_time(now), Patience(timeout)
+        named, deadline = checked_time(now), Deadline(timeout)
         self._sweep()
         session, row = self._sessions.take(), LockRow(key, holder)
         try:
-            won = Acquisition(row, session, patience, ttl=length, now=named).run()
+            won = Acquisition(row, session, deadline, ttl=length, now=named).run()
         except BaseException:
             session.close()  # in doubt what it holds
             raise
         if won is None or not won.by_session:
-            self._sessions.give_back(session)
+            self._sessions.release_session(session)
         if won is None:
             return None
         handle = PostgresLock(self, row, won, length, session if won.by_session else None)
@@ -281,7 +281,7 @@ class PostgresLocks:
         return handle
 
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
-        state = LockRow(key_of(tenant, resource)).read(self._dispatch.rows, checked_time(now))
+        state = LockRow(key_of(tenant, resource)).read(self._pool.rows, checked_time(now))
         return (state.holder, state.fence) if state is not None and state.live else None
 
     def guard(self, session: Session, tenant: str, resource: str, fence: int) -> None:
@@ -303,14 +303,14 @@ class PostgresLocks:
 
     def rows(self) -> Rows:
         """Return what executes statements for a lock without a session."""
-        return self._dispatch.rows
+        return self._pool.rows
 
     def forget(self, handle: "PostgresLock", session: LockSession | None) -> None:
         """Take back the session of a handle that is lost or given back."""
         with self._lock:
             self._held.discard(handle)
         if session is not None:
-            self._sessions.give_back(session)
+            self._sessions.release_session(session)
 
     def _sweep(self) -> None:
         with self._lock:

@@ -113,7 +113,7 @@ class SessionPool:
     def ping(self) -> timedelta:
         """Return how long the server takes to answer; raises ``UnreachableError``."""
         with translate_errors(WHAT):
-            connection = self._lend()
+            connection = self._borrow()
             try:
                 begun = monotonic()
                 connection.execute("SELECT 1")
@@ -132,7 +132,7 @@ class SessionPool:
         """Close every connection; sessions that are open end with an error."""
         self._pool.close()
 
-    def _lend(self) -> SessionConnection:
+    def _borrow(self) -> SessionConnection:
         try:
             return self._pool.getconn()
         except PoolTimeout as error:
@@ -144,18 +144,18 @@ class SessionPool:
     def _begin(self, tenant: str | None) -> tuple[SessionConnection, datetime]:
         role = self.dispatcher if tenant is None else self.service
         for _ in range(self._size + 1):
-            connection = self._lend()
+            connection = self._borrow()
             try:
                 return connection, self._set(connection, role, tenant)
             except psycopg.OperationalError:
                 # It broke while it lay in the pool (the server was restarted, say): nothing was done yet, so another
                 # one may try.
                 if not connection.broken:
-                    self._give_up(connection)
+                    self._return(connection)
                     raise
                 self._pool.putconn(connection)
             except BaseException:
-                self._give_up(connection)
+                self._return(connection)
                 raise
         raise UnreachableError(f"{WHAT} ends every connection as it is used")
 
@@ -182,13 +182,13 @@ class SessionPool:
     def switched_to(self) -> str | None:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
         with translate_errors(WHAT):
-            connection = self._lend()
+            connection = self._borrow()
             try:
                 return _begun(connection, self.service, GLOBAL)[1]
             finally:
-                self._give_up(connection)
+                self._return(connection)
 
-    def _give_up(self, connection: SessionConnection) -> None:
+    def _return(self, connection: SessionConnection) -> None:
         with suppress(psycopg.Error):
             connection.rollback()
         self._pool.putconn(connection)

@@ -21,11 +21,11 @@ from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter
 class PostgresQueue:
     """``queue.Queue``."""
 
-    def __init__(self, dispatch: DispatcherPool) -> None:
-        self._dispatch = dispatch
+    def __init__(self, pool: DispatcherPool) -> None:
+        self._pool = pool
 
     def tenants(self) -> Sequence[str]:
-        return [tenant for (tenant,) in self._dispatch.rows(queue_statements.TENANTS, ())]
+        return [tenant for (tenant,) in self._pool.rows(queue_statements.TENANTS, ())]
 
     def fire_due(
         self,
@@ -44,11 +44,11 @@ class PostgresQueue:
         )
 
         def fire(connection: Connection) -> list[Run]:
-            at = named or self._dispatch.clock(connection)
+            at = named or self._pool.clock(connection)
             due = fetch_rows(connection, statement, [at, *_given(tenants, queues, handlers)])
             return Firing(connection, at, plan).fire([(identity, tenant) for identity, tenant in due]) if due else []
 
-        return self._dispatch.transact(fire)
+        return self._pool.transact(fire)
 
     def claim(
         self,
@@ -67,14 +67,14 @@ class PostgresQueue:
             limit, of_tenants=tenants is not None, of_queues=queues is not None, of_handlers=handlers is not None
         )
         named = [checked_time(now), _plain(worker_id), lease, *_given(tenants, queues, handlers)]
-        return _claims(self._dispatch.rows(statement, named))
+        return _claims(self._pool.rows(statement, named))
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         validation.check_above_zero("a lease", lease)
         return self._ids(queue_statements.HEARTBEAT, (checked_time(now), _held(claims), lease))
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._end(ends, checked_time(now), only_over=False)
+        return self._end(ends, checked_time(now), only_expired=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
         return self._ids(queue_statements.RELEASE, (checked_time(now), _held(claims)))
@@ -89,23 +89,23 @@ class PostgresQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         statement = queue_statements.expired(limit, of_tenants=tenants is not None, of_workers=workers is not None)
-        return _claims(self._dispatch.rows(statement, [checked_time(now), *_given(tenants, workers)]))
+        return _claims(self._pool.rows(statement, [checked_time(now), *_given(tenants, workers)]))
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        return self._end(ends, checked_time(now), only_over=True)
+        return self._end(ends, checked_time(now), only_expired=True)
 
-    def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_over: bool) -> Sequence[UUID]:
+    def _end(self, ends: Sequence[Finish], now: datetime | None, *, only_expired: bool) -> Sequence[UUID]:
         for end in ends:
             _check(end)
         if not ends:
             return []
         of_schedules = any(end.schedule_status is not None for end in ends)
-        statement = queue_statements.finish(only_over=only_over, of_schedules=of_schedules)
+        statement = queue_statements.finish(only_expired=only_expired, of_schedules=of_schedules)
         if all(end.retry is None for end in ends):
-            return [identity for identity, _ in self._dispatch.rows(statement, (now, _ended(ends)))]
+            return [identity for identity, _ in self._pool.rows(statement, (now, _ended(ends)))]
 
         def end_and_repeat(connection: Connection) -> list[UUID]:
-            at = now or self._dispatch.clock(connection)
+            at = now or self._pool.clock(connection)
             ended = [(identity, tenant) for identity, tenant in fetch_rows(connection, statement, (at, _ended(ends)))]
             ids, tenants = [identity for identity, _ in ended], [tenant for _, tenant in ended]
             left = set(ended)
@@ -122,10 +122,10 @@ class PostgresQueue:
             insert_runs(connection, retries, at)
             return ids
 
-        return self._dispatch.transact(end_and_repeat)
+        return self._pool.transact(end_and_repeat)
 
     def _ids(self, statement: str, parameters: Sequence[Any]) -> list[UUID]:
-        return [identity for (identity,) in self._dispatch.rows(statement, parameters)]
+        return [identity for (identity,) in self._pool.rows(statement, parameters)]
 
 
 def _given(*filters: Sequence[str] | HandlerFilter | None) -> list[list[str]]:

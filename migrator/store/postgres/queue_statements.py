@@ -205,19 +205,19 @@ FROM {_GIVEN} WHERE {_HELD} RETURNING r.id
 """
 """now, claims → the ids of those that are queued again."""
 
-_OVER = f"""(r.lease_expires_at <= {NOW} OR r.started_at + (
+_EXPIRED = f"""(r.lease_expires_at <= {NOW} OR r.started_at + (
     SELECT s.timeout_ms * interval '1 millisecond' FROM scheduler.schedules AS s
     WHERE s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id
 ) <= {NOW})"""
 
 
 @cache
-def finish(*, only_over: bool, of_schedules: bool) -> str:
+def finish(*, only_expired: bool, of_schedules: bool) -> str:
     """Return the statement: now, ends → the ids and tenants of the runs that it ended.
 
-    ``only_over``: only runs whose lease or timeout is over; ``of_schedules``: an end may bring a schedule's status.
+    ``only_expired``: only runs whose lease or timeout is over; ``of_schedules``: an end may bring a schedule's status.
     """
-    over = f"AND {_OVER}" if only_over else ""
+    over = f"AND {_EXPIRED}" if only_expired else ""
     # Not with -infinity, which a row copied from elsewhere may hold: it has no difference before version 17.
     lasted = (
         f"CASE WHEN r.started_at <= {NOW} AND isfinite(r.started_at)"

@@ -86,8 +86,8 @@ class PostgresStore:
         self.settings = settings
         self.pool = SessionPool(settings, size=pool_size)
         self._size = pool_size
-        self._making = Lock()
-        self._dispatch: DispatcherPool | None = None
+        self._creating = Lock()
+        self._dispatcher_pool: DispatcherPool | None = None
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[PostgresSession]:
@@ -129,12 +129,12 @@ class PostgresStore:
     def close(self) -> None:
         if "locks" in self.__dict__:
             self.locks.close()
-        if self._dispatch is not None:
-            self._dispatch.close()
+        if self._dispatcher_pool is not None:
+            self._dispatcher_pool.close()
         self.pool.close()
 
     def _dispatcher(self) -> DispatcherPool:
-        with self._making:
-            if self._dispatch is None:
-                self._dispatch = DispatcherPool(self.settings, size=self._size)
-            return self._dispatch
+        with self._creating:
+            if self._dispatcher_pool is None:
+                self._dispatcher_pool = DispatcherPool(self.settings, size=self._size)
+            return self._dispatcher_pool

@@ -64,8 +64,8 @@ _REMOVE = f"DELETE FROM scheduler.workers WHERE id = $1 AND NOT {_ALIVE} RETURNI
 class PostgresWorkers:
     """``workers.Workers``."""
 
-    def __init__(self, dispatch: DispatcherPool) -> None:
-        self._dispatch = dispatch
+    def __init__(self, pool: DispatcherPool) -> None:
+        self._pool = pool
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
         if worker.tenant_id != validation.GLOBAL:
@@ -75,19 +75,19 @@ class PostgresWorkers:
         document = as_json([table(WorkerRecord).document(validation.checked_served_record(row, validation.GLOBAL))])[
             1:-1
         ]
-        (written,) = self._dispatch.rows(_REGISTER, (checked_time(now), document))
+        (written,) = self._pool.rows(_REGISTER, (checked_time(now), document))
         registered: WorkerRecord = table(WorkerRecord).read(written)
         return registered
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        return bool(self._dispatch.rows(_HEARTBEAT, (checked_time(now), worker_id)))
+        return bool(self._pool.rows(_HEARTBEAT, (checked_time(now), worker_id)))
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
         checked_time(now)
-        return bool(self._dispatch.rows(_STOP, (worker_id,)))
+        return bool(self._pool.rows(_STOP, (worker_id,)))
 
     def list(self) -> Sequence[WorkerRecord]:
-        return [table(WorkerRecord).read(row) for row in self._dispatch.rows(_LIST, ())]
+        return [table(WorkerRecord).read(row) for row in self._pool.rows(_LIST, ())]
 
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
@@ -97,13 +97,13 @@ class PostgresWorkers:
         chosen: Any = None if among is None else list(among)
 
         def declare(connection: Connection) -> list[UUID]:
-            at = named or self._dispatch.clock(connection)
+            at = named or self._pool.clock(connection)
             dead = [identity for (identity,) in fetch_rows(connection, _SILENT, (at, silent_for, chosen))]
             if dead:
                 fetch_rows(connection, _END_LEASES, (at, [str(identity) for identity in dead]))
             return dead
 
-        return self._dispatch.transact(declare)
+        return self._pool.transact(declare)
 
     def remove(self, worker_id: UUID) -> bool:
-        return bool(self._dispatch.rows(_REMOVE, (worker_id,)))
+        return bool(self._pool.rows(_REMOVE, (worker_id,)))

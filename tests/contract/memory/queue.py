@@ -119,7 +119,7 @@ class MemoryQueue:
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         with self._transaction(now) as (tables, moment):
-            return self._end(Rows(tables, moment), ends, only_over=False)
+            return self._end(Rows(tables, moment), ends, only_expired=False)
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
         with self._transaction(now) as (tables, moment):
@@ -153,10 +153,10 @@ class MemoryQueue:
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         with self._transaction(now) as (tables, moment):
-            return self._end(Rows(tables, moment), ends, only_over=True)
+            return self._end(Rows(tables, moment), ends, only_expired=True)
 
     @staticmethod
-    def _end(rows: "Rows", ends: Sequence[Finish], *, only_over: bool) -> Sequence[UUID]:
+    def _end(rows: "Rows", ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
         for end in ends:
             validation.check_transition("run", "running", end.state)
             if end.schedule_status is not None:
@@ -164,7 +164,7 @@ class MemoryQueue:
         ended = []
         for end in ends:
             run = rows.held(end.run_id, end.tenant_id, end.worker_id, end.fence)
-            if run is None or (only_over and not rows.over(run)):
+            if run is None or (only_expired and not rows.over(run)):
                 continue
             over = replace(
                 run,
