@@ -119,16 +119,16 @@ class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[cutover]``: the switch, and the way back."""
+    """``[cutover]``: the cutover, and the rollback."""
 
     environment: str = ""
     """What this installation is called, in the journal of the cutover and in the report; empty: nobody named it."""
     max_pause_s: Positive = 30
-    """A switch that would hold up the writers for longer is taken back."""
+    """A cutover that would hold up the writers for longer is taken back."""
     overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
-    """What becomes of triggers that are overdue at the switch; keep: as each trigger's own misfire policy says."""
+    """What becomes of triggers that are overdue at the cutover; keep: as each trigger's own misfire policy says."""
     comparison_max_age_s: Positive = 86_400
-    """How old the last complete comparison may be; only what changed since is compared behind the fence."""
+    """How old the last complete comparison may be; only what changed since is compared under the fence."""
     max_quarantined_percent: Annotated[int, Meta(ge=0, le=100)] = 10
     """How many documents of one collection may be in quarantine, in percent; 100: even all of them."""
     max_lag_s: Positive = 30
@@ -136,12 +136,12 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     stability_hours: Annotated[int, Meta(ge=0, le=8_760)] = 24
     """How long both sides must have run beside each other without an error, where a parallel operation is on record."""
     window_hours: Annotated[int, Meta(ge=0, le=8_760)] = 48
-    """How long the way back stays open, unless somebody decides to close it earlier."""
+    """How long the rollback stays open, unless somebody decides to close it earlier."""
     tolerated_writers: list[str] = field(default_factory=list)
     """Users of MongoDB (name@database) that the fence does not stop, and that are known not to write."""
     backup_directory: str = "backups"
     backup: bool = True
-    """Export MongoDB at the switch, so that rollback level 3 is possible."""
+    """Export MongoDB at the cutover, so that rollback level 3 is possible."""
 
     @property
     def called(self) -> str:

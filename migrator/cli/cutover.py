@@ -45,7 +45,7 @@ def doctor_command(config: str | None, *, as_json: bool) -> None:
 
 @click.group("cutover")
 def cutover_group() -> None:
-    """Switch the scheduler to PostgreSQL behind a fence that stops every writer of MongoDB."""
+    """Move the scheduler to PostgreSQL under a fence that stops every writer of MongoDB."""
 
 
 _quarantined = click.option(
@@ -88,13 +88,13 @@ def compare_command(config: str | None, *, as_json: bool) -> None:
 @click.option("--end", "ended", is_flag=True, help="They do not any more: every handler runs here.")
 @common_options
 def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
-    """Put on record that both schedulers run: five more gates, computed from the runs, must hold before the cutover.
+    """Record that both schedulers run: five more gates, computed from the runs, must hold before the cutover.
 
     Refused (2), before anything is written, for a source whose runs do not name the slot they were fired for: their
     slots cannot be compared. In this version that is every source.
 
     Processes on PostgreSQL see it before their next claim: from then on they call only handlers that are marked
-    idempotent, and record the runs of the others without doing anything. The switch ends it too.
+    idempotent, and record the runs of the others without doing anything. The cutover ends it too.
     """
     settings = load(config)
     profile = profile_of(settings.source)
@@ -117,7 +117,7 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
 @_quarantined
 @common_options
 def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
-    """Make the switch; one that was interrupted behind the point of no return is finished, else it is undone first."""
+    """Make the cutover; one that was interrupted after the point of no return is finished, else it is undone first."""
     settings = load(config)
     done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
     stopped = done.cutover.detail.get(cutover.REVERSE_STOPPED)
@@ -143,7 +143,7 @@ def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
 @cutover_group.command(short_help="Undo a switch that was interrupted before the point of no return.")
 @common_options
 def abort_command(config: str | None, *, as_json: bool) -> None:
-    """Lift the fence of a switch that was killed before the point of no return."""
+    """Lift the fence of a cutover that was killed before the point of no return."""
     done = cutover.abort(load(config))
     if as_json:
         print_json(done)
@@ -162,7 +162,7 @@ def abort_command(config: str | None, *, as_json: bool) -> None:
 )
 @common_options
 def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
-    """Show where the last switch stands, how far the reverse stream is, who has come over, and the key figures.
+    """Show where the last cutover stands, how far the reverse sync is, who has come over, and the key figures.
 
     Exit status 4 where it waits for a person: an interrupted cutover, rollback or finish, or a reverse sync that stands
     still. The last lines then name the command that leads on.
@@ -182,7 +182,7 @@ def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> 
 @click.option("--reason", default="", help="Why.")
 @common_options
 def finish_command(config: str | None, who: str, reason: str, *, early: bool, as_json: bool) -> None:
-    """Close the window: no reverse stream, no fence, no outbox any more. Rollback level 1 is refused afterwards.
+    """Close the window: no reverse sync, no fence, no outbox any more. Rollback level 1 is refused afterwards.
 
     Refused until the window's hours (window_hours) are over, unless --now. Prints what is left to be cleaned up.
     """

@@ -120,7 +120,7 @@ def metrics_command(
 ) -> None:
     """Print the scheduler's figures, and the tail's, as Prometheus text; exit 1 where one is beyond a threshold.
 
-    The key figures (overall_*, database_connections) are of all tenants; those of before and at the switch, where one
+    The key figures (overall_*, database_connections) are of all tenants; those of before and at the cutover, where one
     is on record, have the same names behind switch_.
     """
     from migrator.cutover import metrics as moved  # noqa: PLC0415 - loads MongoDB's driver, which the other commands must not

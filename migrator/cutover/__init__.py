@@ -1,1 +1,1 @@
-"""The switch from MongoDB to PostgreSQL, and the way back."""
+"""The cutover from MongoDB to PostgreSQL, and the rollback."""

@@ -44,12 +44,12 @@ class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetime | None = None) -> FinishResult:
-    """Close the window of the way back: no reverse sync, no fence, no outbox, no indexes of the tail.
+    """Close the rollback window: no reverse sync, no fence, no outbox, no indexes of the tail.
 
     Called again, it changes nothing but what an earlier call could not do.
 
     MongoDB's epoch stays, so that our own processes with an old configuration stay shut out of it. Raises
-    ``RefusedError`` where there is no switch, or the window's hours are not over by ``now`` (none: the target's clock)
+    ``RefusedError`` where there is no cutover, or the window's hours are not over by ``now`` (none: the target's clock)
     and nobody decided to close it ``early``.
     """
     if early is not None and not (early.who.strip() and early.reason.strip()):
@@ -100,7 +100,7 @@ def _refusal(target: Connection, found: Cutover | None) -> str:
 
 
 def window_end(target: Connection, cutover: Cutover, settings: Settings) -> datetime | None:
-    """Return until when the way back is to stay open; none: PostgreSQL is not open by this cutover."""
+    """Return until when the rollback is to stay open; none: PostgreSQL is not open by this cutover."""
     since = opened_at(target, cutover.id)
     return None if since is None else since + timedelta(hours=settings.cutover.window_hours)
 

@@ -33,12 +33,12 @@ class ConfigFileError(MigratorError):
 
 
 def kept_path(path: Path, event: Literal["cutover", "rollback"], number: int) -> Path:
-    """Return where the text before a switch, or a way back, is kept."""
+    """Return where the text before a cutover, or a rollback, is kept."""
     return path.with_name(f"{path.name}.before-{event}-{number}")
 
 
 def require_changeable(path: Path, environment: Mapping[str, str], backup: Path | None = None) -> None:
-    """Refuse a file that could not be switched, before anything happens; all but the renaming is tried.
+    """Refuse a file that could not be changed, before anything happens; all but the renaming is tried.
 
     Raises ``RefusedError`` where an environment variable would override it, where the file or its folder cannot be
     written, where its owner could not be kept, where the key stands in a form that cannot be changed in place, and

@@ -45,23 +45,23 @@ POLL_S: Final = 0.05
 
 
 class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a switch did."""
+    """What a cutover did."""
 
     cutover: Cutover
     pause_s: float
     """From before the fence until PostgreSQL was open, by the target's clock."""
     overdue: int
     compared: int
-    """Documents compared behind the fence."""
+    """Documents compared under the fence."""
     resumed: bool
     """An earlier call had passed the point of no return."""
 
 
 def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
-    """Make the switch, or finish one that was interrupted behind the point of no return.
+    """Make the cutover, or finish one that was interrupted after the point of no return.
 
-    Raises ``RefusedError`` where a gate is not met, another switch runs, or the pause would be too long: then
-    everything is as it was before. What fails behind the point of no return is raised, and the next call goes on.
+    Raises ``RefusedError`` where a gate is not met, another cutover runs, or the pause would be too long: then
+    everything is as it was before. What fails after the point of no return is raised, and the next call goes on.
     """
     try:
         with exclusive_sessions(settings) as sessions:
@@ -85,7 +85,7 @@ def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
 
 
 def abort(settings: Settings) -> Cutover:
-    """Undo a switch that was interrupted before the point of no return; raises ``RefusedError`` where there is none."""
+    """Undo a cutover that was interrupted before the point of no return; raises ``RefusedError`` if there is none."""
     with exclusive_sessions(settings) as sessions:
         found = latest(sessions.target)
         if found is None or found.state != "running":
@@ -103,7 +103,7 @@ def abort(settings: Settings) -> Cutover:
 def point_holds(sessions: Sessions, cutover: Cutover) -> bool:
     """Tell whether nobody can have written since the point of no return: PostgreSQL is open, or the fence stands.
 
-    It does not where the target was gone when that point was written, so that the switch was undone blindly.
+    It does not where the target was gone when that point was written, so that the cutover was undone blindly.
     """
     found = epoch.target_epoch(sessions)
     if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
@@ -193,7 +193,7 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
 
 
 def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
-    """Do what is left behind the point of no return."""
+    """Do what is left after the point of no return."""
     steps: dict[str, Callable[[Sessions, Journal, dict[str, Any]], None]] = {
         "switch": _open_target,
         "smoke": _smoke,
@@ -251,7 +251,7 @@ def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> Non
 
 
 def backup_folder(settings: Settings, cutover: Cutover) -> Path:
-    """Return where the backup of a switch is, or will be: beside the configuration, unless the setting is absolute."""
+    """Return where the backup of a cutover is, or will be: beside the configuration, unless the setting is absolute."""
     return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
 
 

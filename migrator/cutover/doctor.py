@@ -1,6 +1,6 @@
 """What stands in the way of a move, as the servers themselves say it; nothing is changed.
 
-The gates of the switch ask about the data too; here only what can be told before anything was copied.
+The gates of the cutover ask about the data too; here only what can be told before anything was copied.
 """
 
 import time
@@ -149,7 +149,7 @@ def _writes(settings: Settings) -> Answer:
 
 
 def _writers(settings: Settings) -> Answer:
-    """Who could still write when the way back shuts PostgreSQL: it is said, and stops nothing."""
+    """Who could still write when the rollback shuts PostgreSQL: it is said, and stops nothing."""
     with open_target(settings, autocommit=True) as target:
         through = fence.unstopped_on_target(target, settings.postgres)
     return True, f"the way back would not stop {', '.join(through)}" if through else "the way back stops everybody"

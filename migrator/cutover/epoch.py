@@ -28,7 +28,7 @@ def is_in_target(settings: Settings) -> bool:
 
 
 def next_number(sessions: Sessions) -> int:
-    """Return the number of the next switch: above what either side has seen."""
+    """Return the number of the next cutover: above what either side has seen."""
     found = [one.number for one in (source_epoch(sessions), target_epoch(sessions)) if one is not None]
     return max(found, default=0) + 1
 
@@ -52,7 +52,7 @@ def set_target(sessions: Sessions, number: int, backend: Backend) -> None:
 
 
 def undo_target(sessions: Sessions, number: int) -> None:
-    """Take back that MongoDB holds the data, where no switch was ever made before this one.
+    """Take back that MongoDB holds the data, where no cutover was ever made before this one.
 
     A scheduler may have been running on PostgreSQL beside the other one: it goes on.
     """

@@ -1,4 +1,4 @@
-"""What must hold before the switch, as it stands now: computed, never ticked by hand."""
+"""What must hold before the cutover, as it stands now: computed, never ticked by hand."""
 
 import os
 import time
@@ -52,7 +52,7 @@ def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
 
 
 def unmet(found: list[Gate]) -> list[Gate]:
-    """Return the gates that hold up the switch."""
+    """Return the gates that hold up the cutover."""
     return [one for one in found if one.passed is False]
 
 

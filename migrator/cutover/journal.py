@@ -23,7 +23,7 @@ from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
 
 LOCK: Final = stable_hash64("*/migrator/cutover")
-"""Of the session lock under which a switch, or the way back, is made: one at a time."""
+"""Of the session lock under which a cutover, or the rollback, is made: one at a time."""
 
 FAILED: Final = "failed"
 """The member of a step's detail that says why it failed."""

@@ -1,6 +1,6 @@
-"""The key figures before the switch, at it, and now, side by side (source document 004's monitoring).
+"""The key figures before the cutover, at it, and now, side by side.
 
-Those of before are taken ahead of the fence, those of the switch when PostgreSQL is open: neither holds up a writer.
+Those of before are taken ahead of the fence, those of the cutover when PostgreSQL is open: neither holds up a writer.
 They are kept in the journal. A source whose documents our store does not read (profiles other than stellaops) is told
 by its copy in PostgreSQL, which the tail keeps current; its connections are not known then.
 """
@@ -25,9 +25,9 @@ from migrator.telemetry import logger
 MeasuredSide: TypeAlias = Literal["MongoDB", "its copy", "PostgreSQL"]
 COLUMNS: Final = ("figure", "before", "at the switch", "now", "should be")
 PREFIX: Final = "switch_"
-"""Of the samples of before and of the switch; those of now have none."""
+"""Of the samples of before and of the cutover; those of now have none."""
 WITHIN: Final = timedelta(seconds=30)
-"""Who has very many tenants, or runs without an index by tenant, does not wait for figures at the switch."""
+"""Who has very many tenants, or runs without an index by tenant, does not wait for figures at the cutover."""
 _NONE: Final = "-"
 
 
@@ -47,7 +47,7 @@ class CutoverMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_measured_side(settings: Settings, *, switched: bool) -> tuple[MeasuredSide, Store]:
-    """Open the store of one side, as a tool: the new one after the switch, else the old one, or its copy."""
+    """Open the store of one side, as a tool: the new one after the cutover, else the old one, or its copy."""
     if switched:
         return "PostgreSQL", open_side(settings, "postgres")
     if epoch.store_reads_source(settings):
@@ -75,7 +75,7 @@ def journal_snapshot(settings: Settings, *, switched: bool) -> dict[str, Any] | 
 
 
 def recorded(settings: Settings) -> CutoverMetrics:
-    """Return the figures of the last switch as the journal has them, and none of now; nothing where it cannot be read.
+    """Return the figures of the last cutover as the journal has them, and none of now; nothing where it cannot be read.
 
     The scheduler's own figures do not depend on a target that is not there, or not migrated.
     """
@@ -87,7 +87,7 @@ def recorded(settings: Settings) -> CutoverMetrics:
 
 
 def collect(settings: Settings, *, fresh: bool = False) -> CutoverMetrics:
-    """Return the figures of the last switch, if there was one, and of now; ``fresh``: there is no old side."""
+    """Return the figures of the last cutover, if there was one, and of now; ``fresh``: there is no old side."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = _from_journal(journal.latest(target))
     switched = fresh or settings.persistence.scheduler == "postgres" or epoch.is_in_target(settings)

@@ -1,7 +1,7 @@
-"""What was written to PostgreSQL since the switch: triggers that note each row, and the notes.
+"""What was written to PostgreSQL since the cutover: triggers that note each row, and the notes.
 
-A note holds no values: the reverse stream reads the row as it is by then, so that notes may be worked off in any order,
-together, and twice. The triggers exist between the switch and ``cutover finish``; they compute nothing that the product
+A note holds no values: the reverse sync reads the row as it is by then, so that notes may be worked off in any order,
+together, and twice. The triggers exist from the cutover to ``cutover finish``; they compute nothing that the product
 keeps. ``locks`` and ``workers`` are left out: they belong to processes, and those begin anew on the other side.
 """
 

@@ -1,4 +1,4 @@
-"""Triggers that are late at the switch: how many, and what becomes of them. No stampede: it is decided before."""
+"""Triggers that are late at the cutover: how many, and what becomes of them. No stampede: it is decided before."""
 
 from datetime import datetime
 from typing import Final

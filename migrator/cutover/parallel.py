@@ -1,4 +1,4 @@
-"""Both schedulers beside each other (source 004): what each fired, slot by slot, and whether that was stable.
+"""Both schedulers beside each other: what each fired, slot by slot, and whether that was stable.
 
 The old side's runs came with the copy and the tail (``source`` names a document); the new side's were born here. While
 both run, handlers that are marked idempotent may run twice; the others run in shadow on the new side
@@ -35,7 +35,7 @@ Slot = tuple[UUID, datetime]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides fired in a time (4-P1)."""
+    """What both sides fired in a time."""
 
     matched: int
     missing: tuple[Slot, ...]
@@ -63,7 +63,7 @@ def compare(old: Iterable[Slot], new: Iterable[Slot]) -> Comparison:
 
 
 def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
-    """Return since when nothing went wrong: an error begins the window anew (4-P3). Pure."""
+    """Return since when nothing went wrong: an error begins the window anew. Pure."""
     return max([began, *(at for at in errors if at >= began)])
 
 
@@ -78,7 +78,7 @@ def require_comparable(profile: Profile) -> None:
 
 
 def begin(target: Connection, profile: Profile, who: str, reason: str) -> datetime:
-    """Put on record that both sides run from now on, and return since when.
+    """Record that both sides run from now on, and return since when.
 
     Raises ``RefusedError``, before anything is written, for a source that cannot be compared, and where one of the
     sides cannot run. Scheduler processes on PostgreSQL see the record before their next claim.
@@ -95,7 +95,7 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
 
 
 def end(target: Connection, who: str, reason: str) -> None:
-    """Put on record that they do not any more: every handler runs here, and the gates of the checklist are gone."""
+    """Record that they do not any more: every handler runs here, and the gates of the checklist are gone."""
     with target.transaction():
         if not parallel_run.end(target):
             raise RefusedError("no parallel operation is on record")
@@ -133,7 +133,7 @@ def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
 
 
 def _stable_gate(target: Connection, began: datetime, now: datetime, window: timedelta) -> Gate:
-    """4-K1: no error for so long."""
+    """Require that no run failed for the hours of the setting."""
     errors = target.execute(
         "SELECT coalesce(finished_at, updated_at, created_at) FROM scheduler.runs WHERE state = ANY(%s)"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
@@ -145,7 +145,7 @@ def _stable_gate(target: Connection, began: datetime, now: datetime, window: tim
 
 
 def _success_gate(target: Connection, began: datetime) -> Gate:
-    """4-K2: every schedule that may run has completed a run of the new side."""
+    """Require that every schedule that may run has completed a run of the new side."""
     row = target.execute(
         "SELECT count(*), count(*) FILTER (WHERE NOT EXISTS (SELECT FROM scheduler.runs WHERE"
         " runs.schedule_id = schedules.id AND runs.source IS NULL AND runs.state = 'completed'"
@@ -159,7 +159,7 @@ def _success_gate(target: Connection, began: datetime) -> Gate:
 
 
 def _history_gate(target: Connection, began: datetime, now: datetime, profile: Profile) -> Gate:
-    """4-K3: what the old side fired, the new side has on record, and nothing else."""
+    """Require that the new side recorded what the old side fired, and nothing else."""
     if not profile.names_slots:  # begun by an older version, which did not refuse it
         words = f"profile {profile.name} cannot be compared: call migrator cutover parallel --end --who --reason"
         return Gate(name="history recorded", passed=False, words=words)
@@ -172,7 +172,7 @@ def _history_gate(target: Connection, began: datetime, now: datetime, profile: P
 
 
 def _error_gate(target: Connection, since: datetime) -> Gate:
-    """4-K4: by the runs, not by a search of logs."""
+    """Require that no run of the new side failed in the window, by the runs and not by a search of logs."""
     row = target.execute(
         "SELECT count(*) FROM scheduler.runs WHERE state = ANY(%s) AND source IS NULL"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
@@ -214,7 +214,7 @@ runs that had ended here by then and all that there are now.
 
 
 def _summary_gate(target: Connection) -> Gate:
-    """4-K5: what a summary shows, its counts and its last run, is what the runs are."""
+    """Require that a summary shows what the runs are: its counts and its last run."""
     row = target.execute(_SUMMARY_DIFFERENCES, {"ended": _ENDED}).fetchone()
     whole, counts, gone, last = row or (0, 0, 0, 0)
     words = (

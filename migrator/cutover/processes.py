@@ -1,4 +1,4 @@
-"""Which processes of the scheduler work on PostgreSQL since the switch, and which of the old side have not come back.
+"""Which processes of the scheduler work on PostgreSQL since the cutover, and which of the old side have not come back.
 
 Starting them anew is the operator's; that they are there is read from their heartbeats. A process that follows the
 switch by itself keeps its id. One that was started anew has another: then it stands for one of the same host.
@@ -46,7 +46,7 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
     here: tuple[SchedulerProcess, ...]
     """With a heartbeat on PostgreSQL since then."""
     missing: tuple[SchedulerProcess, ...] | None
-    """Of those alive on the old side before the switch; none: it was not known who they are."""
+    """Of those alive on the old side before the cutover; none: it was not known who they are."""
 
     @property
     def complete(self) -> bool:
@@ -87,7 +87,7 @@ def match_arrivals(
 
 
 def arrivals(settings: Settings) -> Arrivals | None:
-    """Return who has come over since the last switch; none: PostgreSQL is not open by one."""
+    """Return who has come over since the last cutover; none: PostgreSQL is not open by one."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         last = journal.latest(target)
         since = None if last is None else journal.opened_at(target, last.id)

@@ -1,4 +1,4 @@
-"""Rows of PostgreSQL back into the documents that they stand for: what MongoDB must hold after the switch.
+"""Rows of PostgreSQL back into the documents that they stand for: what MongoDB must hold after the cutover.
 
 A document that exists is changed, not rewritten: what it says today, put through the copy's own code, gives the rows
 that would be stored; the columns in which the stored rows differ are what was written since, and only the fields that
@@ -59,7 +59,7 @@ class DocumentWrite(msgspec.Struct, frozen=True):
 
 
 class ReverseSyncError(MigratorError):
-    """A row cannot become a document, so the way back is not whole."""
+    """A row cannot become a document, so the rollback is not whole."""
 
 
 class _ChangedDocument(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""The reverse stream: what is written to PostgreSQL after the switch, carried to MongoDB, until the window closes.
+"""The reverse sync: what is written to PostgreSQL after the cutover, carried to MongoDB, until the window closes.
 
 One at a time: a session lock on the target, which a dead process cannot keep, and a fence in MongoDB, which a process
 that was asleep meets with every transaction it writes. A transaction that a killed stream left open is ended by the
@@ -84,10 +84,10 @@ class ReverseSyncResult(msgspec.Struct, frozen=True, kw_only=True):
 def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event | None = None) -> ReverseSyncResult:
     """Carry what is noted until ``stop`` is set, or, with ``noted_by_now``, what was noted when the call came.
 
-    That comes to an end however much is written meanwhile; behind a fence it is everything.
+    That comes to an end however much is written meanwhile; under a fence it is everything.
 
     A server that goes away is waited for, as the copy does. Raises ``RefusedError`` where the outbox is not open or
-    another reverse stream runs, ``LostLockError`` when another one has taken over, ``ReverseSyncError`` for a row
+    another reverse sync runs, ``LostLockError`` when another one has taken over, ``ReverseSyncError`` for a row
     that no document stands for.
     """
     stop = stop or threading.Event()
@@ -204,7 +204,7 @@ def is_open(settings: Settings) -> bool:
 
 
 def lost_columns(target: Connection) -> dict[str, int]:
-    """Return ``table.column`` → documents without a place for what was written there, since the switch, at least."""
+    """Return ``table.column`` → documents without a place for what was written there, since the cutover, at least."""
     row = target.execute("SELECT detail -> 'lost' FROM migration.cutovers ORDER BY began_at DESC LIMIT 1").fetchone()
     return {} if row is None or row[0] is None else dict(row[0])
 

@@ -1,9 +1,9 @@
-"""The way back, in three levels.
+"""The rollback, in three levels.
 
 1. Switch back: PostgreSQL is fenced, what was written since goes to MongoDB, epoch and configuration go back, MongoDB's
    fence is lifted. Nothing is lost but what no document has a place for: that is counted, and written into a file.
 2. Level 1, then the schema is downgraded over all revisions with the rows inside. All of them are exported before.
-3. MongoDB is restored from the backup of the switch. What was written since is exported, and not carried. PostgreSQL
+3. MongoDB is restored from the backup of the cutover. What was written since is exported, and not carried. PostgreSQL
    keeps its rows; the tail has an alarm, so that the next cutover needs a comparison with repair first.
 
 Each step is journaled (level 2 takes the journal with it, last), idempotent, and may be killed: the same call goes on.
@@ -263,7 +263,7 @@ def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
 
 
 def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
-    """Carry everything that is noted; the reverse stream of another process is waited for."""
+    """Carry everything that is noted; the reverse sync of another process is waited for."""
     try:
         return reverse_sync.run(sessions.settings, noted_by_now=True)
     except RefusedError:
@@ -275,7 +275,7 @@ def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
 
 
 def _check(sessions: Sessions, since: datetime) -> int:
-    """Look at every row that was born or written since the switch: its document must say so; return how many."""
+    """Look at every row that was born or written since the cutover: its document must say so; return how many."""
     count, _ = outbox.backlog(sessions.target)
     if count:
         raise RefusedError(f"{count:,} notes came in behind the fence: somebody still writes into the target")

@@ -22,11 +22,11 @@ from migrator.sources.profile import Profile
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition of the switch."""
+    """One condition of the cutover."""
 
     name: str
     passed: bool | None
-    """None: it cannot be told, which does not hold up the switch."""
+    """None: it cannot be told, which does not hold up the cutover."""
     words: str
 
 
@@ -109,7 +109,7 @@ def replica_set(source: MongoDatabase) -> Answer:
 
 
 def writers(source: MongoDatabase, settings: Settings) -> Answer:
-    """Who could still write behind the fence, but for those who are known not to."""
+    """Who could still write under the fence, but for those who are known not to."""
     found = fence.survey_source(source)
     if found.kind is None:
         return False, found.why_not
@@ -141,7 +141,7 @@ def clocks(
 
 
 def target_writes(target: Connection) -> Answer:
-    """Whether the target takes what a switch writes, and lets the way back be gone; raises ``DiskFull`` without room.
+    """Whether the target takes what a cutover writes, and a rollback can see other sessions; raises ``DiskFull``.
 
     What is written for the trial is taken back.
     """

@@ -1,4 +1,4 @@
-"""The smoke after the switch: a new process opens the store as the configuration file says by now, and works once.
+"""The smoke after the cutover: a new process opens the store as the configuration file says by now, and works once.
 
 In a scratch tenant, which no scheduler serves and which is removed afterwards (after a kill by the next one): a
 schedule is written and read, fires, is claimed and finished. MongoDB's driver must not even be loaded.

@@ -40,7 +40,7 @@ class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
     cutover: journal.Cutover | None
     steps: tuple[journal.Step, ...] = ()
     waiting: int = 0
-    """Notes that the reverse stream has not carried yet."""
+    """Notes that the reverse sync has not carried yet."""
     oldest_s: float = 0.0
     open_until: datetime | None = None
     """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
@@ -54,7 +54,7 @@ class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | None = None) -> CutoverStatus:
-    """Return where the last switch stands; ``wait_s``: wait for the old side's processes, for so long at most.
+    """Return where the last cutover stands; ``wait_s``: wait for the old side's processes, for so long at most.
 
     ``config`` is the configuration file that the commands of ``attention`` name.
     """
