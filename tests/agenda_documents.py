@@ -68,7 +68,7 @@ def travel(document: Document | bytes, collection: str = "agendaJobs", context: 
     rows = tuple(row.record for row in rendered)
     rebuilt = rebuild(kind, rows)
     assert same(rebuilt, prepared.document)
-    assert kind.residue(rows) == residue
+    assert kind.remainder(rows) == residue
     by_type = {type(row): row for row in rows}
     assert len(by_type) == len(rows)
     assert type(rows[0]) is kind.tables[0]

@@ -78,7 +78,7 @@ class Trip(NamedTuple):
 
     def rebuilt(self, collection: str) -> Document:
         found = COLLECTIONS[collection]
-        rebuilt: Document = remainder.apply(found.encode(self.rows), found.residue(self.rows))
+        rebuilt: Document = remainder.apply(found.encode(self.rows), found.remainder(self.rows))
         return rebuilt
 
 
@@ -106,7 +106,7 @@ def travel(collection: str, made: Document, context: Context = CONTEXT) -> Trip:
     kept = remainder.difference(read, found.encode(decoded.rows))
     rows = tuple(stored(row) for row in found.attach(decoded.rows, kept))
     trip = Trip(read, decoded, rows, kept)
-    assert found.residue(rows) == kept
+    assert found.remainder(rows) == kept
     assert canonical.same(trip.rebuilt(collection), read)
     return trip
 

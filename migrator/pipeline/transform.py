@@ -182,7 +182,7 @@ def serialize_rows(rows: Rows) -> list[SerializedRow]:
 
 def rebuild(collection: Collection, rows: Rows) -> Document:
     """Return the document that the rows stand for, with the remainder applied."""
-    rebuilt: Document = remainder.apply(collection.encode(rows), collection.residue(rows))
+    rebuilt: Document = remainder.apply(collection.encode(rows), collection.remainder(rows))
     return rebuilt
 
 

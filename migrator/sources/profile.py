@@ -1,8 +1,8 @@
 """The seam between one scheduler's documents and the records: what a source profile is.
 
 A profile is data and plain functions. For each collection it gives a pure ``decode(document, context)`` and a pure
-``encode(rows)``. ``decode`` is strict: it raises ``Rejected`` for a document that must be set aside. It never computes
-the residue: what ``encode`` cannot give back is found by ``pipeline.transform``, by comparing, and stored through
+``encode(rows)``. ``decode`` is strict: it raises ``Rejected`` for a document that must be quarantined. It never
+computes the remainder: ``pipeline.transform`` compares, finds what ``encode`` cannot give back, and stores it through
 ``attach``.
 """
 
@@ -20,7 +20,7 @@ Document: TypeAlias = dict[str, Any]
 """A decoded BSON document: naive UTC datetimes, ``DatetimeMS`` outside years 1-9999, ``Int64`` kept."""
 
 Rows: TypeAlias = tuple[Record, ...]
-"""The rows of one document; the first one carries its residue."""
+"""The rows of one document; the first one carries its remainder."""
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome of one document, not a failure of the tool
@@ -118,7 +118,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     tables: tuple[type[Record], ...]
-    """Tables its documents feed; the first holds exactly one row per loaded document and the residue."""
+    """Tables its documents feed; the first holds exactly one row per loaded document and the remainder."""
     decode: Callable[[Document, Context], Decoded]
     encode: Callable[[Rows], Document]
     """The document as far as the columns carry it, its keys in the order the source writes them."""
@@ -129,13 +129,13 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """MongoDB aggregation expression of the tenant text; null where the document has none."""
     measures: tuple[Measure, ...] = ()
     attach: Callable[[Rows, bytes], Rows]
-    """Store a residue with the rows (``records.attach_extra`` for most)."""
-    residue: Callable[[Rows], bytes]
-    """The residue stored with the rows."""
+    """Store a remainder with the rows (``records.attach_extra`` for most)."""
+    remainder: Callable[[Rows], bytes]
+    """The remainder stored with the rows."""
     unique: tuple[tuple[str, ...], ...] = ()
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
     reference_paths: frozenset[str] = frozenset()
-    """Field paths of references: a text kept there in the residue does not make a document unclean (schema.md)."""
+    """Field paths of references: a text kept there in the remainder does not make a document unclean (schema.md)."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
 

@@ -146,7 +146,7 @@ class TableSource(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     shape: type[RowShape]
     tables: tuple[type[Record], ...] = ()
-    """Records its rows feed; the first holds exactly one per loaded row, and the residue. None: only notes are made."""
+    """Records its rows feed; the first holds exactly one per loaded row, and the remainder. Empty: only notes."""
     decode: Callable[[Row, RowContext], Decoded]
     encode: Callable[[Rows], Row] | None = None
     references: tuple[Reference, ...] = ()
@@ -206,9 +206,9 @@ def columns_of(shape: type[RowShape]) -> tuple[str, ...]:
 
 
 def load(table: TableSource, row: Row, context: RowContext) -> Decoded:
-    """Return the records of a row, with the residue of what they cannot carry, and findings.
+    """Return the records of a row, with the remainder of what they cannot carry, and findings.
 
-    Raises ``Rejected`` for a row that must be set aside.
+    Raises ``Rejected`` for a row that must be quarantined.
     """
     decoded = table.decode(row, context)
     if not decoded.rows or table.encode is None:

@@ -25,7 +25,7 @@ ENTRIES = Collection(
     decode=lambda _document, _context: pytest.fail("the transform must have no part in this"),
     encode=lambda _rows: pytest.fail("the transform must have no part in this"),
     attach=lambda rows, _residue: rows,
-    residue=lambda _rows: b"{}",
+    remainder=lambda _rows: b"{}",
     tenant_expression="$tenant",
     measures=(
         Measure(name="action", kind="group", expression="$action", sql="action"),

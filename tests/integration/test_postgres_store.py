@@ -238,17 +238,17 @@ import sys
 sys.modules["pymongo"] = None  # an import would fail
 from migrator.config import PersistenceSettings, PostgresSettings, Settings
 from migrator.scheduler.models import ScheduleRequest
-from migrator.scheduler.client import SchedulerService
+from migrator.scheduler.client import Scheduler
 from migrator.store import open_store
 from migrator.store.protocols import ScheduleQuery
 store = open_store(
     Settings(postgres=PostgresSettings(dsn=sys.argv[1]), persistence=PersistenceSettings(scheduler="postgres"))
 )
-job = SchedulerService(store, "a").schedule(
+job = Scheduler(store, "a").schedule(
     ScheduleRequest(name="nightly", handler_name="scan", created_by="me", cron="0 2 * * *", timezone="UTC")
 )
-assert SchedulerService(store, "a").get(job.schedule.id) == job
-assert [one.id for one in SchedulerService(store, "a").list(ScheduleQuery()).jobs] == [job.id]
+assert Scheduler(store, "a").get(job.schedule.id) == job
+assert [one.id for one in Scheduler(store, "a").list(ScheduleQuery()).jobs] == [job.id]
 store.close()
 assert not [name for name in sys.modules if name.split(".")[0] in {"pymongo", "sqlalchemy", "alembic"}][1:]
 """

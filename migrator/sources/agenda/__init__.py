@@ -22,7 +22,7 @@ def _jobs(name: str, *, keep_uuid: bool) -> Collection:
         encode=jobs.encode,
         measures=JOB_MEASURES,
         attach=attach_extra,
-        residue=remainder_of,
+        remainder=remainder_of,
         known=known_paths(Job),
     )
 
@@ -42,7 +42,7 @@ def _logs(name: str, jobs_name: str) -> Collection:
         after=(jobs_name,),
         measures=LOG_MEASURES,
         attach=attach_extra,
-        residue=remainder_of,
+        remainder=remainder_of,
         known=known_paths(Log),
     )
 

@@ -107,7 +107,7 @@ def bound(value: object, path: str) -> datetime | None:
 
 
 def whole(value: Number | None, path: str) -> int | None:
-    """Return a count of 64 bits; a double loses its fraction (the residue keeps it)."""
+    """Return a count of 64 bits; a double loses its fraction (the remainder keeps it)."""
     if value is None:
         return None
     if not math.isfinite(value) or not -_LIMIT <= value < _LIMIT:

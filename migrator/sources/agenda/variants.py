@@ -1,7 +1,7 @@
 """Which library wrote a job, and in which form: what it leaves out, what it writes as null, in which order.
 
 The name of the variant is kept in ``schedules.schema_version``. ``encode`` writes a document the way that library does,
-so that a document nobody else touched needs no residue. Order matters only for speed: equality does not look at it.
+so that a document nobody else touched needs no remainder. Order matters only for speed: equality does not look at it.
 """
 
 from collections.abc import Mapping

@@ -81,7 +81,7 @@ def encode(rows: Rows) -> Row:
 def repeated_numbers(rows: Iterable[Row]) -> frozenset[UUID]:
     """Return the executions whose number an earlier one of the same job has: the first to start keeps it.
 
-    Rows that ``decode`` sets aside anyway take part in nothing.
+    Rows that ``decode`` quarantines anyway are left out.
     """
     taken: set[tuple[UUID, int]] = set()
     repeated: set[UUID] = set()

@@ -148,7 +148,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
     if bool(job.is_paused) != (status == "paused") and "is_paused" in row:
         notes.append(Note("paused-contradiction", "is_paused"))
     if job.lock_token is not None:
-        # The source keeps no end of a lock. Claims are leases of runs here, so the token stays in the residue.
+        # The source keeps no end of a lock. Claims are leases of runs here, so the token stays in the remainder.
         notes.append(Note("lock-held", "lock_token"))
     origin = Origin(names.NAME, names.JOBS, tenant_of(context), str(job.id))
     trigger = trigger_of(job, origin, status, context, notes)
@@ -178,7 +178,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it: lock and error message are residue."""
+    """Return the row as far as the records carry it: lock and error message are remainder."""
     schedule = the(rows, Schedule)
     payload: dict[str, Any] = {} if schedule.payload is None else jsonb.decode(schedule.payload)
     delay = schedule.retry_delay_ms

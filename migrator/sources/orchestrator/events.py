@@ -47,7 +47,7 @@ def decode(row: Row, _context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it; the counts of success and failure are residue."""
+    """Return the row as far as the records carry it; the counts of success and failure are remainder."""
     schedule, trigger = the(rows, Schedule), the(rows, Trigger)
     action: dict[str, Any] = {} if schedule.payload is None else jsonb.decode(schedule.payload)
     return {

@@ -58,7 +58,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the run carries it; what was left of its retries is residue."""
+    """Return the row as far as the run carries it; what was left of its retries is remainder."""
     run = the(rows, Run)
     return {
         "id": identity.parse_source_id(str(run.source_id)),

@@ -114,7 +114,7 @@ def decode(row: Row, _context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it; counts without a column are residue."""
+    """Return the row as far as the records carry it; counts without a column are remainder."""
     schedule = the(rows, Schedule)
     return {
         "id": identity.parse_source_id(str(schedule.source_id)),

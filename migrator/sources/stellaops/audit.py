@@ -122,7 +122,7 @@ COLLECTION = Collection(
         aggregates.span("occurredAt", "occurred_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     reference_paths=frozenset({"scheduleId", "runId"}),
     known=known_paths(AuditDocument),
 )

@@ -121,7 +121,7 @@ def encode_own_job(rows: Rows) -> Document:
     }
     if row.correlation_id is not None:
         document["correlationId"] = row.correlation_id
-    return document | {"payload": _without_residue(row.payload)}
+    return document | {"payload": _without_remainder(row.payload)}
 
 
 def encode_own_event(rows: Rows) -> Document:
@@ -133,7 +133,7 @@ def encode_own_event(rows: Rows) -> Document:
         "tenantId": row.tenant_id,
         "status": _OWN_STATUS[row.status],
         "createdAt": to_bson(row.created_at),
-        "payload": _without_residue(row.payload),
+        "payload": _without_remainder(row.payload),
     }
 
 
@@ -149,7 +149,7 @@ def _payload(document: Document) -> bytes:
     return jsonb.encode(payload)
 
 
-def _without_residue(text_: bytes) -> Any:  # noqa: ANN401 - any JSON
+def _without_remainder(text_: bytes) -> Any:  # noqa: ANN401 - any JSON
     payload = jsonb.decode(text_)
     if isinstance(payload, dict):
         payload.pop(REMAINDER_KEY, None)
@@ -368,7 +368,7 @@ JOBS = Collection(
         aggregates.span("updatedAt", "updated_at", field=either("$updatedAt", _CHANGED)),
     ),
     attach=attach_payload,
-    residue=remainder_of_payload,
+    remainder=remainder_of_payload,
     known=known_paths(Job) | JOB_FIELDS,
 )
 
@@ -387,6 +387,6 @@ EVENTS = Collection(
         aggregates.span("ts", "created_at", field=either_event("$createdAt", "$ts")),
     ),
     attach=attach_payload,
-    residue=remainder_of_payload,
+    remainder=remainder_of_payload,
     known=known_paths(EventDocument) | EVENT_FIELDS,
 )

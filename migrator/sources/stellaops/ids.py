@@ -97,7 +97,7 @@ def graph_job_id(tenant: str, text: str) -> UUID:
 
 
 def schedule_text(value: UUID | None) -> str | None:
-    """Return the canonical text of a schedule's id; what the source spelled otherwise is residue."""
+    """Return the canonical text of a schedule's id; what the source spelled otherwise is remainder."""
     return None if value is None else names.SCHEDULE_PREFIX + identity.hex_of(value)
 
 

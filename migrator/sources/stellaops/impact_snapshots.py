@@ -108,7 +108,7 @@ COLLECTION = Collection(
         aggregates.span("generatedAt", "generated_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     reference_paths=frozenset({"runId"}),
     known=known_paths(ImpactSetDocument),
 )

@@ -103,7 +103,7 @@ COLLECTION = Collection(
     # No times: expired locks are left behind by rule, and MongoDB deletes them while they are counted.
     measures=(),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     unique=(("key",),),
     known=known_paths(LockDocument),
 )

@@ -268,7 +268,7 @@ TRIGGERS = Collection(
         aggregates.span("nextFireAt", "next_fire_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     reference_paths=frozenset({"scheduleId"}),
     known=_TRIGGERS.known | {COPY_OF},
 )
@@ -285,7 +285,7 @@ WORKERS = Collection(
         aggregates.span("lastHeartbeatAt", "last_heartbeat_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     known=_WORKERS.known,
 )
 
@@ -299,7 +299,7 @@ EXECUTION_LOGS = Collection(
     tenant_expression=aggregates.tenant(),
     measures=(aggregates.states("level", "$level"), aggregates.span("loggedAt", "logged_at")),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     reference_paths=frozenset({"runId", "scheduleId"}),
     known=_EXECUTION_LOGS.known,
 )
@@ -315,7 +315,7 @@ HANDLERS = Collection(
         aggregates.flag("is_active", "$isActive", default=True),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     unique=(("tenant_id", "name"),),
     known=_HANDLERS.known,
 )

@@ -431,7 +431,7 @@ RUNS = Collection(
         aggregates.span("finishedAt", "finished_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     unique=(("tenant_id", "source", "run_id"),),
     known=known_paths(StatusDocument) | known_paths(SnakeDocument),
 )
@@ -454,7 +454,7 @@ JOBS = Collection(
         aggregates.span("completedAt", "finished_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     unique=(("tenant_id", "source", "run_id"),),
     known=known_paths(JobDocument) | OWN.keys,
 )

@@ -263,7 +263,7 @@ COLLECTION = Collection(
         aggregates.span("finishedAt", "finished_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     unique=(
         ("tenant_id", "schedule_id", "run_number"),
         ("tenant_id", "trigger_id", "scheduled_at", "attempt"),

@@ -223,7 +223,7 @@ def trigger_id(schedule: Schedule) -> UUID:
 
 
 def _trigger(schedule: Schedule, found: ScheduleDocument, notes: list[Note], *, said: bool) -> Trigger | None:
-    """Return the trigger that the cron text makes; one that no engine can evaluate is noted, and stays residue."""
+    """Return the trigger that the cron text makes; one that no engine can evaluate is noted, and stays remainder."""
     path = "cronExpression"
     line = found.cron_expression
     if line is None and found.when_cron is not None:
@@ -371,6 +371,6 @@ COLLECTION = Collection(
         aggregates.span("deletedAt", "deleted_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     known=known_paths(ScheduleDocument) | OWN.keys | {f"{TOOL_TRIGGER}.{key}" for key in OF_TRIGGER.keys | {"id"}},
 )

@@ -123,7 +123,7 @@ COLLECTION = Collection(
         aggregates.span("updatedAt", "updated_at"),
     ),
     attach=attach_extra,
-    residue=remainder_of,
+    remainder=remainder_of,
     unique=(("tenant_id", "schedule_id"),),
     reference_paths=frozenset({"scheduleId"}),
     known=known_paths(SummaryDocument),

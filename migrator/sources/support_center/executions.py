@@ -89,7 +89,7 @@ def encode(rows: Rows) -> Row:
 
 
 def decode_instance(row: Row, _context: RowContext) -> Decoded:
-    """Return the process as stopped: it is none of ours. Whether it led is residue and a finding; locks tell that."""
+    """Return the process as stopped: it is none of ours. Whether it led is remainder and a finding; locks tell that."""
     instance = read_row(row, Instance)
     notes = (Note("leader-not-carried", "is_leader"),) if instance.is_leader else ()
     worker = WorkerRecord(
@@ -106,7 +106,7 @@ def decode_instance(row: Row, _context: RowContext) -> Decoded:
 
 
 def encode_instance(rows: Rows) -> Row:
-    """Return the row as far as the worker carries it; whether it led is residue."""
+    """Return the row as far as the worker carries it; whether it led is remainder."""
     worker = the(rows, WorkerRecord)
     return {
         "id": UUID(str(worker.source_id)),

@@ -48,7 +48,7 @@ def decode(row: Row, context: RowContext) -> Decoded:
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the handler carries it; texts for people and times are residue."""
+    """Return the row as far as the handler carries it; texts for people and times are remainder."""
     handler = the(rows, Handler)
     timeout = handler.default_timeout_ms
     return {

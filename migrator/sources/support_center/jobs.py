@@ -165,7 +165,7 @@ def _trigger(job: ScheduledJob, origin: Origin, context: RowContext, notes: list
 
 
 def encode(rows: Rows) -> Row:
-    """Return the row as far as the records carry it; keys of function and type, and ``last_status``, are residue."""
+    """Return the row as far as the records carry it; keys of function and type, and ``last_status``, are remainder."""
     schedule = the(rows, Schedule)
     return {
         "id": UUID(str(schedule.source_id)),
