@@ -46,7 +46,7 @@ Jsonb = Annotated[bytes, "jsonb"]
 """JSON text in UTF-8 as ``values.jsonb.encode`` writes it (keys sorted, no white space)."""
 
 EMPTY: bytes = b"{}"
-"""The residue of a clean document."""
+"""The remainder of a clean document."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -257,7 +257,7 @@ class ImpactSnapshot(SourcedRecord, frozen=True, kw_only=True):
 
 
 class GraphJob(Record, frozen=True, kw_only=True):
-    """A build or overlay job; its document is ``payload``, the residue lies under one reserved key inside it."""
+    """A build or overlay job; its document is ``payload``, its remainder is under one reserved key inside it."""
 
     table: ClassVar[str] = "graph_jobs"
 
@@ -421,13 +421,13 @@ ALL: tuple[type[Record], ...] = (
 
 
 REMAINDER_KEY = "$residue"
-"""The top-level key of a payload that holds its residue; a profile's ``encode`` must leave it out of the document."""
+"""The top-level key of a payload that holds its remainder; a profile's ``encode`` must leave it out of the document."""
 
 
 class _Reserved(msgspec.Struct):
-    """Only the residue of a payload; everything else is passed over."""
+    """Only the remainder of a payload; everything else is passed over."""
 
-    residue: msgspec.Raw = msgspec.field(name=REMAINDER_KEY, default_factory=msgspec.Raw)
+    remainder: msgspec.Raw = msgspec.field(name=REMAINDER_KEY, default_factory=msgspec.Raw)
 
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -435,32 +435,32 @@ _RESERVED = msgspec.json.Decoder(_Reserved)
 _SORTED = msgspec.json.Encoder(order="deterministic")
 
 
-def attach_extra(rows: tuple[Record, ...], residue: bytes) -> tuple[Record, ...]:
-    """Return the rows with ``residue`` in ``extra`` of the first one."""
-    return (msgspec.structs.replace(rows[0], extra=residue), *rows[1:])
+def attach_extra(rows: tuple[Record, ...], remainder: bytes) -> tuple[Record, ...]:
+    """Return the rows with ``remainder`` in ``extra`` of the first one."""
+    return (msgspec.structs.replace(rows[0], extra=remainder), *rows[1:])
 
 
 def remainder_of(rows: tuple[Record, ...]) -> bytes:
-    """Return the residue in ``extra`` of the first row."""
-    residue: bytes = rows[0].extra  # type: ignore[attr-defined] # only records that have it come here
-    return residue
+    """Return the remainder in ``extra`` of the first row."""
+    remainder: bytes = rows[0].extra  # type: ignore[attr-defined] # only records that have it come here
+    return remainder
 
 
-def attach_payload(rows: tuple[Record, ...], residue: bytes) -> tuple[Record, ...]:
-    """Return the rows with ``residue`` under the reserved key of the first one's ``payload``.
+def attach_payload(rows: tuple[Record, ...], remainder: bytes) -> tuple[Record, ...]:
+    """Return the rows with ``remainder`` under the reserved key of the first one's ``payload``.
 
-    An empty residue removes the key. The other members keep their text byte for byte, so that a
-    payload compares equal however its residue got there.
+    An empty remainder removes the key. The other members keep their text byte for byte, so that a
+    payload compares equal however its remainder got there.
     """
     payload: bytes = rows[0].payload  # type: ignore[attr-defined] # only records that have it come here
     members = _MEMBERS.decode(payload)
     members.pop(REMAINDER_KEY, None)
-    if residue != EMPTY:
-        members[REMAINDER_KEY] = msgspec.Raw(residue)
+    if remainder != EMPTY:
+        members[REMAINDER_KEY] = msgspec.Raw(remainder)
     return (msgspec.structs.replace(rows[0], payload=_SORTED.encode(members)), *rows[1:])
 
 
 def remainder_of_payload(rows: tuple[Record, ...]) -> bytes:
-    """Return the residue under the reserved key of the first row's ``payload``, or that of a clean document."""
+    """Return the remainder under the reserved key of the first row's ``payload``, or that of a clean document."""
     payload: bytes = rows[0].payload  # type: ignore[attr-defined] # only records that have it come here
-    return bytes(_RESERVED.decode(payload).residue) or EMPTY
+    return bytes(_RESERVED.decode(payload).remainder) or EMPTY
