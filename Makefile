@@ -7,9 +7,11 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Each has its own servers. The tests of a file share what is dear to make, hence a file is given to one.
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 4 ? 4 : n)))
-PYTEST = $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile
+# Processes that run tests, one more than cores up to 4: a third of the time a test waits for a server or a process.
+# Each has its own servers. The tests of a file share what is dear to make, hence a file is given to one process; which
+# files come first is decided by tests/conftest.py, not by their number of tests.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
+PYTEST = $(BIN)/pytest --numprocesses=$(JOBS) --dist=loadfile --no-loadscope-reorder
 
 .PHONY: help demo sample test test-deep lint format types imports check lock clean
 

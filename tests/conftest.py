@@ -11,6 +11,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -53,6 +54,15 @@ def _default_signals() -> None:
 _default_signals()
 
 
+def _keep_bytecode() -> None:
+    """Write bytecode, also where the environment says not to: hundreds of processes import the same modules."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+_keep_bytecode()
+
+
 def _use_memory() -> None:
     """Put the servers' files into memory, also those that commands under test start; TMPDIR has precedence."""
     if "TMPDIR" in os.environ or not MEMORY.is_dir() or not os.access(MEMORY, os.W_OK | os.X_OK):
@@ -76,6 +86,40 @@ def pytest_report_header() -> list[str]:
         found.append(answer.strip().removeprefix("postgres (PostgreSQL) ").split()[0])
     account = " (servers run as another user)" if os.geteuid() == 0 else ""
     return [f"servers: MongoDB {binaries.MONGO_VERSION}, PostgreSQL {', '.join(found)}{account}"]
+
+
+LONGEST = (
+    "faults/test_cutover_exceptions.py",
+    "faults/test_kill_and_resume.py",
+    "integration/tail/test_live_parity.py",
+    "bad_input/test_processes.py",
+    "faults/test_interrupted_commands.py",
+    "integration/cutover/test_rollback_remedies.py",
+    "faults/test_cutover_under_load.py",
+    "integration/tail/test_changes.py",
+    "integration/test_scheduler_process.py",
+    "integration/test_fresh_start.py",
+    "integration/cutover/test_reverse_sync.py",
+    "faults/test_servers.py",
+    "integration/cutover/test_refusals.py",
+    "integration/test_hostile_documents.py",
+    "integration/tail/test_conditions.py",
+    "integration/test_process_harmless.py",
+    "integration/cutover/test_remedies.py",
+    "integration/verify_behaviour/test_checks.py",
+    "integration/test_embedded_owner.py",
+    "contract/lockstep/test_planted.py",
+    "integration/test_backfill.py",
+)
+"""Files whose tests take longest, longest first."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that at the end no process waits for one of them."""
+    here = Path(__file__).parent
+    ranks = {here / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 FIGURES = "figures"

@@ -17,7 +17,7 @@ from migrator.cutover.journal import Cutover
 from migrator.pipeline import ledger
 from migrator.pipeline.sessions import Sessions
 from migrator.records import ALL
-from migrator.schema.migration_tables import LOOKUP_PREFIX
+from migrator.schema import LOOKUP_PREFIX
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
 from migrator.sources.stellaops.schedules import TOOL_ENABLED, TOOL_TRIGGER

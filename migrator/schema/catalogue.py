@@ -15,7 +15,8 @@ from sqlalchemy import Connection as AlchemyConnection
 from sqlalchemy import MetaData
 
 from migrator.connections.postgres import Connection
-from migrator.schema.migration_tables import LOOKUP_PREFIX, MIGRATION
+from migrator.schema import LOOKUP_PREFIX
+from migrator.schema.migration_tables import MIGRATION
 from migrator.schema.revisions import BOOKKEEPING
 from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.schema.security import Roles, function_statements, isolation_statements

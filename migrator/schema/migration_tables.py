@@ -221,10 +221,6 @@ def _decisions(metadata: MetaData) -> None:
     )
 
 
-LOOKUP_PREFIX = "tail_"
-"""Of the indexes that the tail makes on the product's tables, and that are dropped when the move is finished."""
-
-
 def _declare_tail(metadata: MetaData) -> None:
     """Add the tables to ``metadata``."""
     _tail(metadata)

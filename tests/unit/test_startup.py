@@ -43,3 +43,8 @@ def test_the_test_sees_what_is_loaded() -> None:
 @pytest.mark.parametrize("module", ["pipeline.chunk", "pipeline.transform", "pipeline.load", "pipeline.extract"])
 def test_workers_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
     assert loaded(f"import migrator.{module}", ("alembic", "deepdiff", "distributed", "jinja2", "sqlalchemy")) == []
+
+
+@pytest.mark.parametrize("module", ["pipeline.backfill", "pipeline.tail.loop", "parity.check"])
+def test_copy_tail_and_comparison_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
+    assert loaded(f"import migrator.{module}", ("alembic", "distributed", "jinja2", "sqlalchemy")) == []

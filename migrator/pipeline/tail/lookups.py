@@ -16,7 +16,7 @@ from migrator.pipeline.references import RowKey
 from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.transform import rebuild
 from migrator.records import Record
-from migrator.schema.migration_tables import LOOKUP_PREFIX
+from migrator.schema import LOOKUP_PREFIX
 from migrator.sources.profile import Collection, Profile, Reference
 from migrator.store.postgres.rows import columns, fetch, table_name
 from migrator.values.copy_format import HEADER, TRAILER, codec
