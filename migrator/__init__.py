@@ -1,3 +1,126 @@
-"""Move a scheduler from MongoDB to PostgreSQL, and prove it."""
+"""Move a scheduler from MongoDB to PostgreSQL, and prove it; and the scheduler's client for applications.
+
+The names below are the public API: ``from migrator import Scheduler``. They are documented in docs/api.md, and keep
+their names, parameters and meaning. Everything else in this package may change. Each is imported when it is first used,
+and none of them imports the tool that moves the data.
+"""
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from migrator.config import (
+        MongoSettings,
+        PersistenceSettings,
+        PostgresSettings,
+        SchedulerSettings,
+        Settings,
+        load_settings,
+    )
+    from migrator.errors import (
+        BackendMovedError,
+        ConfigurationError,
+        ConflictError,
+        MigratorError,
+        NotFoundError,
+        RefusedError,
+        StoreError,
+        TransitionError,
+        UnreachableError,
+        UsageError,
+    )
+    from migrator.records import Run, Schedule, Trigger
+    from migrator.scheduler.async_client import AsyncScheduler
+    from migrator.scheduler.client import Scheduler
+    from migrator.scheduler.completion import Outcome, finish_of
+    from migrator.scheduler.handlers import Context, Registry
+    from migrator.scheduler.models import (
+        EventRequest,
+        HistoryQuery,
+        OnceRequest,
+        Patch,
+        RecurringRequest,
+        ScheduleRequest,
+        Timing,
+    )
+    from migrator.scheduler.process import Worker
+    from migrator.store import open_store, prepare
+    from migrator.store.protocols import ScheduleQuery, Store
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncScheduler",
+    "BackendMovedError",
+    "ConfigurationError",
+    "ConflictError",
+    "Context",
+    "EventRequest",
+    "HistoryQuery",
+    "MigratorError",
+    "MongoSettings",
+    "NotFoundError",
+    "OnceRequest",
+    "Outcome",
+    "Patch",
+    "PersistenceSettings",
+    "PostgresSettings",
+    "RecurringRequest",
+    "RefusedError",
+    "Registry",
+    "Run",
+    "Schedule",
+    "ScheduleQuery",
+    "ScheduleRequest",
+    "Scheduler",
+    "SchedulerSettings",
+    "Settings",
+    "Store",
+    "StoreError",
+    "Timing",
+    "TransitionError",
+    "Trigger",
+    "UnreachableError",
+    "UsageError",
+    "Worker",
+    "finish_of",
+    "load_settings",
+    "open_store",
+    "prepare",
+]
+
+_MODULES: Final = MappingProxyType(
+    {
+        "migrator.config": (
+            "Settings MongoSettings PostgresSettings PersistenceSettings SchedulerSettings load_settings"
+        ),
+        "migrator.store": "open_store prepare",
+        "migrator.store.protocols": "Store ScheduleQuery",
+        "migrator.scheduler.client": "Scheduler",
+        "migrator.scheduler.async_client": "AsyncScheduler",
+        "migrator.scheduler.models": (
+            "ScheduleRequest OnceRequest RecurringRequest EventRequest Timing Patch HistoryQuery"
+        ),
+        "migrator.records": "Schedule Trigger Run",
+        "migrator.scheduler.process": "Worker",
+        "migrator.scheduler.handlers": "Registry Context",
+        "migrator.scheduler.completion": "Outcome finish_of",
+        "migrator.errors": (
+            "MigratorError UsageError ConfigurationError RefusedError UnreachableError StoreError ConflictError"
+            " TransitionError NotFoundError BackendMovedError"
+        ),
+    }
+)
+"""The module of each public name, in the order of docs/api.md."""
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - type checkers see the imports above
+    for module, names in _MODULES.items():
+        if name in names.split():
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

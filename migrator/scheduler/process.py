@@ -1,6 +1,6 @@
 """A scheduler process (``migrator run``): it registers, polls, works, leads if nobody else does, and stops cleanly.
 
-One thread drives a ``Worker``, a ``Leadership`` and a ``Sweeper``, turn by turn, and never runs a handler: no tick
+One thread drives a ``WorkerCore``, a ``Leadership`` and a ``Sweeper``, turn by turn, and never runs a handler: no tick
 overlaps another, and a heartbeat waits for nothing but the database.
 """
 
@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from threading import Event as Bell
@@ -35,7 +35,7 @@ from migrator.scheduler.worker import (
     CounterSnapshot,
     EpochStore,
     Scope,
-    Worker,
+    WorkerCore,
     WorkerOptions,
     is_own_worker,
     scope_metadata,
@@ -118,7 +118,7 @@ class DeclaredDeadError(MigratorError):
 
 
 class SchedulerProcess:
-    """Drives a ``Worker``, a ``Leadership`` and a ``Sweeper``."""
+    """Drives a ``WorkerCore``, a ``Leadership`` and a ``Sweeper``."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class SchedulerProcess:
             status="active",
             metadata=scope_metadata(scope),
         )
-        self.worker = Worker(
+        self.worker = WorkerCore(
             store,
             executor,
             options,
@@ -397,6 +397,87 @@ def registry_of(settings: Settings, handlers: str | None) -> Registry:
     return load_registry(path)
 
 
+class Worker:
+    """A worker process: it fires due triggers, claims runs, calls their handlers and records how they end.
+
+    It works only for schedules whose handler is in ``registry`` (and whose queue is one of ``[scheduler] queues``, if
+    that names any), and opens and closes its own store. One of all workers leads: it ends runs whose worker is dead,
+    and removes old runs if retention is configured.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        *,
+        tenants: Sequence[str] | None = None,
+        reload: Callable[[], Settings] | None = None,
+    ) -> None:
+        """``tenants``: work for these only; if omitted: for all.
+
+        ``reload`` reads the settings again, so that the worker goes on in the other database after a cutover or a
+        rollback; if omitted, it waits there until it is stopped.
+        """
+        self._settings, self._registry, self._reload = settings, registry, reload
+        self._tenants = None if tenants is None else tuple(tenants)
+        self._process: SchedulerProcess | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Claim nothing more; let runs end, for at most ``stop_within_ms``, and release the others.
+
+        May be called from any thread and from a signal handler. Called again: release all runs at once.
+        """
+        self._stopped = True
+        if self._process is not None:
+            self._process.stop()
+
+    def run(self, until: Until = "stopped") -> CounterSnapshot:
+        """Work in this thread until ``stop`` is called; return what was done, as counts.
+
+        ``until="idle"``: until nothing is due, queued or running. ``until="once"``: for one poll, and what it claimed.
+        Before it begins, the worker says on standard error what it works on.
+
+        Raises ``RefusedError`` while ``[scheduler] enabled`` is false, ``ConfigurationError`` for settings that
+        contradict each other, ``UnreachableError`` if the database cannot be reached when the worker starts, and
+        ``MigratorError`` if another worker declared this one dead.
+        """
+        own = self._settings.scheduler
+        if not own.enabled:
+            raise RefusedError(NOT_ENABLED)
+        registry, reload = self._registry, self._reload
+        executor = ParallelRunExecutor(InProcessExecutor(registry))
+        with ExitStack() as stores:
+            store = stores.enter_context(open_scheduler_store(self._settings))
+            plan = RetentionPlan.of(own)
+
+            def begin(current: Store) -> None:
+                for line in announcement(current, own, registry, plan):
+                    say(line)
+                scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
+                for line in prepare(current, scope.covers):
+                    say(f"run: {line}")
+
+            def successor(current: Store) -> Store | None:
+                found = moved_to(current, reload) if reload is not None else None
+                return None if found is None else stores.enter_context(found)
+
+            self._process = SchedulerProcess(
+                store,
+                own,
+                executor,
+                handlers=registry.filter,
+                tenants=self._tenants,
+                retention=lambda current: say(f"run: {plan.carry_out(current)}"),
+                prepare=begin,
+                successor=successor,
+                look=executor.look,
+            )
+            if self._stopped:
+                self._process.stop()
+            return self._process.run(until)
+
+
 def run(
     settings: Settings,
     *,
@@ -404,49 +485,16 @@ def run(
     until: Until = "stopped",
     reload: Callable[[], Settings] | None = None,
 ) -> CounterSnapshot:
-    """Run a scheduler process on the configured backend until it is told to stop (SIGTERM, SIGINT); return its counts.
+    """Run a worker with the handlers that are named, until SIGTERM or SIGINT; return its counts.
 
-    Raises ``RefusedError`` while the scheduler is not enabled, and what ``registry_of``, ``open_scheduler_store`` and
-    ``SchedulerProcess.run`` raise. In a parallel run (``store.postgres.parallel_run``) only handlers marked idempotent
-    are called. ``reload`` reads the configuration again, so that the process follows a cutover, or
-    a rollback, by itself; without it it stops working where it is. What the process will do, and what it leaves alone,
-    it says on standard error before it begins.
+    In a parallel run (``store.postgres.parallel_run``) only handlers marked idempotent are called. Raises what
+    ``registry_of`` and ``Worker.run`` raise.
     """
-    own = settings.scheduler
-    if not own.enabled:
+    if not settings.scheduler.enabled:
         raise RefusedError(NOT_ENABLED)
-    registry = registry_of(settings, handlers)
-    executor = ParallelRunExecutor(InProcessExecutor(registry))
-    with ExitStack() as stores:
-        store = open_scheduler_store(settings)
-        stores.callback(store.close)
-        plan = RetentionPlan.of(own)
-
-        def begin(current: Store) -> None:
-            for line in announcement(current, own, registry, plan):
-                say(line)
-            scope = Scope(queues=tuple(own.queues) or None, handlers=registry.filter)
-            for line in prepare(current, scope.covers):
-                say(f"run: {line}")
-
-        def successor(current: Store) -> Store | None:
-            found = moved_to(current, reload) if reload is not None else None
-            if found is not None:
-                stores.callback(found.close)
-            return found
-
-        process = SchedulerProcess(
-            store,
-            own,
-            executor,
-            handlers=registry.filter,
-            retention=lambda current: say(f"run: {plan.carry_out(current)}"),
-            prepare=begin,
-            successor=successor,
-            look=executor.look,
-        )
-        with _stopped_by_signals(process):
-            return process.run(until)
+    worker = Worker(settings, registry_of(settings, handlers), reload=reload)
+    with _stopped_by_signals(worker):
+        return worker.run(until)
 
 
 def announcement(store: Store, settings: SchedulerSettings, registry: Registry, plan: RetentionPlan) -> Iterator[str]:
@@ -476,9 +524,9 @@ def moved_to(current: Store, reload: Callable[[], Settings]) -> Store | None:
 
 
 @contextmanager
-def _stopped_by_signals(process: SchedulerProcess) -> Iterator[None]:
+def _stopped_by_signals(worker: Worker) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature
-        process.stop()
+        worker.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

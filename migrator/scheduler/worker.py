@@ -188,7 +188,7 @@ class _ActiveRun(msgspec.Struct):
     omitted: int = 0
 
 
-class Worker:
+class WorkerCore:
     """Claims and executes runs; the ``RunListener`` of its executor."""
 
     def __init__(

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 def open_store(settings: Settings) -> "Store":
-    """Open the store that ``[persistence] scheduler`` names, with shadow reads where ``shadow`` asks for them.
+    """Open the store that ``[persistence] scheduler`` names, with shadow reads if ``shadow`` is ``read``.
 
-    Opening creates nothing, in no database (``prepare``).
+    A store is a context manager; ``close`` closes it too. It may be used by any number of threads. Opening it creates
+    nothing in the database (``prepare`` does), and does not import the other database's driver, unless shadow reads
+    need it.
 
-    The other backend's driver is not even imported, unless shadow reads need it. Raises ``ConfigurationError``,
-    ``UnreachableError`` or ``RefusedError`` where the backend cannot be used; never for the shadow's sake.
+    Raises ``ConfigurationError``, ``UnreachableError`` or ``RefusedError`` if the backend cannot be used; the other
+    backend of shadow reads is opened later, and its errors are not raised.
     """
     chosen, shadow = settings.persistence.scheduler, settings.persistence.shadow
     if shadow not in ("off", "read"):
@@ -64,16 +66,16 @@ class Preparable(Protocol):
         """Write the triggers that schedule documents state themselves; return how many."""
 
 
-def prepare(store: "Store", covers: "Callable[[Schedule], bool]") -> Sequence[str]:
-    """Create what a process needs before it works on a store; return what was created, in words.
+def prepare(store: "Store", covers: "Callable[[Schedule], bool] | None" = None) -> Sequence[str]:
+    """Create what a store needs before the first write; return what was created, in words.
 
-    That is nothing in PostgreSQL, whose tables ``migrator schema upgrade`` makes; in MongoDB the indexes, and triggers
-    of the schedules that the process works for (``covers``).
+    In PostgreSQL that is nothing: ``migrator schema upgrade`` makes the tables. In MongoDB it is the indexes that are
+    missing, and, for a process that executes runs, the triggers of the schedules that it works for (``covers``).
     """
     if not isinstance(store, Preparable):
         return []
     created = [f"created in {name}: {', '.join(indexes)}" for name, indexes in store.prepare().items()]
-    made = store.adopt_triggers(covers)
+    made = 0 if covers is None else store.adopt_triggers(covers)
     return created + ([f"created {made:,} triggers from the cron lines of schedules"] if made else [])
 
 

@@ -36,7 +36,7 @@ One behavioural suite (``tests/contract``) runs unchanged against each implement
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -482,6 +482,12 @@ class SessionStore(Protocol):
 
     def close(self) -> None:
         """Close every connection. On PostgreSQL, locks that are held become free."""
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+
+    def __exit__(self, *error: object) -> None:
+        """Close the store."""
 
 
 class Store(SessionStore, Protocol):

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from queue import Full, Queue
 from threading import Lock, Thread
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 
-from migrator.records import GraphJobEvent, Record
+from migrator.records import GraphJobEvent, Record, Schedule
+from migrator.store import Preparable, protocols
 from migrator.store import locks as lock_protocols
-from migrator.store import protocols
 from migrator.store import queue as queue_protocols
 from migrator.store.statistics import Statistics
 from migrator.store.workers import Workers
@@ -214,6 +214,12 @@ class ShadowedStore:
     def purge(self, tenant: str) -> Mapping[str, int]:
         return self._store.purge(tenant)
 
+    def prepare(self) -> Mapping[str, Sequence[str]]:
+        return self._store.prepare() if isinstance(self._store, Preparable) else {}
+
+    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
+        return self._store.adopt_triggers(covers) if isinstance(self._store, Preparable) else 0
+
     def counts(self) -> ShadowCounts:
         """Return what became of the reads so far."""
         with self._lock:
@@ -232,6 +238,12 @@ class ShadowedStore:
         if self._other is not None:
             self._other.close()
         self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _put(self, read: _Read) -> None:
         with self._lock:

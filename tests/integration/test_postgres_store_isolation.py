@@ -11,7 +11,7 @@ from psycopg.sql import SQL, Identifier
 
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import AuditEntry, ExecutionLog, GraphJobEvent, Handler, ImpactSnapshot, Schedule, Trigger
-from migrator.scheduler.worker import Worker, WorkerOptions
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
@@ -229,7 +229,7 @@ def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
     store, ids = theirs
     puppet = Puppet()
     share = WorkerOptions(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
-    worker = Worker(store, puppet, share, clock=lambda: NOW)
+    worker = WorkerCore(store, puppet, share, clock=lambda: NOW)
     assert worker.claim() == 1
     with store.session("a", now=NOW) as session:
         session.runs.create(run("a", id=ids["runs"]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pymongo import ReadPreference
 from pymongo.errors import OperationFailure
@@ -173,3 +173,9 @@ class MongoStore:
 
     def close(self) -> None:
         self.database.client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from threading import Lock
-from typing import Literal
+from typing import Literal, Self
 
 from psycopg import errors, sql
 
@@ -132,6 +132,12 @@ class PostgresStore:
         if self._dispatcher_pool is not None:
             self._dispatcher_pool.close()
         self.pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _dispatcher(self) -> DispatcherPool:
         with self._creating:

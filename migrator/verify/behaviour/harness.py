@@ -12,7 +12,7 @@ from migrator.scheduler.executor import Executor, RunListener
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.models import HistoryQuery, Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.sweeper import Sweeper
-from migrator.scheduler.worker import Worker, WorkerOptions
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim
 from migrator.verify.behaviour.scratch_tenants import ScratchTenants
@@ -96,7 +96,7 @@ class Harness:
         """Return the facade of one of the two tenants."""
         return self.components.service(self.store, tenant, new_id=self.new_id)
 
-    def worker_for(self, dispatcher: Executor, *, worker_id: UUID | None = None, **more: Any) -> Worker:  # noqa: ANN401 - as Desk takes
+    def worker_for(self, dispatcher: Executor, *, worker_id: UUID | None = None, **more: Any) -> WorkerCore:  # noqa: ANN401 - as Desk takes
         """Return a worker that serves the tenant."""
         share = WorkerOptions(
             worker_id=self.new_id() if worker_id is None else worker_id,

@@ -19,7 +19,7 @@ from migrator.records import Run, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper
-from migrator.scheduler.worker import Worker
+from migrator.scheduler.worker import WorkerCore
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish, FirePlan
@@ -37,7 +37,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     store: Callable[[Store], Store] = unchanged
     """Wraps the store that is driven; cleaning up goes around it."""
     service: type[Scheduler] = Scheduler
-    worker: type[Worker] = Worker
+    worker: type[WorkerCore] = WorkerCore
     sweeper: type[Sweeper] = Sweeper
     leadership: type[Leadership] = Leadership
 

@@ -14,7 +14,7 @@ from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry, arguments_of, call_handler, job_creator
 from migrator.scheduler.models import Action, EventRequest, Job, OnceRequest
-from migrator.scheduler.worker import Worker, WorkerOptions
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.values import jsonb
 from tests.contract.facade.yard import DONE, FAILS_FOR_GOOD, MINUTE, Elsewhere, Yard
 from tests.contract.rows import NOW, event_trigger, fresh, schedule
@@ -127,7 +127,7 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(yard: Yard, kind: str) -> Non
     assert hears.schedule.handler_type == kind
     registry, elsewhere = Registry(), Elsewhere()
     registry.send_with(kind, elsewhere)
-    worker = Worker(
+    worker = WorkerCore(
         yard.store,
         InProcessExecutor(registry),
         WorkerOptions(worker_id=uuid4(), tenants=(yard.tenant,)),

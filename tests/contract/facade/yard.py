@@ -12,7 +12,7 @@ from migrator.scheduler.executor import RunListener
 from migrator.scheduler.handlers import Request
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.models import Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing
-from migrator.scheduler.worker import Worker, WorkerOptions
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim
 from tests.contract.rows import NOW
@@ -56,7 +56,7 @@ class Yard:
         self.facade = Scheduler(store, tenant, sink=self.heard.append)
         self.hand = Hand()
         options = WorkerOptions(worker_id=uuid4(), tenants=(tenant,), capacity=100, lease=timedelta(hours=2))
-        self.worker = Worker(store, self.hand, options, clock=lambda: self.now)
+        self.worker = WorkerCore(store, self.hand, options, clock=lambda: self.now)
 
     def later(self, by: timedelta) -> datetime:
         self.now += by

@@ -12,7 +12,7 @@ from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import RunListener
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.sweeper import Sweeper
-from migrator.scheduler.worker import Worker, WorkerOptions
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import RunQuery, Store
 from migrator.store.queue import Claim
 
@@ -87,7 +87,7 @@ class Office:
         self._asked += 1
         return uuid5(NAMESPACE_URL, f"{self.tenant}/{self.step}/{self._asked}")
 
-    def sit_down(self) -> Worker:
+    def sit_down(self) -> WorkerCore:
         """Begin as another process; one that was there is left as a killed one leaves it."""
         self._desks += 1
         options = WorkerOptions(
@@ -97,7 +97,7 @@ class Office:
             capacity=6,
             lease=LEASE,
         )
-        self.worker = Worker(self.store, self.hand, options, clock=self._clock, monotonic=lambda: 0.0)
+        self.worker = WorkerCore(self.store, self.hand, options, clock=self._clock, monotonic=lambda: 0.0)
         return self.worker
 
     def turn(self) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from threading import RLock
-from typing import Literal
+from typing import Literal, Self
 from uuid import UUID
 
 from migrator import records
@@ -140,3 +140,9 @@ class MemoryStore:
 
     def close(self) -> None:
         pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -9,7 +9,7 @@ from migrator.records import AuditEntry, ExecutionLog, Run
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import Executor, RunListener
 from migrator.scheduler.lifecycle import Event
-from migrator.scheduler.worker import Worker, WorkerOptions
+from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import RunQuery, Store
 from migrator.store.queue import Claim
 from tests.contract.memory.clock import Clock
@@ -58,7 +58,7 @@ class Stage:
         self.clock = Clock() if clock is None else clock
         self.told: list[Event] = []
         self.options = WorkerOptions(worker_id=uuid4(), lease=LEASE, tenants=(tenant,), **options)
-        self.worker = Worker(
+        self.worker = WorkerCore(
             store,
             executor,
             self.options,
