@@ -272,7 +272,7 @@ def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> No
 
 def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePause | None") -> int:
     """Bring the target up to a position, by our own tail or by the one that runs; return the events seen."""
-    if locks.is_held(sessions.target) and not tail.following:
+    if locks.is_tail_running(sessions.target) and not tail.following:
         _wait_for_other_tail(sessions, goal, pause)
         return 0
     stop = threading.Event()
@@ -292,7 +292,7 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
     """Wait until the tail of another process has come up to a position, owing nothing."""
     until = time.monotonic() + (pause.left() if pause is not None else sessions.settings.copy.patience_s)
-    while time.monotonic() < until and locks.is_held(sessions.target):
+    while time.monotonic() < until and locks.is_tail_running(sessions.target):
         found = positions.tail_state(sessions.target, sessions.profile.name)
         reached = found is not None and found.position.time >= goal and not found.derived_owed
         if reached and not backlog.count(sessions.target):

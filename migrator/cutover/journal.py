@@ -15,9 +15,10 @@ from psycopg.types.json import Jsonb
 
 from migrator import __version__, fault_points
 from migrator.config import Settings
+from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, translate_errors
-from migrator.errors import MigratorError, RefusedError
+from migrator.errors import MigratorError
 from migrator.pipeline.sessions import Sessions
 from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
@@ -120,13 +121,8 @@ def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
 @contextmanager
 def exclusive(connection: Connection) -> Iterator[None]:
     """Hold the lock of all cutovers of this target; raise ``RefusedError`` where another process does."""
-    if connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,)).fetchone() != (True,):
-        raise RefusedError("another cutover, or rollback, of this target is running")
-    try:
+    with advisory_lock(connection, LOCK, busy="another cutover, or rollback, of this target is running"):
         yield
-    finally:
-        if not connection.closed:
-            connection.execute("SELECT pg_advisory_unlock(%s)", (LOCK,))
 
 
 class Journal:

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-import psycopg
 from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from psycopg import sql
 from pymongo import DeleteOne, ReplaceOne
@@ -25,6 +24,7 @@ from pymongo.write_concern import WriteConcern
 
 from migrator import fault_points, telemetry
 from migrator.config import Settings
+from migrator.connections import advisory_locks
 from migrator.connections.mongo import MongoDatabase
 from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import outbox
@@ -53,7 +53,7 @@ BATCH_NOTES: Final = 1_000
 TRANSACTION_BYTES: Final = 24 * 1024 * 1024
 """About what one transaction of MongoDB writes; an entry of its oplog holds 16 MB, and it may need several."""
 POLL_S: Final = 0.2
-LOCK_NAME: Final = "migrator reverse stream"
+LOCK: Final = stable_hash64("migrator reverse stream")
 FENCE_COLLECTION: Final = OWN_COLLECTION
 """The tool's own collection in the source; it exists while the window is open."""
 FENCE_ID: Final = "fence"
@@ -151,15 +151,12 @@ class _ReverseSync:
                 self._source[FENCE_COLLECTION].update_one(own, {"$unset": {SESSION_FIELD: ""}})
                 self._session.end_session()
         if self._connection is not None:
-            with suppress(psycopg.Error):
-                self._connection.execute("SELECT pg_advisory_unlock(%s)", (stable_hash64(LOCK_NAME),))
+            advisory_locks.release(self._connection, LOCK)
 
     def _begin(self, sessions: Sessions) -> None:
         if not outbox.is_open(sessions.target):
             raise RefusedError("the outbox is not open: there was no cutover, or it was finished or taken back")
-        row = sessions.target.execute("SELECT pg_try_advisory_lock(%s)", (stable_hash64(LOCK_NAME),)).fetchone()
-        if row != (True,):
-            raise RefusedError("another process carries the rows back already")
+        advisory_locks.take(sessions.target, LOCK, busy="another process carries the rows back already")
         if self._noted_by_now and self._until is None:
             self._until = outbox.newest_id(sessions.target)
         plan = latest_plan(sessions.target)

@@ -10,8 +10,7 @@ Each step is journaled (level 2 takes the journal with it, last), idempotent, an
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -20,6 +19,7 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import backup, cleanup, config_file, epoch, fence, outbox, reverse_sync
 from migrator.cutover.cutover import POINT_OF_NO_RETURN, backup_folder, lift_source_fence, point_holds
@@ -129,7 +129,8 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
                 with suppress(psycopg.Error, MigratorError):  # what failed says more; called again, it goes on
                     retry_transient(settings, lambda: _undo(sessions, journal.cutover))
                 raise
-        with _tail_held(sessions):
+        # The tail writes no rows meanwhile: it would take those for foreign that are given their documents here.
+        with advisory_lock(sessions.target, ROWS_KEY):
             _reopen_source(sessions, journal, level)
     elif not journal.done("back-close"):
         with journal.step("back-close"):
@@ -165,17 +166,6 @@ def _reopen_source(sessions: Sessions, journal: Journal, level: Level) -> None:
             reverse_sync.assign_documents(sessions, restored=level == 3)  # noqa: PLR2004 - a level
             reverse_sync.delete_processes(sessions)
             journal.end("rolled-back")
-
-
-@contextmanager
-def _tail_held(sessions: Sessions) -> Iterator[None]:
-    """Keep the tail from writing rows: it would take those for somebody else's that are given their documents here."""
-    sessions.target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))
-    try:
-        yield
-    finally:
-        with suppress(psycopg.Error):  # a connection that is gone holds nothing
-            sessions.target.execute("SELECT pg_advisory_unlock(%s)", (ROWS_KEY,))
 
 
 def _undo(sessions: Sessions, cutover: Cutover) -> None:

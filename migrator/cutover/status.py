@@ -7,13 +7,13 @@ from datetime import datetime
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import completion, journal, metrics, outbox, processes, rollback
 from migrator.cutover.cutover import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.cutover.journal import Journal
 from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.processes import Arrivals
-from migrator.pipeline import locks
 from migrator.sources import profile_of
 from migrator.store.postgres import parallel_run
 
@@ -101,7 +101,7 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
         return None
     current = Journal(target, last)
     level = rollback.unfinished_level(current)
-    works = locks.is_held(target, journal.LOCK)
+    works = advisory_locks.is_held(target, journal.LOCK)
     if level is not None:
         return _of_rollback(current, level, works=works)
     if last.state == "running":

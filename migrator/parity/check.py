@@ -162,7 +162,7 @@ def _with_extra(
     }
     result = dict(comparisons)
     context = plans.plan_context(plan)
-    beside = locks.is_held(sessions.target)  # then the counts are of two moments, and may agree by chance
+    beside = locks.is_tail_running(sessions.target)  # then the counts are of two moments, and may agree by chance
     rejected = {name: comparison.rejected for name, comparison in comparisons.items()}
     extras = find_extra_rows(sessions, context, chosen, {} if beside else compared, listed=listed, rejected=rejected)
     moving: dict[str, int] = {}

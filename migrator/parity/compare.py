@@ -102,12 +102,12 @@ def _compare(job: ChunkJob, sessions: Sessions) -> CollectionComparison:
             one for outcomes in transform_batch(collection, job.context, sessions.resolver, batch) for one in outcomes
         ]
         stored = stored_rows(sessions.target, found)
-        if locks.is_held(sessions.target):
+        if locks.is_tail_running(sessions.target):
             found, moving = _rechecked(sessions, collection, job, found, stored, quarantine)
             totals.moving += moving
         for outcome, loadable in _without_quarantined(found, totals, quarantine):
             _compare_rows(collection, outcome, loadable, stored, totals)
-        if not locks.is_held(sessions.target):  # a tail that follows may be about to record one
+        if not locks.is_tail_running(sessions.target):  # a tail that follows may be about to record one
             _compare_references(sessions, found, totals)
     return _comparison(collection, totals)
 

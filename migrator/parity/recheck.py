@@ -87,7 +87,7 @@ def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
             and not backlog.any_left(sessions.target, tailed_collections(sessions))
         ):
             return True
-        if time.monotonic() > until or not locks.is_held(sessions.target):
+        if time.monotonic() > until or not locks.is_tail_running(sessions.target):
             return False
         if not said and time.monotonic() > until - sessions.settings.copy.patience_s + 1:
             said = True
@@ -177,7 +177,7 @@ class Recheck:
 
 def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:
     """Return the figures; beside a tail those that differ were taken at two moments, and tell nothing."""
-    if not locks.is_held(target):
+    if not locks.is_tail_running(target):
         return list(figures)
     return [
         msgspec.structs.replace(one, differing=(), differing_total=0, unverified=TWO_MOMENTS)
@@ -189,7 +189,7 @@ def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult
 
 def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComparison]) -> CollectionComparison:
     """Compare rows that many documents make together; beside a tail a difference may be its next step."""
-    if not locks.is_held(sessions.target):
+    if not locks.is_tail_running(sessions.target):
         return compare()
     wait_for_tail(sessions, derived=True)
     found = compare()

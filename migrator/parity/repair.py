@@ -8,6 +8,7 @@ tail: a new position is taken first, then everything is compared, so that nothin
 import msgspec
 
 from migrator.config import Settings
+from migrator.connections import advisory_locks
 from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import translate_errors
@@ -153,7 +154,7 @@ def _drain(sessions: Sessions, applier: Applier) -> tuple[int, int]:
     written = removed = 0
     while backlog.any_left(sessions.target, names):
         with sessions.target.transaction():
-            sessions.target.execute("SELECT pg_advisory_xact_lock(%s)", (ROWS_KEY,))
+            advisory_locks.take_in_transaction(sessions.target, ROWS_KEY)
             applier.reader.not_before(committed_time(sessions.source))
             applier.name_all(names)
             done = applier.apply(backlog.take(sessions.target, names, BACKLOG_DOCUMENTS))

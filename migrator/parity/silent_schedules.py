@@ -44,7 +44,7 @@ def find_silent_schedules(
     """
     found = _find_silent_schedules(sessions, context, names)
     for _ in range(MAX_LOOKS):
-        if not found or not locks.is_held(sessions.target):
+        if not found or not locks.is_tail_running(sessions.target):
             break
         since = committed_time(sessions.source)
         if not wait_for_tail(sessions):

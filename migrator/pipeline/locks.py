@@ -1,20 +1,16 @@
-"""The advisory locks of the target under which one backfill, one tail, one writer of rows works at a time.
-
-An advisory lock belongs to a session, and goes with it.
-"""
+"""The locks under which one backfill, one tail, one writer of rows works at a time: ``connections.advisory_locks``."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import psycopg
 
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection
-from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions, retry_transient
 from migrator.values.identity import stable_hash64
 
 TAIL_KEY = stable_hash64("*/migrator/tail")
-_LOW_HALF = 0xFFFF_FFFF
 TAIL_WAIT_MS = 3_000
 
 BACKFILL_KEY = stable_hash64("*/migrator/backfill")
@@ -24,13 +20,16 @@ ROWS_KEY = stable_hash64("*/migrator/rows")
 
 @contextmanager
 def backfill_lock(sessions: Sessions) -> Iterator[None]:
-    """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it."""
+    """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it.
+
+    The body calls ``keep_backfill_lock`` after each wait, which may replace the connection that holds it.
+    """
     retry_transient(sessions.settings, lambda: _reconnect_and_lock(sessions))
     try:
         yield
     finally:
-        with suppress(psycopg.OperationalError):  # the connection is gone, and the locks with it
-            sessions.target.execute("SELECT pg_advisory_unlock(%s), pg_advisory_unlock(%s)", (ROWS_KEY, BACKFILL_KEY))
+        for key in (ROWS_KEY, BACKFILL_KEY):
+            advisory_locks.release(sessions.target, key)
 
 
 def keep_backfill_lock(sessions: Sessions) -> None:
@@ -44,10 +43,9 @@ def keep_backfill_lock(sessions: Sessions) -> None:
 
 
 def _take_backfill_lock(target: Connection) -> None:
-    row = target.execute("SELECT pg_try_advisory_lock(%s)", (BACKFILL_KEY,)).fetchone()
-    if row != (True,):
-        raise RefusedError("another backfill is writing to this target; wait for it, or end it")
-    target.execute("SELECT pg_advisory_lock(%s)", (ROWS_KEY,))  # the tail's transaction ends in a moment
+    busy = "another backfill is writing to this target; wait for it, or end it"
+    advisory_locks.take(target, BACKFILL_KEY, busy=busy)
+    advisory_locks.take(target, ROWS_KEY)  # the tail's transaction ends in a moment
 
 
 def _reconnect_and_lock(sessions: Sessions) -> None:
@@ -61,20 +59,10 @@ def take_tail_lock(target: Connection, patience_ms: int = TAIL_WAIT_MS) -> None:
 
     It is waited for: the server may take a moment to see that a tail was killed.
     """
-    try:
-        with target.transaction():
-            target.execute("SELECT set_config('lock_timeout', %s, true)", (str(patience_ms),))
-            target.execute("SELECT pg_advisory_lock(%s)", (TAIL_KEY,))
-    except psycopg.errors.LockNotAvailable:
-        raise RefusedError("another tail follows the source into this target; end it first") from None
+    busy = "another tail follows the source into this target; end it first"
+    advisory_locks.take(target, TAIL_KEY, busy=busy, wait_ms=patience_ms)
 
 
-def is_held(target: Connection, key: int = TAIL_KEY) -> bool:
-    """Tell whether a session of this database holds an advisory lock; that of a tail, if no other key is given."""
-    row = target.execute(
-        "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database"
-        " WHERE locktype = 'advisory' AND granted AND datname = current_database()"
-        " AND classid = %s::bigint::oid AND objid = %s::bigint::oid AND objsubid = 1)",
-        ((key >> 32) & _LOW_HALF, key & _LOW_HALF),
-    ).fetchone()
-    return row == (True,)
+def is_tail_running(target: Connection) -> bool:
+    """Tell whether a tail follows the source into this target."""
+    return advisory_locks.is_held(target, TAIL_KEY)

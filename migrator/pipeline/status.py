@@ -87,7 +87,7 @@ def _tail_status(target: Connection, profile: str) -> TailStatus | None:
         return None
     now: datetime = row[0]
     return TailStatus(
-        follows=locks.is_held(target),
+        follows=locks.is_tail_running(target),
         position_at=found.position_at,
         behind_s=max(0.0, (now - found.position_at).total_seconds()),
         last_event_at=found.last_event_at,

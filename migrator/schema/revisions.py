@@ -23,6 +23,7 @@ from sqlalchemy import Connection as AlchemyConnection
 from sqlalchemy.exc import DBAPIError
 
 import migrator
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, first_line, translate_errors
 from migrator.errors import LockedError, MigratorError, RefusedError, UsageError
 from migrator.schema import security, table_locks
@@ -341,7 +342,7 @@ def _with_lock_retries(dsn: str, seconds: float, work: Callable[[], list[Change]
 
 
 def _lock(connection: Connection) -> None:
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK_KEY,))
+    advisory_locks.take_in_transaction(connection, LOCK_KEY)
 
 
 def _create_bookkeeping(connection: Connection, branch: str) -> None:

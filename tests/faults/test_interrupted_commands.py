@@ -23,6 +23,7 @@ from pymongo.database import Database
 
 from migrator import fault_points as points
 from migrator.config import load_settings
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import open_target
 from migrator.cutover import fence
 from migrator.cutover.journal import LOCK, latest, steps
@@ -30,7 +31,6 @@ from migrator.cutover.status import attention
 from migrator.embedded.mongo import MongoServer
 from migrator.exit_status import UNVERIFIED
 from migrator.interruption import LIMIT_S
-from migrator.pipeline import locks
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.schema.revisions import LOCK_KEY
@@ -245,7 +245,7 @@ def interrupted_at(point: str, times: int, ready: Scene, command: str) -> str:
         status, said = interrupt(run_to.process, times, lambda: watch.execute(WAITING).fetchone() != (0,))
         holder.rollback()
         wait_until(
-            lambda: not locks.is_held(watch, LOCK)
+            lambda: not advisory_locks.is_held(watch, LOCK)
         )  # the server sees the end of its client when the wait is over
     assert status == UNVERIFIED, said
     assert (AT_ONCE if times == 2 else "migrator: interrupted") in said.splitlines(), said

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline import ledger
@@ -30,15 +31,15 @@ class WritePermission(msgspec.Struct, frozen=True):
 
 def write_permission(target: Connection, known: Plan | None) -> WritePermission:
     """Ask for this transaction; ``known`` is the plan of the last answer, which is not read again."""
+    locked = advisory_locks.try_in_transaction(target, ROWS_KEY)  # first: a plan is opened only under this lock
     row = target.execute(
-        "SELECT id, state, EXISTS (SELECT FROM migration.plans WHERE state = 'open'), pg_try_advisory_xact_lock(%s)"
-        " FROM migration.plans ORDER BY created_at DESC, id LIMIT 1",
-        (ROWS_KEY,),
+        "SELECT id, state, EXISTS (SELECT FROM migration.plans WHERE state = 'open')"
+        " FROM migration.plans ORDER BY created_at DESC, id LIMIT 1"
     ).fetchone()
-    newest: tuple[UUID, str, bool, bool] | None = row
+    newest: tuple[UUID, str, bool] | None = row
     if newest is None or newest[1] != "complete" or newest[2]:
         return WritePermission(None, UNFINISHED)
-    if not newest[3]:
+    if not locked:
         return WritePermission(None, WRITING)
     if known is not None and known.id == newest[0]:
         return WritePermission(known)
