@@ -1,8 +1,9 @@
-"""Both links of the round trip, for every document: its rows are stored as decoded, and they encode back to it.
+"""The comparison of a range of documents: counts, and each difference with its cause.
 
 The parity check walks the source in ranges as the copy does, computes the rows each document must have, fetches the
-rows with those ids, and compares bytes. Extra rows are found afterwards (``parity.extra_rows``). Derived rows, which
-belong to no document, are made again and compared column by column.
+rows with those ids, and asks the predicate "equal" (``parity.equal``). Extra rows are found afterwards
+(``parity.extra_rows``). Derived rows, which belong to no document, are made again and
+compared column by column.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ import msgspec
 from psycopg import sql
 
 from migrator.parity.causes import ABSENT, CauseCode, classify, describe_difference
-from migrator.parity.equal import quarantine_difference, stored_rows
+from migrator.parity.equal import document_difference, quarantine_difference, stored_rows
 from migrator.parity.model import (
     KEYS_LISTED,
     CauseCount,
@@ -30,12 +31,11 @@ from migrator.pipeline.completion import derived_rows
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
 from migrator.pipeline.sessions import Sessions, run_with_sessions
-from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, rebuild, transform_batch
-from migrator.records import EMPTY, Record
+from migrator.pipeline.transform import DocumentOutcome, LoadableDocument, SerializedRow, transform_batch
+from migrator.records import Record
 from migrator.sources.profile import Closing, Collection, Rejected
-from migrator.store.postgres.rows import fetch, origin, row_key, table_name
+from migrator.store.postgres.rows import fetch, row_key, table_name
 from migrator.values import jsonb, remainder
-from migrator.values.canonical import same
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
 
@@ -193,24 +193,20 @@ def _compare_rows(
     stored: dict[type, dict[bytes, bytes]],
     totals: _ChunkTotals,
 ) -> None:
-    missing = False
-    equal = True
-    for position, row in enumerate(loadable.rows):
-        record = type(row.record)
-        found = _stored(row, stored[record])
-        if found is None:
-            missing = missing or position == 0
-            equal = False
-            totals.differ(_missing(totals.collection, source_id_of(outcome.raw), record.table))
-            continue
-        totals.rows[record.table] += 1
-        if not codec(record).equal((row.head, row.tail), found):
-            equal = False
-            _add_differences(collection, row, found, source_id_of(outcome.raw), totals)
-    # A document without a remainder was shown to encode to its own bytes (transform.attach_remainder).
-    if loadable.remainder != EMPTY and not _rebuilds(collection, outcome, loadable):
-        equal = False
-        totals.differ(_not_rebuilt(collection, outcome))
+    for row in loadable.rows:
+        totals.rows[row.record.table] += 1
+    found = document_difference(collection, outcome, loadable, stored)
+    missing, equal = False, found is None
+    if found is not None:
+        for row, there in found.rows:
+            if there is None:
+                missing = missing or row is loadable.rows[0]
+                totals.rows[row.record.table] -= 1
+                totals.differ(_missing(totals.collection, source_id_of(outcome.raw), row.record.table))
+            else:
+                _add_differences(collection, row, there, source_id_of(outcome.raw), totals)
+        if not found.encodes_back:
+            totals.differ(_not_rebuilt(collection, outcome))
     _count_notes(loadable, totals, equal=equal)
     if missing:
         totals.missing += 1
@@ -224,18 +220,6 @@ def _compare_rows(
             totals.residue += 1
 
 
-def _stored(row: SerializedRow, stored: Mapping[bytes, bytes]) -> bytes | None:
-    """Return the stored row of a document's row: the one with its key, else the document's own under another tenant."""
-    kind = codec(type(row.record))
-    found = stored.get(row_key(kind, row.head))
-    if found is not None:
-        return found
-    end_of_id = 6 + int.from_bytes(row.head[2:6], "big")
-    document = origin(kind, row.head + row.tail)
-    same_id = (one for one in stored.values() if one[:end_of_id] == row.head[:end_of_id])
-    return next((one for one in same_id if origin(kind, one) == document), None)
-
-
 def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: bool) -> None:
     for group, kind, path in loadable.notes:
         if group == "finding":
@@ -243,15 +227,6 @@ def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: boo
             _add_example(totals.note_keys.setdefault((kind, path), []), source_id_of(loadable.raw))
         elif kind in remainder.LOSSES:
             totals.losses[path, kind, equal] += 1
-
-
-def _rebuilds(collection: Collection, outcome: DocumentOutcome, loadable: LoadableDocument) -> bool:
-    assert outcome.decoded is not None  # noqa: S101 - a loadable document was decoded
-    try:
-        rebuilt = rebuild(collection, tuple(row.record for row in loadable.rows))
-    except ValueError:
-        return False
-    return same(rebuilt, outcome.decoded.document)
 
 
 def _not_rebuilt(collection: Collection, outcome: DocumentOutcome) -> Difference:

@@ -117,7 +117,7 @@ class Recheck:
 
         What was removed from the source meanwhile is left out.
         """
-        settled = {id(one): one for one in found if is_equal(one, stored, quarantine)}
+        settled = {id(one): one for one in found if is_equal(self._collection, one, stored, quarantine)}
         seeming = {source_id_of(one.raw): one for one in found if id(one) not in settled}
         result = list(settled.values())
         look = 0
@@ -172,7 +172,7 @@ class Recheck:
                 quarantine.pop(key, None)
             quarantine |= {key: entries[key] for key in current if key in entries}
         for one in found:
-            yield one, is_equal(one, stored, quarantine)
+            yield one, is_equal(self._collection, one, stored, quarantine)
 
 
 def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import BackendMovedError, MigratorError, RefusedError, UsageError
+from migrator.parity.check import check_parity
 from migrator.parity.recorded_check import check_and_record, is_clean
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
 from migrator.pipeline.tail.loop import Tail
 from migrator.store import open_scheduler_store
+from migrator.values import remainder
 from tests.conftest import fresh_name
 from tests.cutting_over import Scene, scene
 from tests.store_postgres import schedule
@@ -100,6 +103,55 @@ def test_a_difference_behind_the_fence_ends_the_switch(ready: Scene, monkeypatch
         return real(sessions, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cutover, "_compare", disturbed)
+    with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
+        ready.switch()
+    assert_as_before(ready)
+
+
+def test_rows_that_do_not_encode_back_are_refused_under_the_fence_as_by_the_parity_check(
+    ready: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are stored as decoded; only encoding them, with their remainder, shows that the document is lost."""
+    ready.database.runs.update_one({}, {"$set": {"note": "a field that no column holds"}})
+    real = cutover._compare
+
+    def lossy(sessions: Sessions, *rest: object) -> int:
+        monkeypatch.setattr(remainder, "apply", lambda rebuilt, _left: rebuilt)
+        return real(sessions, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cutover, "_compare", lossy)
+    with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
+        ready.switch()
+    with ThreadPoolExecutor(1) as pool:
+        found = check_parity(ready.settings, Scope(), pool=pool)
+        pool.submit(close_cached).result()
+    assert ("runs", "document") in {
+        (one.collection, difference.side) for one in found.collections for difference in one.differences
+    }
+    monkeypatch.undo()
+    assert_as_before(ready)
+    assert ready.switch().cutover.state == "switched"
+
+
+def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
+    ready: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready.database.runs.update_one({}, {"$set": {"error": "changed since the comparison"}})
+    real = cutover._compare
+
+    def doubled(sessions: Sessions, *rest: object) -> int:
+        sessions.target.execute("CREATE TEMP TABLE one AS SELECT * FROM scheduler.runs LIMIT 1")
+        sessions.target.execute("ALTER TABLE one DROP COLUMN schedule_tenant_id")
+        sessions.target.execute("UPDATE one SET id = gen_random_uuid(), run_number = NULL")
+        names = sessions.target.execute(
+            "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute"
+            " WHERE attrelid = 'one'::regclass AND attnum > 0 AND NOT attisdropped"
+        ).fetchone()
+        assert names is not None
+        sessions.target.execute(f"INSERT INTO scheduler.runs ({names[0]}) SELECT * FROM one".encode())
+        return real(sessions, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cutover, "_compare", doubled)
     with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
         ready.switch()
     assert_as_before(ready)

@@ -223,10 +223,10 @@ def at_first_different(source_id: str) -> Callable[..., bool]:
     """Return a comparison that takes one document for different the first time."""
     turns = iter([1])
 
-    def compare_one(outcome: Any, stored: Any, aside: Any) -> bool:  # noqa: ANN401 - its parts
+    def compare_one(collection: Any, outcome: Any, stored: Any, aside: Any) -> bool:  # noqa: ANN401 - its parts
         if source_id_of(outcome.raw) == source_id and next(turns, None):
             return False
-        return is_equal(outcome, stored, aside)
+        return is_equal(collection, outcome, stored, aside)
 
     return compare_one
 
