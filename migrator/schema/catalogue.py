@@ -17,6 +17,7 @@ from sqlalchemy import MetaData
 from migrator.connections.postgres import Connection
 from migrator.schema import LOOKUP_PREFIX
 from migrator.schema.migration_tables import MIGRATION
+from migrator.schema.priority import priority_statements
 from migrator.schema.revisions import BOOKKEEPING
 from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.schema.security import Roles, function_statements, isolation_statements
@@ -89,7 +90,7 @@ def _declared(alchemy: AlchemyConnection, names: Roles) -> dict[str, Catalogue]:
                     for statement in isolation_statements("pg_temp", table, names):
                         connection.execute(statement)
                 connection.execute("SET LOCAL check_function_bodies = off")  # what they read may be missing
-                for statement in function_statements("pg_temp", names):
+                for statement in (*function_statements("pg_temp", names), *priority_statements("pg_temp")):
                     connection.execute(statement)
             temporary = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
             catalogues[schema] = cast("Catalogue", _read(connection, temporary[0] if temporary else ""))

@@ -1,5 +1,6 @@
 -- Everything in one schema that a declaration can say, one line per fact: relation, kind, name, definition.
 -- The schema must be first in the search path, so that definitions name its objects without it.
+-- Functions of a temporary schema are never found by the search path: its name is cut from the triggers that call them.
 -- Left out: compression (it depends on the server's build) and NOT NULL constraints (a property of the column here).
 
 WITH relation AS (
@@ -92,7 +93,7 @@ FROM (
 GROUP BY relname, grantee
 
 UNION ALL
-SELECT relname, 'trigger', tgname, pg_get_triggerdef(trg.oid, true)
+SELECT relname, 'trigger', tgname, regexp_replace(pg_get_triggerdef(trg.oid, true), '\mpg_temp(_[0-9]+)?\.', '', 'g')
 FROM ordinary JOIN pg_trigger AS trg ON tgrelid = ordinary.oid
 WHERE NOT tgisinternal
 

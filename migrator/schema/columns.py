@@ -116,6 +116,11 @@ def tenant_of_schedule() -> tuple[AnyColumn, AnyColumn]:
     )
 
 
+def priority(comment: str) -> AnyColumn:
+    """Declare the schedule's priority in a row of the queue; triggers of the database keep it (``schema.priority``)."""
+    return Column("priority", SmallInteger(), nullable=False, server_default=sql("50"), comment=comment)
+
+
 def refers(
     table: str, column: str, target: str, ondelete: str | None = None, *, tenant: str = "tenant_id"
 ) -> ForeignKeyConstraint:

@@ -25,6 +25,7 @@ from migrator.schema.columns import (
     integer,
     jsonb,
     one_of,
+    priority,
     refers,
     small,
     sourced,
@@ -135,8 +136,6 @@ def _schedules(metadata: MetaData) -> None:
             postgresql_where=sql("deleted_at IS NULL"),
         ),
         Index("ix_schedules_tags", "tags", postgresql_using="gin"),
-        # Claims and fires take the schedules before and after the usual priority apart, which most are without.
-        Index("ix_schedules_ranked", "priority", postgresql_where=sql("priority <> 50")),
         comment="What runs: one row per schedule, whatever makes it fire. A column that a source may leave out is null"
         " rather than a default, so that absent and stated stay two things.",
     )
@@ -169,6 +168,7 @@ def _triggers(metadata: MetaData) -> None:
         flag("derived", "made in a closing pass from many documents; not encoded back", default=False),
         jsonb("source_spec", "the original expression verbatim"),
         extra(),
+        priority("of the schedule, kept equal by the database; a schedule without one counts as 50"),
         PrimaryKeyConstraint("id", "tenant_id", name="pk_triggers"),
         refers("triggers", "schedule_id", "schedules", "CASCADE"),
         one_of("triggers", "kind", states.TRIGGER_KINDS),
@@ -187,10 +187,18 @@ def _triggers(metadata: MetaData) -> None:
         check("ck_triggers_event", "kind <> 'event'::text OR next_fire_at IS NULL"),
         check("ck_triggers_interval_ms", "interval_ms > 0"),
         check("ck_triggers_period", "end_at > start_at"),
+        # Fires go by the first, whatever the tenant; lists of a tenant by the second.
         Index(
             "ix_triggers_due",
+            desc("priority"),
             "next_fire_at",
+            "id",
+            postgresql_where=sql("enabled AND next_fire_at IS NOT NULL"),
+        ),
+        Index(
+            "ix_triggers_next",
             "tenant_id",
+            "next_fire_at",
             "id",
             postgresql_where=sql("enabled AND next_fire_at IS NOT NULL"),
         ),
@@ -261,6 +269,7 @@ def _runs(metadata: MetaData) -> None:
         time("updated_at", "last change"),
         extra(),
         *tenant_of_schedule(),
+        priority("of the schedule, kept equal by the database while the run is planning or queued; 50 without one"),
         PrimaryKeyConstraint("id", "tenant_id", name="pk_runs"),
         refers("runs", "schedule_id", "schedules", tenant="schedule_tenant_id"),
         refers("runs", "trigger_id", "triggers", tenant="schedule_tenant_id"),
@@ -303,9 +312,17 @@ def _runs(metadata: MetaData) -> None:
             "id",
             postgresql_where=sql("schedule_id IS NOT NULL"),
         ),
-        # Claims go by the first; the second counts and finds what is open of a schedule, and what is running. A claim
-        # changes the state, so each index that held both queued and running runs would cost it an entry.
-        Index("ix_runs_waiting", "state", _AVAILABLE_SINCE, "id", postgresql_where=_in_state(*states.RUN_WAITING)),
+        # Claims go by the first, in its order; the second counts and finds what is open of a schedule, and what is
+        # running. A claim changes the state, so each index that held both queued and running runs would cost it an
+        # entry.
+        Index(
+            "ix_runs_waiting",
+            "state",
+            desc("priority"),
+            _AVAILABLE_SINCE,
+            "id",
+            postgresql_where=_in_state(*states.RUN_WAITING),
+        ),
         Index(
             "ix_runs_open",
             "state",

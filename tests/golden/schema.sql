@@ -6,6 +6,28 @@ CREATE SCHEMA scheduler;
 
 ALTER SCHEMA scheduler OWNER TO scheduler_migration;
 
+CREATE FUNCTION scheduler.give_priority() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    stated smallint := coalesce(NEW.priority, 50);
+BEGIN
+    PERFORM FROM scheduler.schedules WHERE id = OLD.id AND tenant_id = OLD.tenant_id FOR UPDATE;
+    UPDATE scheduler.triggers SET priority = stated
+        WHERE schedule_id = OLD.id AND tenant_id = OLD.tenant_id AND priority <> stated;
+    UPDATE scheduler.runs SET priority = stated
+        WHERE schedule_id = OLD.id AND schedule_tenant_id = OLD.tenant_id AND priority <> stated
+        AND state = 'queued';
+    UPDATE scheduler.runs SET priority = stated
+        WHERE schedule_id = OLD.id AND schedule_tenant_id = OLD.tenant_id AND priority <> stated
+        AND state = 'planning';
+    RETURN NEW;
+END
+$$;
+
+ALTER FUNCTION scheduler.give_priority() OWNER TO scheduler_migration;
+
 CREATE FUNCTION scheduler.schedules_with_any_tag(wanted text[]) RETURNS SETOF uuid
     LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -23,6 +45,36 @@ SELECT id FROM scheduler.schedules WHERE tags @> wanted AND tenant_id = ANY (ARR
 $$;
 
 ALTER FUNCTION scheduler.schedules_with_every_tag(wanted text[]) OWNER TO scheduler_migration;
+
+CREATE FUNCTION scheduler.take_priority() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    owner text;
+    stated smallint;
+BEGIN
+    IF TG_TABLE_NAME = 'runs' THEN
+        owner := NEW.schedule_tenant_id;
+    ELSE
+        owner := NEW.tenant_id;
+    END IF;
+    SELECT s.priority INTO stated FROM scheduler.schedules AS s
+        WHERE s.id = NEW.schedule_id AND s.tenant_id = owner FOR KEY SHARE;
+    stated := coalesce(stated, 50);
+    IF stated = NEW.priority THEN
+        RETURN NULL;
+    END IF;
+    IF TG_TABLE_NAME = 'runs' THEN
+        UPDATE scheduler.runs SET priority = stated WHERE id = NEW.id AND tenant_id = NEW.tenant_id;
+    ELSE
+        UPDATE scheduler.triggers SET priority = stated WHERE id = NEW.id AND tenant_id = NEW.tenant_id;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION scheduler.take_priority() OWNER TO scheduler_migration;
 
 CREATE TABLE migration.chunks (
     plan_id uuid NOT NULL,
@@ -1107,6 +1159,7 @@ CASE
     WHEN global_schedule THEN '*'::text
     ELSE tenant_id
 END) STORED,
+    priority smallint DEFAULT 50 NOT NULL,
     CONSTRAINT ck_runs_attempt CHECK (((trigger_id IS NULL) OR (scheduled_at IS NULL) OR (attempt IS NOT NULL))),
     CONSTRAINT ck_runs_duration_ms CHECK ((duration_ms >= 0)),
     CONSTRAINT ck_runs_state CHECK ((state = ANY (ARRAY['planning'::text, 'queued'::text, 'running'::text, 'completed'::text, 'error'::text, 'cancelled'::text, 'timeout'::text, 'skipped'::text])))
@@ -1191,6 +1244,8 @@ COMMENT ON COLUMN scheduler.runs.extra IS 'residue: what of the source document 
 COMMENT ON COLUMN scheduler.runs.global_schedule IS 'schedule_id and trigger_id name rows of the tenant *; else rows of the own tenant. Of what is global, a run refers to nothing else';
 
 COMMENT ON COLUMN scheduler.runs.schedule_tenant_id IS 'computed: the tenant of the schedule and of the trigger, half of both foreign keys';
+
+COMMENT ON COLUMN scheduler.runs.priority IS 'of the schedule, kept equal by the database while the run is planning or queued; 50 without one';
 
 CREATE TABLE scheduler.schedules (
     id uuid NOT NULL,
@@ -1368,6 +1423,7 @@ CREATE TABLE scheduler.triggers (
     derived boolean DEFAULT false NOT NULL,
     source_spec jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
+    priority smallint DEFAULT 50 NOT NULL,
     CONSTRAINT ck_triggers_anchor CHECK ((anchor = ANY (ARRAY['completion'::text, 'fixed_rate'::text]))),
     CONSTRAINT ck_triggers_event CHECK (((kind <> 'event'::text) OR (next_fire_at IS NULL))),
     CONSTRAINT ck_triggers_interval_ms CHECK ((interval_ms > 0)),
@@ -1432,6 +1488,8 @@ COMMENT ON COLUMN scheduler.triggers.derived IS 'made in a closing pass from man
 COMMENT ON COLUMN scheduler.triggers.source_spec IS 'the original expression verbatim';
 
 COMMENT ON COLUMN scheduler.triggers.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+
+COMMENT ON COLUMN scheduler.triggers.priority IS 'of the schedule, kept equal by the database; a schedule without one counts as 50';
 
 CREATE TABLE scheduler.workers (
     id uuid NOT NULL,
@@ -1619,19 +1677,19 @@ CREATE INDEX ix_runs_schedule ON scheduler.runs USING btree (schedule_id, create
 
 CREATE INDEX ix_runs_trace ON scheduler.runs USING btree (trace_id) WHERE (trace_id IS NOT NULL);
 
-CREATE INDEX ix_runs_waiting ON scheduler.runs USING btree (state, COALESCE(available_at, created_at), id) WHERE (state = ANY (ARRAY['planning'::text, 'queued'::text]));
+CREATE INDEX ix_runs_waiting ON scheduler.runs USING btree (state, priority DESC, COALESCE(available_at, created_at), id) WHERE (state = ANY (ARRAY['planning'::text, 'queued'::text]));
 
 CREATE INDEX ix_schedules_active ON scheduler.schedules USING btree (tenant_id, name, id) WHERE (enabled AND (deleted_at IS NULL));
 
 CREATE INDEX ix_schedules_page ON scheduler.schedules USING btree (tenant_id, created_at DESC NULLS LAST, id) WHERE (deleted_at IS NULL);
 
-CREATE INDEX ix_schedules_ranked ON scheduler.schedules USING btree (priority) WHERE (priority <> 50);
-
 CREATE INDEX ix_schedules_tags ON scheduler.schedules USING gin (tags);
 
-CREATE INDEX ix_triggers_due ON scheduler.triggers USING btree (next_fire_at, tenant_id, id) WHERE (enabled AND (next_fire_at IS NOT NULL));
+CREATE INDEX ix_triggers_due ON scheduler.triggers USING btree (priority DESC, next_fire_at, id) WHERE (enabled AND (next_fire_at IS NOT NULL));
 
 CREATE INDEX ix_triggers_event ON scheduler.triggers USING btree (event_name, tenant_id, id) WHERE (enabled AND (event_name IS NOT NULL));
+
+CREATE INDEX ix_triggers_next ON scheduler.triggers USING btree (tenant_id, next_fire_at, id) WHERE (enabled AND (next_fire_at IS NOT NULL));
 
 CREATE INDEX ix_triggers_schedule ON scheduler.triggers USING btree (schedule_id);
 
@@ -1646,6 +1704,16 @@ CREATE UNIQUE INDEX uq_runs_number ON scheduler.runs USING btree (schedule_id, r
 CREATE UNIQUE INDEX uq_runs_slot ON scheduler.runs USING btree (trigger_id, scheduled_at, attempt, tenant_id) WHERE (trigger_id IS NOT NULL);
 
 CREATE UNIQUE INDEX uq_schedules_name ON scheduler.schedules USING btree (tenant_id, name) WHERE ((source IS NULL) AND (deleted_at IS NULL));
+
+CREATE TRIGGER give_priority BEFORE UPDATE OF priority ON scheduler.schedules FOR EACH ROW WHEN ((COALESCE((old.priority)::integer, 50) <> COALESCE((new.priority)::integer, 50))) EXECUTE FUNCTION scheduler.give_priority();
+
+CREATE TRIGGER take_priority AFTER INSERT ON scheduler.runs FOR EACH ROW WHEN ((new.state = ANY (ARRAY['planning'::text, 'queued'::text]))) EXECUTE FUNCTION scheduler.take_priority();
+
+CREATE TRIGGER take_priority AFTER INSERT ON scheduler.triggers FOR EACH ROW EXECUTE FUNCTION scheduler.take_priority();
+
+CREATE TRIGGER take_priority_again AFTER UPDATE OF state, schedule_id, global_schedule ON scheduler.runs FOR EACH ROW WHEN (((new.state = ANY (ARRAY['planning'::text, 'queued'::text])) AND (((old.state IS DISTINCT FROM new.state) OR (old.schedule_id IS DISTINCT FROM new.schedule_id)) OR (old.schedule_tenant_id IS DISTINCT FROM new.schedule_tenant_id)))) EXECUTE FUNCTION scheduler.take_priority();
+
+CREATE TRIGGER take_priority_again AFTER UPDATE OF schedule_id ON scheduler.triggers FOR EACH ROW WHEN ((old.schedule_id <> new.schedule_id)) EXECUTE FUNCTION scheduler.take_priority();
 
 ALTER TABLE ONLY migration.chunks
     ADD CONSTRAINT fk_chunks_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE CASCADE;
@@ -1893,11 +1961,15 @@ ALTER TABLE scheduler.workers ENABLE ROW LEVEL SECURITY;
 GRANT USAGE ON SCHEMA scheduler TO scheduler_service;
 GRANT USAGE ON SCHEMA scheduler TO scheduler_dispatcher;
 
+REVOKE ALL ON FUNCTION scheduler.give_priority() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION scheduler.schedules_with_any_tag(wanted text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION scheduler.schedules_with_any_tag(wanted text[]) TO scheduler_service;
 
 REVOKE ALL ON FUNCTION scheduler.schedules_with_every_tag(wanted text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION scheduler.schedules_with_every_tag(wanted text[]) TO scheduler_service;
+
+REVOKE ALL ON FUNCTION scheduler.take_priority() FROM PUBLIC;
 
 GRANT SELECT,INSERT ON TABLE scheduler.audit TO scheduler_service;
 GRANT SELECT,INSERT ON TABLE scheduler.audit TO scheduler_dispatcher;
@@ -2313,6 +2385,9 @@ GRANT UPDATE(extra) ON TABLE scheduler.runs TO scheduler_dispatcher;
 GRANT UPDATE(global_schedule) ON TABLE scheduler.runs TO scheduler_service;
 GRANT UPDATE(global_schedule) ON TABLE scheduler.runs TO scheduler_dispatcher;
 
+GRANT UPDATE(priority) ON TABLE scheduler.runs TO scheduler_service;
+GRANT UPDATE(priority) ON TABLE scheduler.runs TO scheduler_dispatcher;
+
 GRANT SELECT,INSERT ON TABLE scheduler.schedules TO scheduler_service;
 GRANT SELECT,INSERT ON TABLE scheduler.schedules TO scheduler_dispatcher;
 
@@ -2504,6 +2579,9 @@ GRANT UPDATE(source_spec) ON TABLE scheduler.triggers TO scheduler_dispatcher;
 
 GRANT UPDATE(extra) ON TABLE scheduler.triggers TO scheduler_service;
 GRANT UPDATE(extra) ON TABLE scheduler.triggers TO scheduler_dispatcher;
+
+GRANT UPDATE(priority) ON TABLE scheduler.triggers TO scheduler_service;
+GRANT UPDATE(priority) ON TABLE scheduler.triggers TO scheduler_dispatcher;
 
 GRANT SELECT,INSERT ON TABLE scheduler.workers TO scheduler_service;
 GRANT SELECT,INSERT,DELETE ON TABLE scheduler.workers TO scheduler_dispatcher;

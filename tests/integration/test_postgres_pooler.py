@@ -110,9 +110,9 @@ def test_the_queue_works_through_a_pooler_and_leaves_nothing_on_its_sessions(
                 end = Finish(run_id=claim.run.id, tenant_id="a", worker_id="w", fence=1, state="completed")
                 assert queue.finish([end]) == [claim.run.id]
             with psycopg.connect(dsn, autocommit=True) as other:
-                assert other.execute("SELECT current_user, current_setting('enable_sort')").fetchone() == (
+                assert other.execute("SELECT current_user, current_setting('plan_cache_mode')").fetchone() == (
                     urlsplit(dsn).username,
-                    "on",
+                    "auto",
                 )
         finally:
             dispatch.close()

@@ -55,28 +55,22 @@ def claim(limit: int, **of: bool) -> str:
 
 
 LEASE = timedelta(minutes=1)
-FIRST = 20 * QUEUED // 2000
-"""Runs of schedules that come first."""
 
 # What is asked → (statement and parameters, indexes that it must use, most rows touched).
 GUARDS: dict[str, tuple[Call, set[str], int]] = {
-    # All of the schedules that come first are looked at, and none of the others.
-    "2-X6 a claim with some that come first": (
-        (claim(10), [NOW, "w", LEASE]),
-        {"ix_schedules_ranked", "ix_runs_open", "pk_runs"},
-        2 * FIRST,
-    ),
+    "2-X6 a claim with some that come first": ((claim(10), [NOW, "w", LEASE]), {"ix_runs_waiting", "pk_runs"}, 6 * 10),
+    # One run in eight is the tenant's.
     "2-X6 a claim of a tenant": (
         (claim(10, of_tenants=True), [NOW, "w", LEASE, ["tenant-3"]]),
-        {"ix_schedules_ranked", "ix_runs_open", "pk_runs"},
-        2 * FIRST,
+        {"ix_runs_waiting", "pk_runs"},
+        8 * 6 * 10,
     ),
     "5-D1 runs that are over and held by some workers": (
         (queue_statements.expired(10, of_workers=True), [NOW, ["w"]]),
         {"ix_runs_open"},
         2 * RUNNING,
     ),
-    "2-X6 due triggers": ((queue_statements.due(10, of_tenants=False), [NOW]), {"ix_schedules_ranked"}, 80),
+    "2-X6 due triggers": ((queue_statements.due(10, of_tenants=False), [NOW]), {"ix_triggers_due"}, 4 * 10),
     "3-B12 runs that are over": (
         (queue_statements.expired(10, of_tenants=False), [NOW]),
         {"ix_runs_open"},

@@ -48,12 +48,17 @@ def table_of(record: type[Record]) -> Table:
     return SCHEDULER.tables[f"scheduler.{record.table}"]
 
 
-KEPT_BY_THE_STORE = {"global_schedule", "schedule_tenant_id"}
-"""Columns that carry the tenant of a run's schedule into its foreign keys: no record has them."""
+KEPT_BY_THE_STORE = {
+    ("runs", "global_schedule"),
+    ("runs", "schedule_tenant_id"),
+    ("runs", "priority"),
+    ("triggers", "priority"),
+}
+"""Columns that follow from another row, the schedule: no record has them."""
 
 
 def columns_of(record: type[Record]) -> list[Column[Any]]:
-    return [column for column in table_of(record).columns if column.name not in KEPT_BY_THE_STORE]
+    return [column for column in table_of(record).columns if (record.table, column.name) not in KEPT_BY_THE_STORE]
 
 
 def column_type(annotation: Any) -> tuple[str, bool]:  # noqa: ANN401 - what a type hint may be

@@ -93,7 +93,7 @@ def test_runs_have_these_indexes_and_no_other() -> None:
         "uq_runs_dedupe": "runs (trigger_id, dedupe_key, tenant_id) WHERE dedupe_key IS NOT NULL",
         "ix_runs_page": "runs (tenant_id, created_at DESC, id)",
         "ix_runs_schedule": "runs (schedule_id, created_at DESC, id) WHERE schedule_id IS NOT NULL",
-        "ix_runs_waiting": f"runs (state, {since}, id) WHERE {waiting}",
+        "ix_runs_waiting": f"runs (state, priority DESC, {since}, id) WHERE {waiting}",
         "ix_runs_open": f"runs (state, schedule_id, {since}, id) WHERE {opened}",
         "ix_runs_trace": "runs (trace_id) WHERE trace_id IS NOT NULL",
         "ix_runs_retry_of": "runs (retry_of) WHERE retry_of IS NOT NULL",

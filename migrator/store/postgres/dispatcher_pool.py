@@ -6,6 +6,7 @@ its role, and prepares nothing. Plans are made once per connection, and go by th
 statistics say: they describe a queue that was another one a minute ago.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -30,16 +31,13 @@ WHAT = "the target"
 ATTEMPTS = 3
 """How often a call is made that the server ended for another's sake (a deadlock)."""
 
+PLANNED_S = 10.0
+"""Seconds for which a connection keeps its plans."""
+
 _SETTINGS = {
     "timezone": "UTC",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_material": "off",
-    "enable_mergejoin": "off",
-    "enable_sort": "off",
 }
 _SESSION = ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _SETTINGS.items())
 _ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}"
@@ -54,6 +52,8 @@ class DispatcherConnection(psycopg.Connection[tuple[Any, ...]]):
 
     direct: bool | None = None
     """Whether the server's session is ours for good; none: not asked yet."""
+    planned_at: float = 0.0
+    """When the connection's plans were last dropped, by ``time.monotonic``."""
 
 
 class DispatcherPool:
@@ -148,6 +148,8 @@ class DispatcherPool:
                 if is_alive(connection):
                     if connection.direct is None:
                         self._begin(connection)
+                    elif connection.direct and time.monotonic() - connection.planned_at > PLANNED_S:
+                        _drop_plans(connection)
                     return connection
                 connection.close()  # the server ended it while it lay in the pool
             except BaseException as error:
@@ -165,6 +167,7 @@ class DispatcherPool:
         connection.direct = _backend_pid(connection) == connection.info.backend_pid
         if connection.direct:
             self._enter(connection, local=False)
+            connection.planned_at = time.monotonic()
         else:
             connection.prepare_threshold = None
 
@@ -212,6 +215,13 @@ def fetch_rows(
 def as_json(documents: Iterable[object]) -> str:
     """Return the text of a parameter of type json: a list."""
     return msgspec.json.encode(list(documents)).decode()
+
+
+def _drop_plans(connection: DispatcherConnection) -> None:
+    """Let the server plan the prepared statements anew when they are next executed."""
+    with psycopg.ClientCursor(connection) as cursor:
+        cursor.execute("DISCARD PLANS")
+    connection.planned_at = time.monotonic()
 
 
 def _backend_pid(connection: DispatcherConnection) -> int:

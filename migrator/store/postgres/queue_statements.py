@@ -10,7 +10,6 @@ from migrator import states
 from migrator.records import Run, Schedule, Trigger
 from migrator.store.postgres.rows import literals, table
 from migrator.store.queue import SCRATCH
-from migrator.store.validation import DEFAULT_PRIORITY
 
 # ruff: noqa: S608 - statements are put together from our own column names, never from what is given
 
@@ -31,6 +30,12 @@ def served(alias: str, tenants: int | None) -> str:
     return f"{alias}.tenant_id = ANY(${tenants}::text[])"
 
 
+def _schedule(identity: str, tenant: str) -> str:
+    """Return the join of each row with its schedule ``s``, looked up by its key: OFFSET 0 bars other joins."""
+    where = f"id = {identity} AND tenant_id = {tenant}"
+    return f"LEFT JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE {where} OFFSET 0) AS s ON true"
+
+
 # The runs of a schedule are those of its tenant; of a schedule of the tenant *, those of all tenants, which share its
 # limit. Of a schedule that may have so many runs at a time, the first so many that wait, less those that run. What
 # others have locked counts as waiting, so that two claims at once do not take more between them, as long as nothing
@@ -47,35 +52,47 @@ _ROOM = f"""(s.max_concurrency IS NULL OR s.max_concurrency > (
     ))"""
 
 
-def _branches(columns: str, child: str, usual: str, ranked: str, order: str, limit: int) -> str:
-    """Return three CTEs (``first``, ``usual``, ``last``), and ``chosen``, all that they hold.
+# Due is what is due from its next fire on, available what waits since then: one index each has both after the priority.
+_DUE = "t.enabled AND t.next_fire_at IS NOT NULL"
+_QUEUED = "r.state = 'queued'"
 
-    ``usual`` is the query for schedules of the usual priority, ``ranked`` the one for others; ``child`` the alias of
-    the rows that are locked.
+
+def _ordered(table: str, alias: str, waiting: str, columns: str, condition: str, since: str, limit: int) -> str:
+    """Return two CTEs: ``levels``, the priorities of what waits, highest first, and ``chosen``, the rows, locked.
+
+    One ordered scan of the index on (priority, since, id) of what is ``waiting``: in each priority it reads from the
+    first row to the first one whose time has not come, and goes on to the next priority. A plain ORDER BY over all
+    priorities would also read the rows of higher priorities whose time has not come. ``condition`` is asked of each
+    row in turn; a row that is locked is skipped. No more priorities are looked up, and no more rows locked, than it
+    takes for ``limit`` rows.
     """
-    lock = f"FOR UPDATE OF {child} SKIP LOCKED"
-    head = f"SELECT {columns} FROM"
-    left = f"{limit} - (SELECT count(*) FROM first)"
+    highest = f"SELECT {alias}.priority FROM {table} AS {alias} WHERE {waiting}"
+    first = f"ORDER BY {alias}.priority DESC LIMIT 1"
     return f"""
-first AS MATERIALIZED (
-    {head} {ranked} AND s.priority <> {DEFAULT_PRIORITY} AND s.priority > {DEFAULT_PRIORITY}
-    ORDER BY s.priority DESC, {order} LIMIT {limit} {lock}
-), usual AS MATERIALIZED (
-    {head} {usual} ORDER BY {order} LIMIT {left} {lock}
-), last AS MATERIALIZED (
-    {head} {ranked} AND s.priority <> {DEFAULT_PRIORITY} AND s.priority < {DEFAULT_PRIORITY}
-    ORDER BY s.priority DESC, {order} LIMIT {left} - (SELECT count(*) FROM usual) {lock}
+RECURSIVE levels AS (
+    ({highest} {first})
+    UNION ALL
+    SELECT ({highest} AND {alias}.priority < l.priority {first}) FROM levels AS l WHERE l.priority IS NOT NULL
 ), chosen AS MATERIALIZED (
-    SELECT * FROM first UNION ALL SELECT * FROM usual UNION ALL SELECT * FROM last
+    SELECT found.* FROM levels AS l CROSS JOIN LATERAL (
+        SELECT {columns} FROM {table} AS {alias}
+        LEFT JOIN scheduler.schedules AS s ON s.id = {alias}.schedule_id AND s.tenant_id = {alias}.{_OWNER[alias]}
+        WHERE {waiting} AND {alias}.priority = l.priority AND {since} <= {NOW} AND {condition}
+        ORDER BY {since}, {alias}.id LIMIT {limit} FOR UPDATE OF {alias} SKIP LOCKED
+    ) AS found LIMIT {limit}
 )"""
+
+
+_OWNER = {"r": "schedule_tenant_id", "t": "tenant_id"}
+"""Alias of runs and of triggers to their column with the schedule's tenant."""
 
 
 def _named(first: int, *, of_tenants: bool, of_queues: bool, of_handlers: bool) -> tuple[int | None, str]:
     """Return the number of the parameter that names tenants, and the condition on the schedule; "" where none is.
 
     The parameters are, from the ``first`` on, each where it is asked for: tenants, queues, names of handlers and their
-    types. The condition is asked of the schedule that a row's own index led to by its key, so that it costs no plan of
-    its own: what is not served is passed over in the order of the queue.
+    types. The condition is asked of the schedule of each row in turn: what is not served is passed over in the order of
+    the queue.
     """
     numbers = iter(range(first, first + 4))
     tenants = next(numbers) if of_tenants else None
@@ -91,48 +108,46 @@ def claim(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_h
     """Return the statement: now, worker, lease, then as ``_named`` → the columns of runs, then of their schedules."""
     tenants, served_only = _named(4, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
     runs, schedules = table(Run), table(Schedule)
-    waiting = f"r.state = 'queued' AND {SINCE.format('r')} <= {NOW} AND {served('r', tenants)}"
-    may_run = f"(s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused') IS TRUE{served_only}"
-    alone = "" if served_only else "r.schedule_id IS NULL OR "
-    usual = (
-        "scheduler.runs AS r LEFT JOIN scheduler.schedules AS s"
-        " ON s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id"
-        f" WHERE {waiting} AND ({alone}coalesce(s.priority, {DEFAULT_PRIORITY}) = {DEFAULT_PRIORITY}"
-        f" AND {may_run} AND {_ROOM})"
-    )
-    ranked = (
-        "scheduler.schedules AS s JOIN scheduler.runs AS r"
-        " ON r.schedule_id = s.id AND r.schedule_tenant_id = s.tenant_id"
-        f" WHERE {waiting} AND {may_run} AND {_ROOM}"
-    )
+    alone = "false" if served_only else "r.schedule_id IS NULL"
+    may_run = f"s.enabled AND s.deleted_at IS NULL AND s.status <> 'paused'{served_only}"
     columns = (
         "r.id AS chosen_id, r.tenant_id AS chosen_tenant, s.xmin AS version,"
         " CASE WHEN s.max_concurrency IS NOT NULL THEN s.id END AS limited, s.tenant_id AS limited_tenant"
     )
-    order = f"{SINCE.format('r')}, r.id"
+    ordered = _ordered(
+        "scheduler.runs",
+        "r",
+        _QUEUED,
+        columns,
+        f"{served('r', tenants)} AND CASE WHEN s.id IS NULL THEN {alone} ELSE {may_run} AND {_ROOM} END",
+        SINCE.format("r"),
+        limit,
+    )
     return f"""
-WITH {_branches(columns, "r", usual, ranked, order, limit)}, gate AS MATERIALIZED (
-    SELECT s.id AS open_id, s.tenant_id AS open_tenant FROM chosen
-    JOIN scheduler.schedules AS s ON s.id = limited AND s.tenant_id = limited_tenant AND s.xmin = version
-    FOR NO KEY UPDATE OF s SKIP LOCKED
+WITH {ordered}, gate AS MATERIALIZED (
+    SELECT opened.* FROM chosen CROSS JOIN LATERAL (
+        SELECT s.id AS open_id, s.tenant_id AS open_tenant, s.ctid AS place FROM scheduler.schedules AS s
+        WHERE s.id = limited AND s.tenant_id = limited_tenant AND s.xmin = version
+        LIMIT 1 FOR NO KEY UPDATE OF s SKIP LOCKED
+    ) AS opened
 ), taken AS (
     UPDATE scheduler.runs AS r SET state = 'running', worker_id = $2, fence = coalesce(fence, 0) + 1,
         lease_expires_at = date_trunc('milliseconds', {NOW} + $3::interval),
         started_at = coalesce(started_at, {NOW}), updated_at = {NOW}
     FROM chosen WHERE r.id = chosen_id AND r.tenant_id = chosen_tenant
         AND (limited IS NULL OR (limited, limited_tenant) IN (SELECT open_id, open_tenant FROM gate))
-    RETURNING {runs.qualified("r").as_string(None)}, r.schedule_tenant_id
+    RETURNING {runs.qualified("r").as_string(None)}, r.schedule_tenant_id, r.priority
 ), marked AS (
     UPDATE scheduler.schedules AS s SET status = s.status
-    FROM (SELECT DISTINCT open_id, open_tenant FROM gate) AS opened WHERE s.id = open_id AND s.tenant_id = open_tenant
+    WHERE s.ctid = ANY (ARRAY(SELECT place FROM gate)) AND EXISTS (SELECT FROM gate)
 )
 SELECT {runs.qualified("t").as_string(None)}, {schedules.qualified("s").as_string(None)}
-FROM taken AS t LEFT JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.schedule_tenant_id
-ORDER BY coalesce(s.priority, {DEFAULT_PRIORITY}) DESC, {SINCE.format("t")}, t.id
+FROM taken AS t {_schedule("t.schedule_id", "t.schedule_tenant_id")}
+ORDER BY t.priority DESC, {SINCE.format("t")}, t.id
 """
 
 
-# IS TRUE, here and above, so that schedules are looked up by their ids, and no index on what is active is read whole.
+# IS TRUE, so that schedules are looked up by their ids, and no index on what is active is read whole.
 _MAY_FIRE = (
     f"(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY[{literals(states.SCHEDULE_FIRING)}])) IS TRUE"
 )
@@ -142,19 +157,16 @@ _MAY_FIRE = (
 def due(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_handlers: bool = False) -> str:
     """Return the statement that locks due triggers: now, then as ``_named`` → their ids and tenants."""
     tenants, served_only = _named(2, of_tenants=of_tenants, of_queues=of_queues, of_handlers=of_handlers)
-    condition = f"t.enabled AND t.next_fire_at <= {NOW} AND {served('t', tenants)} AND {_MAY_FIRE}{served_only}"
-    usual = (
-        "scheduler.triggers AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id"
-        f" WHERE {condition} AND coalesce(s.priority, {DEFAULT_PRIORITY}) = {DEFAULT_PRIORITY}"
+    ordered = _ordered(
+        "scheduler.triggers",
+        "t",
+        _DUE,
+        "t.id AS chosen_id, t.tenant_id AS chosen_tenant",
+        f"{served('t', tenants)} AND CASE WHEN s.id IS NOT NULL THEN {_MAY_FIRE}{served_only} ELSE false END",
+        "t.next_fire_at",
+        limit,
     )
-    ranked = (
-        "scheduler.schedules AS s JOIN scheduler.triggers AS t ON t.schedule_id = s.id AND t.tenant_id = s.tenant_id"
-        f" WHERE {condition}"
-    )
-    branches = _branches(
-        "t.id AS chosen_id, t.tenant_id AS chosen_tenant", "t", usual, ranked, "t.next_fire_at, t.id", limit
-    )
-    return f"WITH {branches} SELECT chosen_id, chosen_tenant FROM chosen"
+    return f"WITH {ordered} SELECT chosen_id, chosen_tenant FROM chosen"
 
 
 @cache
@@ -175,7 +187,7 @@ FROM unnest($2::uuid[], $3::text[]) AS g(id, tenant)
 JOIN scheduler.triggers AS t ON t.id = g.id AND t.tenant_id = g.tenant
 JOIN scheduler.schedules AS s ON s.id = t.schedule_id AND s.tenant_id = t.tenant_id
 WHERE t.enabled AND t.next_fire_at <= {NOW} AND {_MAY_FIRE}
-ORDER BY coalesce(s.priority, {DEFAULT_PRIORITY}) DESC, t.next_fire_at, t.id
+ORDER BY t.priority DESC, t.next_fire_at, t.id
 """
 
 
@@ -189,7 +201,17 @@ _HELD = (
     " AND coalesce(r.worker_id, '') = g.worker AND coalesce(r.fence, 0) = g.fence"
 )
 
-_GIVEN = "json_to_recordset($2::json) AS g(id uuid, tenant text, worker text, fence bigint)"
+
+def _given(columns: str) -> str:
+    """Return the rows ``g`` of the second parameter, a JSON array of objects.
+
+    The planner expects ten elements of an array and a hundred of a set of JSON: for ten it looks rows up by their ids.
+    """
+    elements = "unnest(ARRAY(SELECT json_array_elements($2::json)))"
+    return f"{elements} AS element CROSS JOIN LATERAL json_to_record(element) AS g({columns})"
+
+
+_GIVEN = _given("id uuid, tenant text, worker text, fence bigint")
 
 HEARTBEAT = f"""
 UPDATE scheduler.runs AS r SET updated_at = {NOW},
@@ -211,6 +233,12 @@ _EXPIRED = f"""(r.lease_expires_at <= {NOW} OR r.started_at + (
 ) <= {NOW})"""
 
 
+_ENDS = _given(
+    "position int, id uuid, tenant text, worker text, fence bigint, state text, result jsonb, error text, detail text,"
+    " status text"
+)
+
+
 @cache
 def finish(*, only_expired: bool, of_schedules: bool) -> str:
     """Return the statement: now, ends → the ids and tenants of the runs that it ended.
@@ -226,10 +254,7 @@ def finish(*, only_expired: bool, of_schedules: bool) -> str:
     ended = f"""
     UPDATE scheduler.runs AS r SET state = g.state, result = g.result, error = g.error, error_detail = g.detail,
         finished_at = {NOW}, duration_ms = {lasted}, lease_expires_at = NULL, updated_at = {NOW}
-    FROM json_to_recordset($2::json) AS g(
-        position int, id uuid, tenant text, worker text, fence bigint, state text, result jsonb, error text,
-        detail text, status text
-    ) WHERE {_HELD} {over} RETURNING r.id, r.tenant_id"""
+    FROM {_ENDS} WHERE {_HELD} {over} RETURNING r.id, r.tenant_id"""
     if not of_schedules:
         return ended
     # The schedules are locked in the order of their ids, as they come from ``first``.
@@ -255,12 +280,14 @@ def expired(limit: int, *, of_tenants: bool = False, of_workers: bool = False) -
     """Return the statement: now[, tenants][, workers] → the columns of running runs that are over, and of schedules."""
     workers = f"AND r.fence IS NOT NULL AND r.worker_id = ANY(${3 if of_tenants else 2}::text[])" if of_workers else ""
     return f"""
-SELECT {table(Run).qualified("r").as_string(None)}, {table(Schedule).qualified("s").as_string(None)}
-FROM scheduler.runs AS r
-LEFT JOIN scheduler.schedules AS s ON s.id = r.schedule_id AND s.tenant_id = r.schedule_tenant_id
-WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)}
-    AND (r.lease_expires_at <= {NOW} OR r.started_at + s.timeout_ms * interval '1 millisecond' <= {NOW}) {workers}
-ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
+WITH over AS MATERIALIZED (
+    SELECT r.* FROM scheduler.runs AS r
+    WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)} {workers} AND {_OVER}
+    ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
+)
+SELECT {table(Run).qualified("r").as_string(None)}, {table(Schedule).qualified("s").as_string(None)} FROM over AS r
+{_schedule("r.schedule_id", "r.schedule_tenant_id")}
+ORDER BY r.lease_expires_at NULLS LAST, r.id
 """
 
 

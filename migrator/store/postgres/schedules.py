@@ -61,7 +61,7 @@ _BY_TAGS: dict[str, LiteralString] = {
     "tags_any": "scheduler.schedules_with_any_tag(%(tags_any)s::text[])",
 }
 
-# A page of due triggers, in their order from ix_triggers_due. Not one query with the schedules: the planner takes the
+# A page of due triggers, in their order from ix_triggers_next. Not one query with the schedules: the planner takes the
 # store's condition on the tenant and that of row-level security for independent, expects few rows, and reads them all.
 _DUE: LiteralString = """
 SELECT schedule_id, next_fire_at, id FROM scheduler.triggers

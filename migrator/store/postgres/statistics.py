@@ -75,8 +75,8 @@ SELECT schedule_id, count(*) FROM (
 WHERE rank > %s AND created_at < %s AND NOT state = ANY(%s) GROUP BY schedule_id
 """
 
-# Pages of triggers, in their order from ix_triggers_due. Not one query with the schedules: under row-level security the
-# planner expects few rows of a tenant, and would read and sort them all.
+# Pages of triggers, in their order from ix_triggers_next. Not one query with the schedules: under row-level security
+# the planner expects few rows of a tenant, and would read and sort them all.
 _NEXT: LiteralString = """
 SELECT next_fire_at, id, schedule_id FROM scheduler.triggers
 WHERE tenant_id = %(tenant)s AND enabled AND next_fire_at IS NOT NULL {}

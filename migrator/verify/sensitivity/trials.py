@@ -98,10 +98,8 @@ class SavedRows:
         return [record.table for record in ALL if record.table in names]
 
 
-_COLUMNS: Final = {
-    record.table: (*record.__struct_fields__, *(("global_schedule",) if record.table == "runs" else ()))
-    for record in ALL
-}
+_KEPT: Final = {"runs": ("global_schedule", "priority"), "triggers": ("priority",)}
+_COLUMNS: Final = {record.table: (*record.__struct_fields__, *_KEPT.get(record.table, ())) for record in ALL}
 """Table to its columns, without those that the server computes."""
 
 
