@@ -13,7 +13,7 @@ from migrator.parity import firing_rules
 from migrator.result import FAILED, PASSED, Cell, unverified
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.semantics.anomalies import Anomalies, SourceRows, source_rows
-from migrator.verify.semantics.invariants import COUNTERS, HISTORY, Invariant, InvariantCheck
+from migrator.verify.semantics.invariants import COUNTERS, HISTORY, PRIORITIES, Invariant, InvariantCheck
 from migrator.verify.semantics.next_fires import check_schedules, compare_rules
 from migrator.verify.semantics.summaries import recount
 
@@ -80,6 +80,11 @@ def histories_hold(context: Context) -> CheckResult:
 def counters_backed(context: Context) -> CheckResult:
     """Look for counters without the rows that they count."""
     return _invariants(context, COUNTERS)
+
+
+def priorities_equal(context: Context) -> CheckResult:
+    """Look for triggers and open runs whose stored priority is not their schedule's."""
+    return _invariants(context, PRIORITIES)
 
 
 def _invariants(context: Context, rules: tuple[Invariant, ...]) -> CheckResult:
@@ -185,5 +190,12 @@ CHECKS = (
         requirements=("2-X11",),
         limits=("Retention removes runs and leaves counters: of rows born here, too many counted is a warning.",),
         run=counters_backed,
+    ),
+    CheckSpec(
+        id="meaning.priorities",
+        title="Triggers and open runs have the priority of their schedule",
+        requirements=("2-X6",),
+        limits=("The priority of a run that is running or has ended is not compared: nothing reads it.",),
+        run=priorities_equal,
     ),
 )

@@ -521,6 +521,34 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         faults=("default priority overwritten",),
     ),
     Mutation(
+        name="a queued run has another priority than its schedule",
+        kind="data",
+        apply=sql(
+            "UPDATE scheduler.runs SET priority = priority + 1 WHERE id = (SELECT id FROM scheduler.runs"
+            " WHERE state IN ('planning', 'queued') ORDER BY id LIMIT 1)"
+        ),
+        caught_by=("meaning.priorities",),
+    ),
+    Mutation(
+        name="a trigger has another priority than its schedule",
+        kind="data",
+        apply=sql(
+            "UPDATE scheduler.triggers SET priority = priority + 1"
+            " WHERE id = (SELECT id FROM scheduler.triggers ORDER BY id LIMIT 1)"
+        ),
+        caught_by=("meaning.priorities",),
+    ),
+    Mutation(
+        name="the priority of a schedule was changed while its triggers in the database were off",
+        kind="data",
+        apply=sql(
+            "ALTER TABLE scheduler.schedules DISABLE TRIGGER give_priority",
+            "UPDATE scheduler.schedules SET priority = 51 WHERE id = (SELECT schedule_id FROM scheduler.triggers"
+            " WHERE priority <> 51 ORDER BY id LIMIT 1)",
+        ),
+        caught_by=("parity.rows", "parity.columns", "meaning.priorities"),
+    ),
+    Mutation(
         name="a negative duration",
         kind="data",
         apply=sql(
