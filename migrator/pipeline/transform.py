@@ -155,7 +155,7 @@ def attach_remainder(collection: Collection, decoded: DecodedDocument, rows: Row
         return rows, EMPTY
     if not documents.encode_to([document], raw)[0]:
         raise Rejected(NOT_ROUND_TRIP, "", "a document that BSON decoding gives back byte for byte")
-    left = remainder.difference(document, rebuilt)
+    left = remainder.difference(collection.without_derived(document), rebuilt)
     return (rows, EMPTY) if left == EMPTY else (collection.attach(rows, left), left)
 
 

@@ -138,6 +138,14 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Field paths of references: a text kept there in the remainder does not make a document unclean (schema.md)."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
+    derived: frozenset[str] = frozenset()
+    """Fields whose whole numbers follow from another document, which has rows of its own: no row and no remainder
+    keeps them."""
+
+    def without_derived(self, document: Document) -> Document:
+        """Return the document without its derived fields."""
+        found = {name for name in self.derived if type(document.get(name)) is int}
+        return {name: value for name, value in document.items() if name not in found} if found else document
 
 
 class Closing(msgspec.Struct, frozen=True, kw_only=True):

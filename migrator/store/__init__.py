@@ -65,18 +65,25 @@ class Preparable(Protocol):
     def adopt_triggers(self, covers: "Callable[[Schedule], bool]") -> int:
         """Write the triggers that schedule documents state themselves; return how many."""
 
+    def adopt_priorities(self, covers: "Callable[[Schedule], bool]") -> int:
+        """Write the schedule's priority into triggers and queued runs that state another one; return how many."""
+
 
 def prepare(store: "Store", covers: "Callable[[Schedule], bool] | None" = None) -> Sequence[str]:
     """Create what a store needs before the first write; return what was created, in words.
 
     In PostgreSQL that is nothing: ``migrator schema upgrade`` makes the tables. In MongoDB it is the indexes that are
-    missing, and, for a process that executes runs, the triggers of the schedules that it works for (``covers``).
+    missing, and, for a process that executes runs, the triggers of the schedules that it works for (``covers``), and
+    their priority in triggers and queued runs.
     """
     if not isinstance(store, Preparable):
         return []
     created = [f"created in {name}: {', '.join(indexes)}" for name, indexes in store.prepare().items()]
-    made = 0 if covers is None else store.adopt_triggers(covers)
-    return created + ([f"created {made:,} triggers from the cron lines of schedules"] if made else [])
+    if covers is None:
+        return created
+    made, changed = store.adopt_triggers(covers), store.adopt_priorities(covers)
+    created += [f"created {made:,} triggers from the cron lines of schedules"] if made else []
+    return created + ([f"wrote the schedule's priority into {changed:,} documents"] if changed else [])
 
 
 def _open(settings: Settings, backend: str) -> "Store":

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from migrator.errors import ConflictError, UnreachableError
 from migrator.records import WorkerRecord
 from migrator.sources.stellaops.ids import schedule_id
-from migrator.store.mongo import ranking, repository
+from migrator.store.mongo import candidates, repository
 from migrator.store.mongo.places import document_of
 from migrator.store.mongo.store import MongoStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
@@ -101,12 +101,13 @@ def test_a_due_trigger_that_nobody_can_read_hides_nothing_behind_it(mongo_databa
         assert {one.trigger_id for one in chain(*fired)} == {one.id for one in due}
 
 
-@pytest.mark.parametrize(("smallest", "listed"), [(1, 0), (1, 1), (1, ranking.LISTED), (5, 1), (100, 1)])
-def test_the_order_is_the_same_whether_little_waits_or_much_of_few_schedules_or_many(
-    smallest: int, listed: int, mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize("smallest", [1, 5, 100])
+def test_the_order_is_the_same_whether_little_waits_or_much(
+    smallest: int, prepared: bool, mongo_database: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranking, "LISTED", listed)
-    monkeypatch.setattr(ranking, "_SMALLEST_PAGE", smallest)
+    """The documents are another application's: the priority of their schedules is written into them first."""
+    monkeypatch.setattr(candidates, "_SMALLEST_PAGE", smallest)
     priorities = [None, 75, 25, 75, 100, 50, 10, 100, None]
     schedules = [schedule(priority=priority) for priority in priorities]
     times = [NOW + SECOND * (number % 5) for number in range(36)]
@@ -119,6 +120,10 @@ def test_the_order_is_the_same_whether_little_waits_or_much_of_few_schedules_or_
     with opened(mongo_database) as store:
         mongo_database["schedules"].insert_many([document_of(one) for one in schedules])
         mongo_database["runs"].insert_many([document_of(one) for one in runs])
+        if prepared:
+            store.prepare()
+        assert store.adopt_priorities(lambda _: True) == 24
+        assert store.adopt_priorities(lambda _: True) == 0
         claimed = list[UUID]()
         for size in (1, 2, 7, 50):
             claimed += [one.run.id for one in store.queue.claim("w", size, LEASE)]
@@ -199,6 +204,46 @@ def test_nothing_is_lost_and_nothing_done_twice_where_the_server_fails_once(
         assert (document["state"], document["fence"], document["runNumber"]) == ("completed", 1, 1)
 
 
+ALONE: dict[str, dict[str, Any]] = {
+    "a primary that stepped down": {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]},
+    "a connection that broke": {"closeConnection": True},
+}
+
+
+@pytest.mark.parametrize("fault", ALONE)
+def test_a_claim_of_a_schedule_without_a_limit_is_made_once_where_the_server_fails_once(
+    fault: str, mongo_client: MongoClient[Any], mongo_database: Base
+) -> None:
+    with opened(mongo_database) as store:
+        mongo_database["runs"].insert_many([document_of(run(available_at=NOW)) for _ in range(2)])
+        with failing(mongo_client, "findAndModify", **ALONE[fault]):
+            claims = store.queue.claim("w", 9, LEASE)
+        assert [one.fence for one in claims] == [1, 1]
+        assert {one["fence"] for one in mongo_database["runs"].find({"state": "running"})} == {1}
+
+
+def test_what_was_claimed_before_the_server_failed_is_given_to_the_caller(
+    mongo_client: MongoClient[Any], mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(mongo_database) as store:
+        mongo_database["runs"].insert_many([document_of(run(available_at=NOW)) for _ in range(3)])
+        take = repository.CrossTenantRepository.take
+        done = list[object]()
+
+        def second_fails(*arguments: Any) -> Any:  # noqa: ANN401 - as take
+            if done:
+                with failing(mongo_client, "findAndModify", errorCode=8000):
+                    return take(*arguments)
+            done.append(take(*arguments))
+            return done[0]
+
+        monkeypatch.setattr(repository.CrossTenantRepository, "take", second_fails)
+        (claim,) = store.queue.claim("w", 9, LEASE)
+        monkeypatch.undo()
+        assert mongo_database["runs"].count_documents({"state": "running"}) == 1
+        assert store.queue.finish(ended([claim])) == [claim.run.id]
+
+
 SNAPSHOT: dict[str, Any] = {"errorCode": 246, **TRANSIENT}
 """SnapshotUnavailable: a collection was created after the transaction took its snapshot."""
 
@@ -233,7 +278,10 @@ def test_a_server_that_does_not_mend_is_named_and_nothing_is_kept(
 ) -> None:
     with opened(mongo_database) as store:
         mongo_database["runs"].insert_one(document_of(run(available_at=NOW)))
-        with failing(mongo_client, "update", times=1, errorCode=8000), pytest.raises(UnreachableError, match="8000"):
+        with (
+            failing(mongo_client, "findAndModify", times=1, errorCode=8000),
+            pytest.raises(UnreachableError, match="8000"),
+        ):
             store.queue.claim("w", 9, LEASE)
         assert [one.fence for one in store.queue.claim("w", 9, LEASE)] == [1]
 

@@ -36,6 +36,8 @@ _Check = Callable[[dict[str, Any]], None]
 
 COPY_OF: Final = "copyOf"
 """The field that marks a trigger which our store keeps for the rule of a schedule document: ``schedules``."""
+SCHEDULE_PRIORITY: Final = "schedulePriority"
+"""The field in which our store keeps the schedule's priority with triggers and runs: it follows from the schedule."""
 _BOUNDS: Final = ("startAt", "endAt", "maxFires")
 COPIED_RULE: Final = "copy of a schedule's rule"
 """Why such a document is skipped."""
@@ -270,7 +272,8 @@ TRIGGERS = Collection(
     attach=attach_extra,
     remainder=remainder_of,
     reference_paths=frozenset({"scheduleId"}),
-    known=_TRIGGERS.known | {COPY_OF},
+    known=_TRIGGERS.known | {COPY_OF, SCHEDULE_PRIORITY},
+    derived=frozenset({SCHEDULE_PRIORITY}),
 )
 
 WORKERS = Collection(

@@ -23,6 +23,7 @@ from migrator.sources.shapes import (
 from migrator.sources.stellaops import aggregates, ids, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.sources.stellaops.ids import by_field
+from migrator.sources.stellaops.own import SCHEDULE_PRIORITY
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
 
@@ -270,5 +271,6 @@ COLLECTION = Collection(
         ("tenant_id", "trigger_id", "dedupe_key"),
     ),
     reference_paths=frozenset({"scheduleId", "retryOf", "triggerId"}),
-    known=known_paths(RunDocument) | OWN.keys,
+    known=known_paths(RunDocument) | OWN.keys | {SCHEDULE_PRIORITY},
+    derived=frozenset({SCHEDULE_PRIORITY}),
 )

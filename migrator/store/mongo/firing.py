@@ -15,7 +15,9 @@ from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.store import transitions, validation
-from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting
+from migrator.store.mongo.indexes import DUE
+from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
 from migrator.store.mongo.runs import lives_number, numbered, summary_key
 from migrator.store.mongo.schedules import ENABLED
@@ -134,6 +136,7 @@ class RunCreation:
             self.learn([schedule])
             row = msgspec.structs.replace(row, run_number=self._numbers.take(schedule.row))
             document["runNumber"] = row.run_number
+        document = with_priority(document, None if schedule is None else schedule.row)
         self._keys |= keys
         self._ids.append(row.id)
         self._documents.append(document)
@@ -182,6 +185,7 @@ def due_triggers(now: datetime) -> Waiting:
             Stream(
                 where={"nextFireAt": {"$lte": to_bson(now)}, "enabled": ENABLED},
                 order=(("nextFireAt", 1), ("_id", 1)),
+                index=DUE,
             ),
         ),
         since=_since,
@@ -217,7 +221,7 @@ class Firing:
         handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._foreign_ids, self._now = database, foreign_ids, now
+        self._database, self._foreign_ids, self._now, self._spread = database, foreign_ids, now, Spread()
         self._plan, self._tenants = plan, tenants
         self._queues, self._handlers = queues, handlers
 
@@ -233,7 +237,7 @@ class Firing:
     def _round(self, limit: int) -> tuple[Sequence[Run] | None, bool]:
         overtaken = False
         with translate_errors(WHAT), self._database.client.start_session() as session:
-            ranking = Ranking(
+            reader = CandidateReader(
                 Transaction(self._database, session),
                 self._foreign_ids,
                 self._now,
@@ -242,14 +246,16 @@ class Firing:
                 bounded=False,
                 tenants=self._tenants,
             )
-            while candidates := ranking.first(limit):
-                try:
-                    fired = self._fire(candidates)
-                except Overtaken:
-                    overtaken = True
-                else:
-                    if fired is not None:
-                        return fired, overtaken
+            while candidates := reader.first(self._spread.read(limit)):
+                for page in self._spread.pages(candidates, limit):
+                    try:
+                        fired = self._fire(page)
+                    except Overtaken:
+                        overtaken = True
+                        self._spread.met()
+                    else:
+                        if fired is not None:
+                            return fired, overtaken
         return None, overtaken
 
     def _may(self, schedule: Schedule | None) -> bool:

@@ -21,6 +21,7 @@ from migrator.sources.profile import Context, Document, Rejected
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF
 from migrator.store.mongo.places import PLACES, document_of
+from migrator.store.mongo.priority import FIELD, with_priority
 from migrator.store.mongo.transaction import WHAT
 
 _Keys = Sequence[str]
@@ -43,6 +44,11 @@ UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
 }
 """Collection to its unique indexes: name to keys and to the condition on documents that are in it."""
 
+DUE: Final = "idx_triggers_due"
+AVAILABLE: Final = "idx_runs_available"
+CREATED: Final = "idx_runs_created"
+"""Named to the server by who reads candidates: each has the order of the queue."""
+
 RUNNING: Final = "idx_runs_running"
 """Named to the server where a query asks for none of its first fields: it would not think of it."""
 
@@ -50,13 +56,16 @@ OF_STATE: Mapping[str, str] = {"queued": "idx_runs_queued", "running": RUNNING}
 """State to the index that counts a schedule's runs in it; left to itself the server may read all of its runs."""
 
 WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
-    names.TRIGGERS: {"idx_triggers_due": (("nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
+    names.TRIGGERS: {DUE: ((f"-{FIELD}", "nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
     names.RUNS: {
-        "idx_runs_available": (
-            ("availableAt", "_id", "scheduleId", "tenantId"),
+        AVAILABLE: (
+            (f"-{FIELD}", "availableAt", "_id", "scheduleId", "tenantId"),
             {"state": "queued", "availableAt": _THERE},
         ),
-        "idx_runs_created": (("createdAt", "_id", "scheduleId", "tenantId"), {"state": "queued", "availableAt": None}),
+        CREATED: (
+            (f"-{FIELD}", "createdAt", "_id", "scheduleId", "tenantId"),
+            {"state": "queued", "availableAt": None},
+        ),
         "idx_runs_queued": (("scheduleId", "availableAt", "_id", "tenantId"), {"state": "queued"}),
         RUNNING: (("scheduleId", "leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
     },
@@ -184,7 +193,8 @@ def _named(triggers: Collection[Document], keys: Sequence[str], session: ClientS
 
 def _update(kept: Document, copy: Document) -> Document:
     """Return what makes a copy say its schedule's rule; with another rule, its next fire is another one."""
-    given = {name: copy[name] for name in (*_RULE, "enabled", COPY_OF) if name in copy and kept.get(name) != copy[name]}
+    held = (*_RULE, "enabled", COPY_OF, FIELD)
+    given = {name: copy[name] for name in held if name in copy and kept.get(name) != copy[name]}
     gone: list[str] = [name for name in _RULE if name in kept and name not in copy]
     if not given.keys().isdisjoint(_RULE) or gone:
         gone.append("nextFireAt")
@@ -201,7 +211,7 @@ def _made_by_schedules(database: MongoDatabase, session: ClientSession) -> Itera
             schedule = next(row for row in rows if isinstance(row, Schedule))
             for row in rows:
                 if isinstance(row, Trigger):
-                    copy = document_of(row) | {COPY_OF: names.SCHEDULES}
+                    copy = with_priority(document_of(row), schedule) | {COPY_OF: names.SCHEDULES}
                     if type(document["_id"]) is str:
                         copy["scheduleId"] = document["_id"]
                     yield schedule, copy

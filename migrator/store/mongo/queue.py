@@ -1,8 +1,8 @@
 """The queue in MongoDB: firing, claiming, and renewing, releasing and ending runs that are held, across tenants.
 
-What comes first is read outside the transaction, and read again inside it, where only the documents that are taken are
-written, so that two claims conflict for a moment only. A claim that conflicts goes on after the runs that it wanted,
-which is what PostgreSQL's SKIP LOCKED does.
+Candidates are read first, without a lock. A run is then taken by one atomic update of its document, which tells whether
+it is queued still; one that another process took is passed over, which is what PostgreSQL's SKIP LOCKED does. Runs of
+schedules with a limit are counted and taken in a transaction, one at a time for each schedule.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -12,16 +12,20 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
+from pymongo import UpdateOne
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.errors import MigratorError
 from migrator.records import Run, Schedule
 from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
+from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting, served
+from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.firing import Firing, RunCreation
-from migrator.store.mongo.indexes import RUNNING
-from migrator.store.mongo.ranking import Candidate, Ranking, Stream, Waiting, served
+from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
+from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
 from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, insistently, pause
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter, is_served
@@ -120,10 +124,12 @@ def waiting_runs(now: datetime) -> Waiting:
             Stream(
                 where={"state": "queued", "availableAt": {"$lte": to_bson(now)}},
                 order=(("availableAt", 1), ("_id", 1)),
+                index=AVAILABLE,
             ),
             Stream(
                 where={"state": "queued", "availableAt": None, "createdAt": {"$not": {"$gt": latest}}},
                 order=(("createdAt", 1), ("_id", 1)),
+                index=CREATED,
             ),
         ),
         since=_since,
@@ -151,7 +157,7 @@ class ClaimAttempt:
         handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._foreign_ids, self._now = database, foreign_ids, now
+        self._database, self._foreign_ids, self._now, self._spread = database, foreign_ids, now, Spread()
         self._worker, self._until, self._tenants = worker_id, until, tenants
         self._queues, self._handlers = queues, handlers
 
@@ -165,10 +171,12 @@ class ClaimAttempt:
         return []
 
     def _round(self, limit: int) -> tuple[Sequence[Claim], bool]:
+        """Return the claims, and whether another process was quicker somewhere."""
         overtaken = False
         with translate_errors(WHAT), self._database.client.start_session() as session:
-            ranking = Ranking(
-                Transaction(self._database, session),
+            transaction = Transaction(self._database, session)
+            reader = CandidateReader(
+                transaction,
                 self._foreign_ids,
                 self._now,
                 waiting_runs(self._now),
@@ -176,13 +184,14 @@ class ClaimAttempt:
                 bounded=True,
                 tenants=self._tenants,
             )
-            while candidates := ranking.first(limit):
-                candidates = [one for one in candidates if one.since <= self._now]
-                try:
-                    if claims := self._claim(candidates):
+            while candidates := reader.first(self._spread.read(limit)):
+                for page in self._spread.pages(candidates, limit):
+                    claims, lost = self._claim(transaction, reader, [one for one in page if one.since <= self._now])
+                    if lost:
+                        overtaken = True
+                        self._spread.met()
+                    if claims:
                         return claims, overtaken
-                except Overtaken:
-                    overtaken = True
         return [], overtaken
 
     def _may(self, schedule: Schedule | None) -> bool:
@@ -193,17 +202,69 @@ class ClaimAttempt:
             return False
         return is_served(schedule, self._queues, self._handlers)
 
-    def _claim(self, candidates: Sequence[Candidate]) -> Sequence[Claim]:
-        return atomically(self._database, lambda transaction: self._write(transaction, candidates))
+    def _claim(
+        self, transaction: Transaction, reader: CandidateReader, page: Sequence[Candidate]
+    ) -> tuple[Sequence[Claim], bool]:
+        """Take the candidates of a page; return the claims, in its order, and whether one was taken by another."""
+        claims: dict[str, Claim] = {}
+        limited: list[Candidate] = []
+        free: list[Candidate] = []
+        for one in page:
+            schedule = reader.schedule(one)
+            (free if schedule is None or schedule.max_concurrency is None else limited).append(one)
+        lost = self._take_each(transaction, reader, free, claims)
+        if limited:
+            try:
+                claims |= atomically(self._database, lambda inside: self._write(inside, limited))
+            except Overtaken:
+                lost = True
+        return [claims[one.source_id] for one in page if one.source_id in claims], lost
 
-    def _write(self, transaction: Transaction, candidates: Sequence[Candidate]) -> Sequence[Claim]:
+    def _take_each(
+        self,
+        transaction: Transaction,
+        reader: CandidateReader,
+        candidates: Sequence[Candidate],
+        claims: dict[str, Claim],
+    ) -> bool:
+        """Take each by one update, if it is queued under the fence that was read; tell whether one was not.
+
+        What was taken before an error is claimed all the same, and given to the caller.
+        """
+        if not candidates:
+            return False
+        runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
+        require_here(self._database)
+        found = runs.at([one.key for one in candidates], {"state": "queued"})
+        lost = False
+        for one in candidates:
+            stored = found.get(one.source_id)
+            if stored is None:
+                lost = True
+                continue
+            row = transitions.claimed_run(stored.row, self._worker, self._until, self._now)
+            unchanged = {"state": "queued", "fence": stored.document.get("fence")}
+            try:
+                taken = runs.take(stored, unchanged, runs.changes(stored, row, proved=False))
+            except MigratorError:
+                if not claims:
+                    raise
+                return True
+            if taken is None:
+                lost = True
+            else:
+                claims[one.source_id] = Claim(run=taken.row, schedule=reader.schedule(one))
+        return lost
+
+    def _write(self, transaction: Transaction, candidates: Sequence[Candidate]) -> dict[str, Claim]:
+        """Take runs of schedules with a limit, as many as there is room for; return them by source id."""
         runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
         schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         found_schedules = schedules.found(texts, shared=True, hints=set(texts.values()))
         room = self._room(transaction, found_schedules.values())
         found = runs.at([one.key for one in candidates], {"state": "queued"})
-        claims: list[Claim] = []
+        claims: dict[str, Claim] = {}
         changes: list[Change] = []
         for one in candidates:
             stored = found.get(one.source_id)
@@ -217,7 +278,7 @@ class ClaimAttempt:
                 room[schedule.id] -= 1
             row = transitions.claimed_run(stored.row, self._worker, self._until, self._now)
             changes.append(runs.update(stored, row, proved=False))
-            claims.append(Claim(run=row, schedule=schedule))
+            claims[one.source_id] = Claim(run=row, schedule=schedule)
         if changes:
             transaction.write(names.RUNS, changes)
         return claims
@@ -267,7 +328,9 @@ class HeldRuns:
 
     def release(self, claims: Sequence[Claim]) -> Sequence[UUID]:
         """Put those that are still held into the queue again."""
-        return self._change([_held(claim) for claim in claims], lambda run: transitions.released_run(run, self._now))
+        return self._change(
+            [_held(claim) for claim in claims], lambda run: transitions.released_run(run, self._now), queued=True
+        )
 
     def end(self, ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
         """End those that are still held, and with ``only_expired`` past their time."""
@@ -287,15 +350,24 @@ class HeldRuns:
             transaction = Transaction(self._database, session)
             return ExpiredRuns(transaction, self._foreign_ids, self._now, tenants, workers).first(limit)
 
-    def _change(self, held: Sequence[_Held], change: Callable[[Run], Run]) -> Sequence[UUID]:
+    def _change(self, held: Sequence[_Held], change: Callable[[Run], Run], *, queued: bool = False) -> Sequence[UUID]:
+        """Change those that are still held; ``queued``: they wait again, with the priority of their schedule."""
+
         def act(transaction: Transaction) -> Sequence[UUID]:
             runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
+            schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
             changes: dict[UUID, Change] = {}
             for stored in _still(runs, held):
                 row = validation.with_stored_precision(
                     validation.checked_served_record(change(stored.row), stored.row.tenant_id), stored.row
                 )
-                changes[stored.row.id] = runs.update(stored, row, proved=False)
+                update = runs.changes(stored, row, proved=False)
+                if queued and (wanted := _wanted(row)) is not None:
+                    text = stored.document.get("scheduleId")
+                    of = schedules.found([wanted], shared=True, hints=[text]).get(wanted)
+                    update["$set"] |= restated(stored.document, None if of is None else of.row)
+                key = stored.document["_id"]
+                changes[stored.row.id] = UpdateOne({"_id": key}, update or {"$set": {"_id": key}})
             if changes:
                 transaction.write(names.RUNS, [*changes.values()])
             return [*changes]

@@ -310,6 +310,11 @@ class CrossTenantRepository(Repository[R]):
 
         ``proved``: that it will be read back as it is given is tried out; who writes words of the store's own need not.
         """
+        update = self.changes(stored, row, proved=proved)
+        return UpdateOne({"_id": stored.document["_id"]}, update or {"$set": {"_id": stored.document["_id"]}})
+
+    def changes(self, stored: StoredDocument[R], row: R, *, proved: bool = True) -> dict[str, Any]:
+        """Return the update that makes a document state a row; empty where it does already."""
         encode = stored.place.collection.encode
         row = msgspec.structs.replace(row, source=stored.row.source, source_id=stored.row.source_id)  # type: ignore[attr-defined] # every table that comes here has them
         before, after = encode((stored.row,)), encode((row,))
@@ -318,8 +323,14 @@ class CrossTenantRepository(Repository[R]):
         if proved:
             kept = {name: value for name, value in stored.document.items() if name not in gone}
             self._proved(stored.place, kept | given, row)
-        update = ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
-        return UpdateOne({"_id": stored.document["_id"]}, update or {"$set": {"_id": stored.document["_id"]}})
+        return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
+
+    def take(
+        self, stored: StoredDocument[R], unchanged: Mapping[str, Any], update: Mapping[str, Any]
+    ) -> StoredDocument[R] | None:
+        """Update a document by itself, if it still matches; return it as it is then, none where it does not match."""
+        raw = self._transaction.take_alone(self._name, {"_id": stored.document["_id"], **unchanged}, update)
+        return None if raw is None else self._read(stored.place, raw)
 
     def replace(self, stored: StoredDocument[R], row: R) -> R:
         """Write a row over a document."""

@@ -18,6 +18,7 @@ from migrator.sources.profile import Rejected
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.store import transitions, validation
+from migrator.store.mongo.priority import restated, with_priority
 from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import RunPage, RunQuery
@@ -155,6 +156,7 @@ class MongoRuns(Repository[Run]):
         if numbered and run.schedule_id is not None:
             changes["run_number"] = self._numbering.next(run.schedule_id)
         document, row = self._new(msgspec.structs.replace(run, **changes))
+        document = with_priority(document, self._schedule(run))
         self._check_keys(document)
         if run.schedule_id is not None and row.run_number is not None:
             self._numbering.take(run.schedule_id, row.run_number)
@@ -176,9 +178,14 @@ class MongoRuns(Repository[Run]):
             self._require(Run, run.retry_of)
         advanced = transitions.advanced_run(stored.row, validation.with_stored_precision(run, stored.row), self._now)
         document, _ = self._changed(stored, advanced)
+        if advanced.state in states.RUN_WAITING:
+            document = document | restated(document, self._schedule(advanced))
         self._check_keys(document)
         self._transaction.replace(self._name, document)
         return True
+
+    def _schedule(self, run: Run) -> Schedule | None:
+        return None if run.schedule_id is None else self._of(Schedule)._visible(run.schedule_id)  # noqa: SLF001 - of the same class
 
     def pending(self, limit: int) -> Sequence[Run]:
         validation.check_page(limit)

@@ -15,6 +15,7 @@ from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import COPY_OF, is_copy
 from migrator.sources.stellaops.schedules import is_carried
 from migrator.store import validation
+from migrator.store.mongo.priority import FIELD, priority_of, with_priority
 from migrator.store.mongo.repository import ForeignIds, Repository, StoredDocument
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.protocols import ScheduleQuery
@@ -27,7 +28,7 @@ _SORTS: dict[str, Callable[[Schedule, _Fires], Any]] = {
     "created_at": lambda row, _: row.created_at,
     "next_fire_at": lambda row, fires: fires.get(row.id),
     "name": lambda row, _: row.name,
-    "priority": lambda row, _: validation.DEFAULT_PRIORITY if row.priority is None else row.priority,
+    "priority": lambda row, _: priority_of(row),
 }
 
 ENABLED = {"$ne": False}
@@ -130,7 +131,18 @@ class MongoSchedules(Repository[Schedule]):
         if row.name != stored.row.name:
             self._check_name(row, document["_id"])
         self._transaction.replace(self._name, document)
+        if priority_of(row) != priority_of(stored.row):
+            self._pass_priority(row)
         return read
+
+    def _pass_priority(self, row: Schedule) -> None:
+        """Write the priority of a schedule into its triggers, and into its runs that are planned or queued."""
+        of_it: dict[str, Any] = {"scheduleId": self._refers(Schedule, row.id)}
+        if row.tenant_id != validation.GLOBAL:
+            of_it["tenantId"] = row.tenant_id
+        update = {"$set": {FIELD: priority_of(row)}}
+        self._transaction.change(names.TRIGGERS, of_it, update)
+        self._transaction.change(names.RUNS, of_it | {"state": {"$in": [*states.RUN_WAITING]}}, update)
 
     def _check_name(self, row: Schedule, key: object) -> None:
         taken = self._each({"name": row.name, "deletedAt": None, "_id": {"$ne": key}})
@@ -218,8 +230,7 @@ class MongoTriggers(Repository[Trigger]):
             if schedule is None or not schedule.enabled or schedule.deleted_at is not None:
                 continue
             if schedule.status in states.SCHEDULE_FIRING:
-                priority = validation.DEFAULT_PRIORITY if schedule.priority is None else schedule.priority
-                found.append((-priority, one.row.id, one.row))
+                found.append((-priority_of(schedule), one.row.id, one.row))
         return [row for *_, row in sorted(found, key=lambda entry: entry[:2])]
 
     def upsert(self, trigger: Trigger) -> Trigger:
@@ -227,7 +238,10 @@ class MongoTriggers(Repository[Trigger]):
         self._require(Schedule, trigger.schedule_id)
         stored = self._find(trigger.id)
         if stored is None:
-            return self._insert(trigger)
+            document, row = self._new(trigger)
+            of = self._schedules._visible(trigger.schedule_id)  # noqa: SLF001 - its own other half
+            self._transaction.insert(self._name, [with_priority(document, of)])
+            return row
         if stored.row.schedule_id != trigger.schedule_id:
             raise UsageError("a trigger stays with its schedule")
         kept = validation.with_stored_precision(msgspec.structs.replace(trigger, extra=stored.row.extra), stored.row)

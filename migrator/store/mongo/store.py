@@ -26,6 +26,7 @@ from migrator.store.mongo.indexes import adopt_triggers, ensure_indexes
 from migrator.store.mongo.jobs import MongoGraphJobs, MongoPolicyJobs
 from migrator.store.mongo.locks import MongoLocks
 from migrator.store.mongo.places import PLACES
+from migrator.store.mongo.priority import adopt_priorities
 from migrator.store.mongo.queue import MongoQueue
 from migrator.store.mongo.repository import ForeignIds
 from migrator.store.mongo.runs import MongoExecutionLogs, MongoImpactSnapshots, MongoRuns, MongoRunSummaries
@@ -115,6 +116,10 @@ class MongoStore:
         """Write the triggers that schedule documents state themselves, where ``covers`` tells so; return how many."""
         with translate_errors(WHAT):
             return adopt_triggers(self.database, covers)
+
+    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:
+        """Write the schedule's priority into triggers and queued runs that state another one; return how many."""
+        return adopt_priorities(self.database, covers)
 
     @contextmanager
     def session(self, tenant: str, *, now: datetime | None = None) -> Iterator[MongoSession]:

@@ -167,6 +167,14 @@ class Transaction:
             )
             return found
 
+    def take_alone(self, name: str, where: Mapping[str, Any], update: Mapping[str, Any]) -> bytes | None:
+        """Update the document that matches, outside of any transaction, for a majority; return it as it is then."""
+        with self._speaking():
+            found = self._raw(name, WriteConcern("majority")).find_one_and_update(
+                where, update, return_document=ReturnDocument.AFTER
+            )
+            return None if found is None else bytes(found.raw)
+
     def delete(self, name: str, where: Mapping[str, Any]) -> int:
         """Delete all that match; return how many."""
         with self._translating():
@@ -191,8 +199,8 @@ class Transaction:
         with suppress(PyMongoError):
             self._session.abort_transaction()
 
-    def _raw(self, name: str) -> Any:  # noqa: ANN401 - a collection whose documents stay BSON
-        return self.database.get_collection(name, codec_options=_RAW)
+    def _raw(self, name: str, write_concern: WriteConcern | None = None) -> Any:  # noqa: ANN401 - a collection whose documents stay BSON
+        return self.database.get_collection(name, codec_options=_RAW, write_concern=write_concern)
 
     def _hint(self, name: str, hint: str | None) -> str | None:
         """Return the hint if there is such an index; opening a store makes none, and the server refuses the query then.

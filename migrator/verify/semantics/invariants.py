@@ -262,7 +262,7 @@ PRIORITIES: Final[tuple[Invariant, ...]] = (
         title="a planning or queued run whose stored priority is not its schedule's",
         record=Run,
         columns=("priority",),
-        violated=f"t.state IN ({_WAITING}) AND t.priority <> coalesce((SELECT one.priority FROM"
+        violated="t.state IN ('planning', 'queued') AND t.priority <> coalesce((SELECT one.priority FROM"
         " scheduler.schedules AS one WHERE one.id = t.schedule_id AND one.tenant_id = t.schedule_tenant_id), 50)",
         maintained=True,
     ),

@@ -46,7 +46,9 @@ PARITY: Final = tuple(
         "round-trip",
     )
 )
-MEANING: Final = tuple(f"meaning.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters"))
+MEANING: Final = tuple(
+    f"meaning.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters", "priorities")
+)
 SCHEMA: Final = tuple(
     f"schema.{name}" for name in ("catalogue", "isolation", "comments", "validated", "enforced", "restored", "revision")
 )
