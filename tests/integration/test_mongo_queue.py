@@ -104,7 +104,7 @@ def test_a_due_trigger_that_nobody_can_read_hides_nothing_behind_it(mongo_databa
 @pytest.mark.parametrize("prepared", [True, False])
 @pytest.mark.parametrize("smallest", [1, 5, 100])
 def test_the_order_is_the_same_whether_little_waits_or_much(
-    smallest: int, prepared: bool, mongo_database: Base, monkeypatch: pytest.MonkeyPatch
+    smallest: int, *, prepared: bool, mongo_database: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The documents are another application's: the priority of their schedules is written into them first."""
     monkeypatch.setattr(candidates, "_SMALLEST_PAGE", smallest)

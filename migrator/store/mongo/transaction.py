@@ -169,7 +169,7 @@ class Transaction:
 
     def take_alone(self, name: str, where: Mapping[str, Any], update: Mapping[str, Any]) -> bytes | None:
         """Update the document that matches, outside of any transaction, for a majority; return it as it is then."""
-        with self._speaking():
+        with self._translating():
             found = self._raw(name, WriteConcern("majority")).find_one_and_update(
                 where, update, return_document=ReturnDocument.AFTER
             )

@@ -282,7 +282,7 @@ def expired(limit: int, *, of_tenants: bool = False, of_workers: bool = False) -
     return f"""
 WITH over AS MATERIALIZED (
     SELECT r.* FROM scheduler.runs AS r
-    WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)} {workers} AND {_OVER}
+    WHERE r.state = 'running' AND {served("r", 2 if of_tenants else None)} {workers} AND {_EXPIRED}
     ORDER BY r.lease_expires_at NULLS LAST, r.id LIMIT {limit}
 )
 SELECT {table(Run).qualified("r").as_string(None)}, {table(Schedule).qualified("s").as_string(None)} FROM over AS r
