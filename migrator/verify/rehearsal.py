@@ -35,7 +35,7 @@ from migrator.values import identity
 from migrator.values.document import split
 from migrator.values.identity import raw_id
 from migrator.verify import timing
-from migrator.verify.scratch_databases import scratch_database, scratch_databases
+from migrator.verify.scratch_databases import scratch_databases, scratch_target
 from migrator.verify.sensitivity.sample import copy_sample
 from migrator.verify.sensitivity.trials import prepare
 
@@ -199,7 +199,7 @@ def rehearse_downgrade(settings: Settings) -> DowngradeRehearsal:
     """Undo all revisions and apply them again; raises ``RefusedError`` where no scratch database may be made."""
     roles = Roles.of(settings.postgres)
     wrong = []
-    with scratch_database(settings) as place, tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:
+    with scratch_target(settings) as place, tempfile.TemporaryDirectory(prefix="migrator-rehearsal-") as folder:
         dsn = postgres_dsn(place)
         applied = revisions.upgrade(dsn, names=roles)
         with open_target(place, autocommit=True) as target:

@@ -1,8 +1,9 @@
-"""Scratch databases of one run on both servers, which are dropped when the run ends, however it ends.
+"""Scratch databases of one run, which are dropped when the run ends, however it ends.
 
+``scratch_target`` makes a database in PostgreSQL; ``scratch_databases`` makes one on both servers, and clones of it.
 All carry the run's name. The run holds an advisory lock of that name in the configured database. A database whose lock
-nobody holds was left by a killed run, and the next run drops it. Creation begins with the lock and PostgreSQL, and
-removal ends there, so that the one always tells of the other.
+nobody holds was left by a killed run, and the next run of the same kind drops it. Creation begins with the lock and
+PostgreSQL, and removal ends there, so that the one always tells of the other.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from psycopg.conninfo import make_conninfo
 from pymongo.errors import OperationFailure
 
 from migrator.config import Settings, postgres_dsn
+from migrator.connections.advisory_locks import advisory_lock, held_keys
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, grant_of, open_source, translate_errors
 from migrator.connections.postgres import Connection
 from migrator.connections.postgres import translate_errors as translate_target_errors
@@ -30,10 +32,9 @@ from migrator.schema.transaction import connect
 from migrator.values.identity import stable_hash64
 
 PREFIX: Final = "migrator_scratch_"
-_NAME: Final = re.compile(rf"{PREFIX}[0-9a-f]{{12}}")
-_HELD: Final = "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted"
-
-
+"""Of databases on both servers."""
+TARGET_PREFIX: Final = "migrator_rehearsal_"
+"""Of databases in PostgreSQL alone: whoever removes them need not reach MongoDB."""
 _END_OWN_SESSIONS: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
     " AND pid <> pg_backend_pid()"
@@ -56,16 +57,10 @@ class ScratchDatabases:
         """Those of the base: the copy from which the clones are made."""
 
     def _with(self, database: str) -> Settings:
-        given = self._given
+        given = _settings_of(self._given, database)
         return msgspec.structs.replace(
             given,
-            mongo=msgspec.structs.replace(given.mongo, database=self.name),
-            postgres=msgspec.structs.replace(
-                given.postgres,
-                dsn=make_conninfo(postgres_dsn(given), dbname=database),
-                dsn_env=None,
-                dsn_file=None,
-            ),
+            mongo=_mongo_settings(given, self.name),
             copy=msgspec.structs.replace(given.copy, workers=1, executor="local"),
         )
 
@@ -98,21 +93,32 @@ class ScratchDatabases:
 
 
 @contextmanager
+def scratch_target(settings: Settings) -> Iterator[Settings]:
+    """Lend the settings that lead to a new database in PostgreSQL; first drop what killed runs have left.
+
+    Raises ``RefusedError`` where the user may not make databases.
+    """
+    name = _new_name(TARGET_PREFIX)
+    with translate_target_errors("the target"), plain_connection(settings) as control:
+        for left in itertools.chain.from_iterable(leftovers(control, TARGET_PREFIX).values()):
+            drop_database(control, left)
+        with _database(control, name):
+            yield _settings_of(settings, name)
+
+
+@contextmanager
 def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
     """Make the scratch databases, and drop them in every case; first drop what killed runs have left.
 
     Raises ``RefusedError`` where a right is missing, ``UnreachableError`` where a server is.
     """
-    name = PREFIX + secrets.token_hex(6)
+    name = _new_name(PREFIX)
     with ExitStack() as closing, translate_target_errors("the target"):
         source = open_source(msgspec.structs.replace(settings, mongo=_mongo_settings(settings, name)))
         closing.callback(source.client.close)
-        control = closing.enter_context(connect(postgres_dsn(settings)))
-        control.autocommit = True
+        control = closing.enter_context(plain_connection(settings))
         remove_leftovers(control, source)
-        control.execute("SELECT pg_advisory_lock(%s)", (_key(name),))
-        closing.callback(drop_database, control, name)
-        create_database(control, name)
+        closing.enter_context(_database(control, name))
         with writes(source):
             source["_migrator"].insert_one({"_id": name})
             closing.callback(_drop_source, source, name)
@@ -174,20 +180,36 @@ def drop_database(control: Connection, name: str) -> None:
         control.execute(statement)
 
 
-def remove_leftovers(control: Connection, source: MongoDatabase) -> list[str]:
-    """Drop what runs have left whose lock nobody holds any more; return the names of those runs."""
-    held = {row[0] for row in control.execute(_HELD)}
-    databases = [row[0] for row in control.execute("SELECT datname FROM pg_database ORDER BY length(datname) DESC")]
+@contextmanager
+def _database(control: Connection, name: str) -> Iterator[None]:
+    """Make a database under the lock of its name, and drop it."""
+    with advisory_lock(control, _key(name)):
+        try:
+            create_database(control, name)
+            yield
+        finally:
+            drop_database(control, name)
+
+
+def leftovers(control: Connection, prefix: str) -> dict[str, list[str]]:
+    """Return the runs whose lock nobody holds any more, each with its databases, the clones first."""
+    held, pattern = held_keys(control), re.compile(rf"({prefix}[0-9a-f]{{12}})(_[0-9]+)?")
     runs: dict[str, list[str]] = {}
-    for database in databases:
-        found = _NAME.match(database)
-        if found and _key(found[0]) not in held:
-            runs.setdefault(found[0], []).append(database)
-    for run, its in sorted(runs.items()):
+    for (database,) in control.execute("SELECT datname FROM pg_database ORDER BY length(datname) DESC, datname"):
+        found = pattern.fullmatch(database)
+        if found and _key(found[1]) not in held:
+            runs.setdefault(found[1], []).append(database)
+    return runs
+
+
+def remove_leftovers(control: Connection, source: MongoDatabase) -> list[str]:
+    """Drop what runs on both servers have left; return the names of those runs."""
+    left = leftovers(control, PREFIX)
+    for run, databases in left.items():
         _drop_source(source, run)
-        for database in its:
+        for database in databases:
             drop_database(control, database)
-    return sorted(runs)
+    return sorted(left)
 
 
 def _drop_source(source: MongoDatabase, name: str) -> None:
@@ -202,8 +224,19 @@ def _mongo_settings(settings: Settings, name: str) -> Any:  # noqa: ANN401 - the
     return msgspec.structs.replace(settings.mongo, database=name)
 
 
+def _settings_of(settings: Settings, database: str) -> Settings:
+    """Return the settings that lead to another database of the target."""
+    dsn = make_conninfo(postgres_dsn(settings), dbname=database)
+    postgres = msgspec.structs.replace(settings.postgres, dsn=dsn, dsn_env=None, dsn_file=None)
+    return msgspec.structs.replace(settings, postgres=postgres)
+
+
+def _new_name(prefix: str) -> str:
+    return prefix + secrets.token_hex(6)
+
+
 def _key(name: str) -> int:
-    return stable_hash64(f"*/sensitivity/{name}")
+    return stable_hash64(f"*/migrator/scratch/{name}")
 
 
 def plain_connection(settings: Settings) -> psycopg.Connection[tuple[Any, ...]]:
@@ -211,39 +244,3 @@ def plain_connection(settings: Settings) -> psycopg.Connection[tuple[Any, ...]]:
     connection = connect(postgres_dsn(settings))
     connection.autocommit = True
     return connection
-
-
-REHEARSAL_PREFIX: Final = "migrator_rehearsal_"
-_REHEARSAL_NAME: Final = re.compile(rf"{REHEARSAL_PREFIX}[0-9a-f]{{12}}")
-
-
-@contextmanager
-def scratch_database(settings: Settings) -> Iterator[Settings]:
-    """Make a database, lend the settings that lead to it, and drop it; first drop what killed runs have left.
-
-    Raises ``RefusedError`` where the user may not make databases.
-    """
-    name = REHEARSAL_PREFIX + secrets.token_hex(6)
-    with translate_target_errors("the target"), connect(postgres_dsn(settings)) as control:
-        control.autocommit = True
-        _remove_rehearsal_leftovers(control)
-        control.execute("SELECT pg_advisory_lock(%s)", (_rehearsal_key(name),))
-        create_database(control, name)
-        try:
-            dsn = make_conninfo(postgres_dsn(settings), dbname=name)
-            postgres = msgspec.structs.replace(settings.postgres, dsn=dsn, dsn_env=None, dsn_file=None)
-            yield msgspec.structs.replace(settings, postgres=postgres)
-        finally:
-            drop_database(control, name)
-
-
-def _remove_rehearsal_leftovers(control: Connection) -> None:
-    """Drop the databases whose lock nobody holds."""
-    held = {row[0] for row in control.execute(_HELD)}
-    for (name,) in control.execute("SELECT datname FROM pg_database").fetchall():
-        if _REHEARSAL_NAME.fullmatch(name) and _rehearsal_key(name) not in held:
-            drop_database(control, name)
-
-
-def _rehearsal_key(name: str) -> int:
-    return stable_hash64(f"*/rehearsal/{name}")

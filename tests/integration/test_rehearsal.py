@@ -19,11 +19,11 @@ from migrator.pipeline.sessions import close_cached
 from migrator.records import ALL
 from migrator.result import Result
 from migrator.schema import revisions
-from migrator.verify import rehearsal, scratch_databases
+from migrator.verify import rehearsal
 from migrator.verify.check import Context
 from migrator.verify.checks import cutover
 from migrator.verify.runner import Request, verify
-from migrator.verify.scratch_databases import PREFIX, create_database, drop_database
+from migrator.verify.scratch_databases import PREFIX, TARGET_PREFIX, create_database, drop_database, scratch_target
 from tests.conftest import NEWEST, Clusters
 from tests.copying import settings_for, write_config
 from tests.stellaops_documents import CANONICAL, fresh
@@ -68,7 +68,7 @@ def held(settings: Settings) -> dict[str, Any]:
         }
         found["databases"] = connection.execute(
             "SELECT datname FROM pg_database WHERE starts_with(datname, %s) OR starts_with(datname, %s)",
-            (scratch_databases.REHEARSAL_PREFIX, PREFIX),
+            (TARGET_PREFIX, PREFIX),
         ).fetchall()
     return found
 
@@ -221,12 +221,12 @@ def test_a_user_who_may_make_no_database_leaves_it_unverified(settings: Settings
 
 
 def test_what_a_killed_rehearsal_left_is_removed(settings: Settings) -> None:
-    left = f"{scratch_databases.REHEARSAL_PREFIX}0123456789ab"
+    left = f"{TARGET_PREFIX}0123456789ab"
     with psycopg.connect(str(settings.postgres.dsn), autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {left}".encode())
-    with scratch_databases.scratch_database(settings) as place:
+    with scratch_target(settings) as place:
         assert left not in str(held(settings)["databases"])
-        assert str(place.postgres.dsn).count(scratch_databases.REHEARSAL_PREFIX) == 1
+        assert str(place.postgres.dsn).count(TARGET_PREFIX) == 1
     assert held(settings)["databases"] == []
 
 
@@ -235,7 +235,7 @@ def test_a_scratch_database_goes_although_somebody_is_in_it_whom_the_user_may_no
 ) -> None:
     """A superuser's session stands for an autovacuum worker, which the server itself ends, and for a monitor."""
     dsn, server = str(settings.postgres.dsn), clusters.get(NEWEST).server
-    name = f"{scratch_databases.REHEARSAL_PREFIX}fedcba987654"
+    name = f"{TARGET_PREFIX}fedcba987654"
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute("CREATE ROLE maker LOGIN PASSWORD 'secret' CREATEDB")
         try:
