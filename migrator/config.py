@@ -42,11 +42,14 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[mongo]``: the source server."""
+    """``[mongo]``: the server of MongoDB."""
 
     uri: str | None = None
+    """Where the server is; or one of the next two."""
     uri_env: str | None = None
+    """Name of the environment variable that holds the URI."""
     uri_file: str | None = None
+    """Path of the file that holds the URI."""
     database: str | None = None
     """Name of the database; unset: the one named in the URI."""
     timeout_ms: Positive = 10_000
@@ -54,22 +57,31 @@ class MongoSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PostgresSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[postgres]``: the target server; ``dsn`` may be a libpq service (``service=target``)."""
+    """``[postgres]``: the server of PostgreSQL."""
 
     dsn: str | None = None
+    """A URI, libpq's ``key=value`` form, or a libpq service (``service=target``); or one of the next two."""
     dsn_env: str | None = None
+    """Name of the environment variable that holds the DSN."""
     dsn_file: str | None = None
+    """Path of the file that holds the DSN."""
     timeout_s: Positive = 10
+    """How long to wait for a connection."""
     migration_role: Role = "scheduler_migration"
+    """Owner of the tables; the user of the DSN is a member, or the owner."""
     service_role: Role = "scheduler_service"
+    """What a session of one tenant acts as: it sees that tenant's rows and those of ``*``."""
     dispatcher_role: Role = "scheduler_dispatcher"
+    """What fires, claims and locks across tenants acts as."""
 
 
 class PersistenceSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[persistence]``: the switch that application and tool share."""
+    """``[persistence]``: which database the application uses; the cutover changes it."""
 
     scheduler: Literal["mongo", "postgres"] = "mongo"
+    """The database that the scheduler's data is read from and written to."""
     shadow: Literal["off", "read"] = "off"
+    """``read``: repeat every read on the other database, and log what differs."""
 
 
 class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +100,7 @@ class CopySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[scheduler]``: a process of ``migrator run``. Lengths of time are in milliseconds."""
+    """``[scheduler]``: a worker process. Lengths of time are in milliseconds."""
 
     enabled: bool = True
     handlers: str | None = None
@@ -166,7 +178,7 @@ class EmbeddedSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings; defaults are those of ``config.example.toml``."""
+    """All settings, one struct per section of ``config.toml``; defaults are those of ``config.example.toml``."""
 
     source: SourceSettings = field(default_factory=SourceSettings)
     mongo: MongoSettings = field(default_factory=MongoSettings)
@@ -180,9 +192,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_settings(path: str | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read ``path`` (default ``config.toml`` where it exists), overlay the environment, and check every key.
+    """Read ``path`` (if omitted: ``config.toml``, if it exists), then the environment, and check every key.
 
-    Raises ``ConfigurationError`` naming the key, where it stands, and what was expected.
+    A variable ``MIGRATOR_<SECTION>__<KEY>`` has precedence over the file. Raises ``ConfigurationError`` with the key,
+    where it stands, and what was expected.
     """
     return load_with_exposed_files(path, environment)[0]
 

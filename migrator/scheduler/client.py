@@ -1,11 +1,6 @@
 """The client of the scheduler: what an application calls to make, change, run and read schedules.
 
-``Scheduler`` is the client of one tenant; ``SchedulerPort`` is the port of source 002 as a typed protocol, 18 methods.
-
-Every method takes ``now`` (if omitted: the database's clock). A change is one transaction: rows, the entry of the
-audit trail, and the lifecycle event that a listener hears of afterwards. Errors: ``UsageError`` (bad input;
-``RefusedError`` where something else must be done first), ``UnknownError``, ``TransitionError``, ``ConflictError``;
-nothing is changed.
+``Scheduler`` is the client of one tenant; ``SchedulerPort`` is the scheduler's port as a typed protocol, 18 methods.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +140,18 @@ MAX_ATTEMPTS: Final = 5
 
 
 class Scheduler:
-    """The facade of one tenant (``protocol.Scheduler``)."""
+    """The client of one tenant: it creates, changes, runs and reads schedules. It may be used by any number of threads.
+
+    Every method takes ``now``, an instant with a time zone, which is meant for tests; if omitted, it is the database's
+    clock. A change is one transaction: the rows, the entry of the audit trail, and the lifecycle event that ``sink``
+    hears of after the commit. Two changes of one schedule at the same moment are carried out one after the other.
+
+    Raises ``UsageError`` for bad input (``RefusedError`` if something else must be done first), ``NotFoundError``
+    for an id that the tenant does not have, ``TransitionError`` for a change that the state does not allow,
+    ``ConflictError`` for an id or a name that is taken, ``UnreachableError`` if the database cannot be reached, and
+    ``BackendMovedError`` after a cutover or a rollback moved the data: read the settings and open the store again.
+    After an error nothing is changed; after ``UnreachableError`` in the middle of a commit that is not certain.
+    """
 
     def __init__(
         self,
@@ -156,7 +162,10 @@ class Scheduler:
         new_id: Callable[[], UUID] = uuid4,
         limits: Limits | None = None,
     ) -> None:
-        """``sink`` hears lifecycle events after the commit; ``new_id`` gives the ids of new rows."""
+        """``sink`` is called with each lifecycle event after the commit; what it raises is logged.
+
+        ``new_id`` returns the ids of new rows; ``limits`` are those of ``health`` and ``status``.
+        """
         self.store, self.tenant = store, tenant
         self._sink, self._new_id = sink, new_id
         self._limits = Limits() if limits is None else limits
@@ -164,21 +173,21 @@ class Scheduler:
     # -- creation
 
     def schedule(self, request: ScheduleRequest, *, now: datetime | None = None) -> Job:
-        """Make a schedule that a cron line makes fire."""
+        """Create a schedule that fires by a cron line."""
         return self._change(request.created_by, now, lambda change: creation.create_cron(change, request))
 
     def schedule_once(self, request: OnceRequest, *, now: datetime | None = None) -> Job:
-        """Make a schedule that fires once; a time that is past is refused, none is now."""
+        """Create a schedule that fires once. ``UsageError`` for a time in the past; if omitted: at once."""
         return self._change(request.created_by, now, lambda change: creation.create_once(change, request))
 
     def schedule_recurring(self, request: RecurringRequest, *, now: datetime | None = None) -> Job:
-        """Make a schedule that recurs between a start and an end, at most so many times."""
+        """Create a schedule that recurs by a cron line or an interval, within bounds of time and number."""
         return self._change(request.created_by, now, lambda change: creation.create_recurring(change, request))
 
     def on_event(
         self, event: str, handler_name: str, request: EventRequest | None = None, *, now: datetime | None = None
     ) -> Job:
-        """Let a handler run at each event of this name; registered twice under one name is ``ConflictError``."""
+        """Create a schedule that runs a handler at each event of this name; ``ConflictError`` if its name is taken."""
         asked = EventRequest() if request is None else request
         return self._change(
             asked.created_by, now, lambda change: creation.create_event_handler(change, event, handler_name, asked)
@@ -189,33 +198,36 @@ class Scheduler:
     def reschedule(
         self, schedule_id: UUID, timing: Timing, *, by: str = DEFAULT_ACTOR, now: datetime | None = None
     ) -> Job:
-        """Give a recurring schedule another timing, counted from now; its runs and counts stay."""
+        """Give a recurring schedule another timing, counted from now. Its runs and counts stay."""
         return self._change(by, now, lambda change: commands.reschedule(change, schedule_id, timing))
 
     def unschedule(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> None:
-        """Remove a schedule softly: it fires no more, its runs stay readable; refused for a system handler's."""
+        """Mark a schedule as deleted: it does not fire again, and its runs stay readable.
+
+        Waiting runs are cancelled; a running one may end. ``RefusedError`` for a schedule of a system handler.
+        """
         self._change(by, now, lambda change: commands.unschedule(change, schedule_id))
 
     def pause(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
-        """Let a scheduled one fire no more until it is resumed."""
+        """Pause a schedule that is scheduled: it does not fire until ``resume``."""
         return self._change(by, now, lambda change: commands.pause(change, schedule_id))
 
     def resume(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
-        """Let a paused one fire again: in its phase, and what it missed only where its misfire policy says so."""
+        """Let a paused schedule fire again, in its phase. What it missed fires only if its misfire policy says so."""
         return self._change(by, now, lambda change: commands.resume(change, schedule_id))
 
     def cancel(
         self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, reason: str = "cancelled", now: datetime | None = None
     ) -> Job:
-        """End a schedule and its live runs for good."""
+        """Cancel a schedule and all its live runs. It cannot be resumed."""
         return self._change(by, now, lambda change: commands.cancel(change, schedule_id, reason))
 
     def toggle(self, schedule_id: UUID, *, enabled: bool, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
-        """Enable or disable it, from the next tick on."""
+        """Enable or disable a schedule. Workers heed it from their next poll on."""
         return self._change(by, now, lambda change: commands.toggle(change, schedule_id, enabled=enabled))
 
     def update(self, schedule_id: UUID, patch: Patch, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
-        """Change what it does; no fire moves."""
+        """Change a schedule except for its timing: ``reschedule`` does that."""
         return self._change(by, now, lambda change: commands.update(change, schedule_id, patch))
 
     # -- runs
@@ -229,7 +241,10 @@ class Scheduler:
         by: str = DEFAULT_ACTOR,
         now: datetime | None = None,
     ) -> Delivery:
-        """Queue a run for each handler of an event; the same ``event_id`` again makes no second one."""
+        """Queue a run for each handler of an event. Called again with the same ``event_id``, it queues no second run.
+
+        ``data``: any JSON value; a handler reads it as ``context.asked["payload"]``.
+        """
         return self._change(by, now, lambda change: commands.trigger_event(change, event, data, event_id))
 
     def trigger_now(
@@ -240,35 +255,38 @@ class Scheduler:
         payload: Any = None,  # noqa: ANN401 - any JSON value
         now: datetime | None = None,
     ) -> Run:
-        """Queue a run besides the regular ones; refused for a disabled or paused schedule."""
+        """Queue a run now, besides the planned ones; ``RefusedError`` for a disabled or paused schedule.
+
+        ``payload``: any JSON value; a handler reads it as ``context.asked["payload"]``.
+        """
         return self._change(by, now, lambda change: commands.trigger_now(change, schedule_id, payload))
 
     def retry(self, run_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Run:
-        """Queue one run that repeats a run which failed or took too long."""
+        """Queue one run that repeats a run in state ``error`` or ``timeout``. A run is repeated once."""
         return self._change(by, now, lambda change: commands.retry_run(change, run_id))
 
     def retry_schedule(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Run:
-        """Begin a failed schedule anew: its retry count is 0, its newest failed run is repeated."""
+        """Let a failed schedule begin again: its retry count becomes 0, and its newest failed run is repeated."""
         return self._change(by, now, lambda change: commands.retry_schedule(change, schedule_id))
 
     # -- queries
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
-        """Return a schedule of the tenant, or of all tenants."""
+        """Return a schedule of the tenant, or one of all tenants (``*``); None if there is none, or it was deleted."""
         return self._read(now, lambda session: queries.get_job(session, schedule_id))
 
     def list(self, query: ScheduleQuery | None = None, *, now: datetime | None = None) -> JobPage:
-        """Return a page of schedules."""
+        """Return a page of schedules; if the query is omitted: the first 50, newest first."""
         asked = ScheduleQuery() if query is None else query
         return self._read(now, lambda session: queries.list_jobs(session, asked))
 
     def history(self, schedule_id: UUID, query: HistoryQuery | None = None, *, now: datetime | None = None) -> History:
-        """Return a page of a schedule's runs, in the order in which they were made."""
+        """Return a page of a schedule's runs by creation time, newest first unless the query says otherwise."""
         asked = HistoryQuery() if query is None else query
         return self._read(now, lambda session: queries.list_history(session, schedule_id, asked))
 
     def get_execution(self, run_id: UUID, *, now: datetime | None = None) -> Execution | None:
-        """Return a run with its log."""
+        """Return a run with its log (the first 1,000 lines); None if there is none."""
         return self._read(now, lambda session: queries.get_execution(session, run_id))
 
     def metrics(
@@ -279,7 +297,10 @@ class Scheduler:
         zone: str = "UTC",
         now: datetime | None = None,
     ) -> Metrics:
-        """Return the metrics of a window (the last 24 hours), and of today in a zone."""
+        """Return counts, rates (percent) and durations (ms) of a window, and of today in ``zone``.
+
+        The window is that of the last 24 hours, unless ``start`` and ``end`` are given.
+        """
         workers = [*self.store.workers.list()]
 
         def gather(session: Session) -> Metrics:
@@ -296,25 +317,28 @@ class Scheduler:
         until: datetime | None = None,
         now: datetime | None = None,
     ) -> Stats:
-        """Return statistics of one schedule: rates, durations, failures by pattern, busiest hours."""
+        """Return statistics of one schedule: rates (percent), durations (ms), failures by pattern, busiest hours."""
         return self._read(now, lambda session: queries.schedule_stats(session, schedule_id, since=since, until=until))
 
     def health(self, *, now: datetime | None = None) -> HealthStatus:
-        """Return how database, queue, workers and leader are; never raises for their sake."""
+        """Return the condition of database, queue, workers and leader. What cannot be reached is part of the answer."""
         return health.health_of(self.store, self.tenant, self._limits, now)
 
     def status(self, *, now: datetime | None = None) -> Status:
-        """Return leader, instances, counts and what comes next."""
+        """Return the leader, the workers, counts by state, and the next fires."""
         return health.status_of(self.store, self.tenant, self._limits, now)
 
     # -- administration
 
     def seed_handlers(self, handlers: Sequence[Handler], *, now: datetime | None = None) -> Seeding:
-        """Add handlers that are not known; done again it changes nothing, done otherwise it is reported."""
+        """Add the handlers that are not stored; those that are stored with other values stay as they are."""
         return self._change(DEFAULT_ACTOR, now, lambda change: commands.seed_handlers(change.session, handlers))
 
     def purge(self) -> Mapping[str, int]:
-        """Remove every row of the tenant, its audit trail included; return table to rows removed."""
+        """Remove every row of the tenant, its audit trail included; return each table with the rows removed.
+
+        ``RefusedError`` if the user of the database may not act as the owner of the tables.
+        """
         removed = self.store.purge(self.tenant)
         logger().warning("a tenant was removed", tenant=self.tenant, rows=sum(removed.values()))
         return removed

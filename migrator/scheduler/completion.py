@@ -99,7 +99,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     state: OutcomeState
     result: bytes | None = None
-    """JSON."""
+    """JSON text in UTF-8."""
     error: str | None = None
     error_detail: str | None = None
     """A traceback."""
@@ -108,7 +108,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finish_of(claim: Claim, outcome: Outcome, now: datetime) -> Finish:
-    """Return what is written for an outcome; with a retry where the run failed and its schedule allows one more."""
+    """Return what ``Queue.finish`` writes for an outcome, with a retry if the run failed and its schedule allows it.
+
+    A ``Worker`` also writes the log and the audit trail, and ends a schedule that will not fire again. An application
+    that finishes runs itself does not: a leading worker ends such schedules at its next sweep, if a worker has their
+    handler.
+    """
     retry: Run | None = None
     if outcome.state in RUN_FAILED and not outcome.final and may_retry(claim.schedule, claim.run):
         assert claim.schedule is not None  # noqa: S101 - may_retry asked

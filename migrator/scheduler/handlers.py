@@ -33,7 +33,12 @@ CONTEXT: Final = "context"
 
 
 class Context:
-    """What a handler may know of its run, and say about it."""
+    """What a handler knows of its run, and how it writes to the run's log.
+
+    Attributes: ``run_id``, ``schedule_id``, ``tenant_id``, ``attempt`` (from 1), ``scheduled_at`` (the slot; None for a
+    run by hand), ``queue``, ``trace_id``, ``span_id``, ``parent_span_id``, and ``asked``: a mapping with ``event``,
+    ``eventId`` and ``payload`` of the call that queued the run, empty for a planned one.
+    """
 
     def __init__(self, run: Run, schedule: Schedule | None, log: Callable[[str, str], None]) -> None:
         self.run_id: UUID = run.id
@@ -44,7 +49,7 @@ class Context:
         self.trace_id, self.span_id, self.parent_span_id = run.trace_id, run.span_id, run.parent_span_id
         self.queue = None if schedule is None else schedule.queue
         self.asked: Mapping[str, Any] = asked_of(run)
-        """What came with the request for this run (``asked_of``)."""
+        """What came with the request for this run: ``event``, ``eventId`` and ``payload``; empty for a planned run."""
         self._log = log
         self._cancelled = Flag()
 
@@ -54,7 +59,7 @@ class Context:
         return self._cancelled.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, no longer than until the run is cancelled; return whether it is."""
+        """Wait for this long, or until the run is cancelled; return whether it is cancelled."""
         return self._cancelled.wait(seconds)
 
     def cancel(self) -> None:
@@ -91,14 +96,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Registry:
-    """Functions by name, and senders by type of handler."""
+    """The handlers of a worker: functions by name.
+
+    A handler is a standalone function that takes keywords: the members of the schedule's payload, and ``context`` (a
+    ``Context``) if it has such a parameter. It may be a coroutine function. What it returns is stored as the run's
+    result, as JSON; what it raises makes the run fail.
+    """
 
     def __init__(self) -> None:
         self._functions: dict[str, Function] = {}
         self._senders: dict[str, Sender] = {}
 
     def register(self, name: str, function: Function) -> Function:
-        """Add a function, and return it; raises ``UsageError`` where it breaks the contract, or the name is taken."""
+        """Add a function; return it. ``UsageError`` if it cannot be a handler, or the name is taken."""
         if not name:
             raise UsageError("a handler needs a name")
         if name in self._functions and self._functions[name] is not function:

@@ -19,7 +19,7 @@ MisfirePolicy = Literal["fire_once", "skip", "fire_all"]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When something recurs: a cron line or an interval, exactly one of them."""
+    """When a schedule recurs: a cron line or an interval, exactly one of them."""
 
     cron: str | None = None
     dialect: str = "debian"
@@ -30,32 +30,32 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done; the defaults are those of source 002."""
+    """What a schedule does, whenever it fires."""
 
     name: str
     handler_name: str
     created_by: str
     id: UUID | None = None
-    """None: a new one."""
+    """If omitted: a new one."""
     description: str | None = None
     handler_type: str = "function"
     queue: str | None = None
-    """None: that of the handler, where it is known and names one."""
+    """If omitted: that of the handler, if it is stored and names one."""
     payload: Any = None
     """Any JSON value."""
     enabled: bool = True
-    """False: paused and disabled, as an imported schedule that is not enabled; ``resume`` undoes both."""
+    """False: paused and disabled; ``resume`` undoes both."""
     priority: int | str | None = None
-    """0 to 100, or a word of ``states.PRIORITY_WORDS``; none counts as 50."""
+    """0 to 100, higher first, or a word of docs/states.md; None counts as 50."""
     max_retries: int = 3
     retry_delay_ms: int = MINUTE_MS
     retry_strategy: Literal["exponential", "fixed"] = "exponential"
     retry_cap_ms: int = HOUR_MS
     on_exhausted: Literal["keep", "stop"] = "keep"
     timeout_ms: int | None = None
-    """None: that of the handler, where it is known and names one, else five minutes."""
+    """If omitted: that of the handler, if it is stored and names one, else five minutes."""
     max_concurrency: int | None = 1
-    """None: runs may overlap without limit."""
+    """How many runs may be running at the same time; None: no limit."""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
 
@@ -74,7 +74,7 @@ class OnceRequest(Work, frozen=True, kw_only=True):
     """A schedule that fires once."""
 
     run_at: datetime | None = None
-    """None: at once. A time that is past is refused."""
+    """If omitted: at once. A time in the past is refused."""
 
 
 class RecurringRequest(Work, frozen=True, kw_only=True):
@@ -82,9 +82,9 @@ class RecurringRequest(Work, frozen=True, kw_only=True):
 
     timing: Timing
     start_at: datetime | None = None
-    """No fire before; none: from now on."""
+    """No fire before this instant; if omitted: from now on."""
     end_at: datetime | None = None
-    """No fire after; the instant itself counts."""
+    """No fire after this instant."""
     max_fires: int | None = None
     skip_if_overdue: bool = False
     misfire_policy: MisfirePolicy | None = None
@@ -92,17 +92,17 @@ class RecurringRequest(Work, frozen=True, kw_only=True):
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event leads to besides a call."""
+    """What an event leads to instead of a call of the handler."""
 
     type: Literal["create_job", "trigger_workflow", "dispatch_agent"]
     config: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class EventRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How a handler hears of an event."""
+    """How a handler is run at an event."""
 
     name: str | None = None
-    """None: ``<event>:<handler>``, which can be registered once."""
+    """If omitted: ``<event>:<handler>``, which can be registered once."""
     id: UUID | None = None
     priority: int | str = 50
     enabled: bool = True
@@ -114,7 +114,7 @@ class EventRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Changes of a schedule that move no fire; what is unset stays."""
+    """Changes of a schedule that do not move a fire; a field that is not given stays as it is."""
 
     name: str | UnsetType = UNSET
     description: str | UnsetType | None = UNSET
@@ -135,15 +135,15 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs of a schedule; they stand in the order in which they were made, those that never started too."""
+    """Which runs of a schedule, by creation time; runs that never started are among them."""
 
     limit: int = 10
     offset: int = 0
     states: tuple[str, ...] = ()
     since: datetime | None = None
-    """Made at this instant or later."""
+    """Created at this instant or later."""
     until: datetime | None = None
-    """Made before this instant."""
+    """Created before this instant."""
     include_logs: bool = False
     descending: bool = True
     """Newest first."""
@@ -191,7 +191,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     executions: tuple[Execution, ...]
     more: bool
-    """Whether others follow."""
+    """Whether another page follows."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,15 +199,15 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
     event_id: str
     runs: tuple[Run, ...]
-    """Those that this delivery made, one per handler, highest priority first."""
+    """The runs that this call queued, one per handler, highest priority first."""
     repeated: int
-    """Handlers that had heard of this event before: they got no second run."""
+    """Handlers that have a run of this ``event_id`` already."""
 
 
 class Seeding(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of handlers that were seeded, by name."""
+    """The names of handlers that were given to ``seed_handlers``."""
 
     added: tuple[str, ...]
     unchanged: tuple[str, ...]
     conflicting: tuple[str, ...]
-    """Stored otherwise, or their code is stored under another name: left as they are stored."""
+    """Stored with other values, or their code is stored under another name; what is stored stays."""

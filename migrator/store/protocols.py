@@ -87,7 +87,7 @@ GraphType: TypeAlias = Literal["build", "overlay"]
 
 
 class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``Schedules.list`` filters by; none and empty mean: not at all. ``limit`` below 1 raises ``UsageError``."""
+    """What a list of schedules is filtered by; None and empty: not at all. ``limit`` below 1 raises ``UsageError``."""
 
     statuses: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -491,7 +491,7 @@ class SessionStore(Protocol):
 
 
 class Store(SessionStore, Protocol):
-    """A store that can also run a scheduler: what crosses tenants (``store.queue``)."""
+    """A scheduler's data on one backend: sessions of one tenant, and what crosses tenants (queue, workers, locks)."""
 
     @property
     def queue(self) -> Queue:

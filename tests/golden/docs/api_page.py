@@ -1,0 +1,260 @@
+"""docs/api.md, made from the docstrings and signatures of what ``from migrator import ...`` gives."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import migrator
+from migrator.records import Record
+from migrator.scheduler import client, models
+from migrator.store import locks, protocols, queue
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PROGRAMS = DOCS / "programs"
+
+GROUPS = {
+    "Settings": ("migrator.config",),
+    "The store": ("migrator.store", "migrator.store.protocols"),
+    "The client": ("migrator.scheduler.client", "migrator.scheduler.async_client"),
+    "What the client is given": ("migrator.scheduler.models",),
+    "Records": ("migrator.records",),
+    "Executing runs": ("migrator.scheduler.process", "migrator.scheduler.handlers", "migrator.scheduler.completion"),
+    "Errors": ("migrator.errors",),
+}
+"""The headings of the page, and whose names stand under each."""
+
+SETTINGS = ("source", "copy", "cutover", "report", "embedded")
+"""Sections that are the tool's; an application leaves them at their defaults."""
+
+REACHED = (
+    models.Job,
+    models.JobPage,
+    models.History,
+    models.Execution,
+    models.Delivery,
+    models.Seeding,
+    queue.Queue,
+    queue.Claim,
+    queue.Finish,
+    locks.Locks,
+    locks.LockHandle,
+    protocols.Session,
+)
+"""What the names above return, hold and take; it is not imported by an application."""
+
+GIVEN = (migrator.Context,)
+"""What an application is given, and does not make."""
+
+LEFT_OUT = {"Queue": {"fire_due", "expired", "expire", "tenants"}, "Context": {"cancel"}}
+"""What the worker process alone calls."""
+
+HEAD = """\
+# The Python API
+
+What an application imports: `from migrator import …`. These names are promised: their parameters and their meaning
+stay. Everything else in the package may change. They have types for type checkers, and importing them does not import
+the tool that moves the data. The same calls work on MongoDB and on PostgreSQL; `[persistence] scheduler` chooses the
+database.
+
+An application in another language uses the tables. [The scheduler's client](client.md) describes what the
+client decides and how it counts; [the scheduler](scheduler.md) describes a worker process.
+
+- Times are aware `datetime` values; they are stored in UTC, cut to milliseconds. Fields that end in `_ms` are
+  milliseconds, rates are percentages.
+- `payload` and `data` are any JSON value. Columns of records that hold JSON are `bytes`: JSON text in UTF-8.
+- An error is a `MigratorError`. After an error nothing is changed.
+- A store and a client may be used by any number of threads. A store must not be used by a forked child.
+
+## Settings in code
+
+`load_settings()` reads `config.toml` and the environment. Settings can also be built, without a file:
+
+```python
+from migrator import PersistenceSettings, PostgresSettings, Settings
+
+settings = Settings(
+    postgres=PostgresSettings(dsn="service=scheduler"),
+    persistence=PersistenceSettings(scheduler="postgres"),
+)
+```
+"""
+
+ASYNC = """\
+## Asynchronous applications
+
+`AsyncScheduler` has the methods of `Scheduler` as coroutines. Each call runs in a thread.
+
+```python
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from migrator import AsyncScheduler, Scheduler, load_settings, open_store
+
+
+async def main() -> None:
+    with ThreadPoolExecutor(10) as threads, open_store(load_settings()) as store:
+        scheduler = AsyncScheduler(Scheduler(store, "acme"), threads)
+        print(await scheduler.health())
+
+
+asyncio.run(main())
+```
+"""
+
+
+def api_page(notice: str) -> str:
+    """Return the page."""
+    lines = [notice, *HEAD.splitlines(), ""]
+    for heading, program in (
+        ("Create, trigger, claim, finish, read history", "client.py"),
+        ("A worker process", "worker.py"),
+    ):
+        lines += [f"## Program: {heading}", "", f"[programs/{program}](programs/{program})", "", "```python"]
+        lines += [*(PROGRAMS / program).read_text().splitlines(), "```", ""]
+    lines += [*ASYNC.splitlines(), ""]
+    for heading, modules in GROUPS.items():
+        lines += [f"## {heading}", ""]
+        if heading == "Errors":
+            lines += [*_errors(modules[0]), ""]
+            continue
+        for module in modules:
+            for name in migrator._MODULES[module].split():
+                lines += _entry(getattr(migrator, name))
+    lines += ["## What these names return and take", ""]
+    lines += ["These types are reached through the names above, and are not imported by an application.", ""]
+    for thing in REACHED:
+        lines += _entry(thing)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _errors(module: str) -> Iterator[str]:
+    yield "| error | is a | meaning |"
+    yield "|---|---|---|"
+    for name in migrator._MODULES[module].split():
+        error = getattr(migrator, name)
+        yield f"| `{name}` | `{error.__base__.__name__}` | {_prose(error.__doc__)[0]} |"
+
+
+def _entry(thing: object) -> Iterator[str]:
+    node = _node(thing)
+    if isinstance(node, ast.FunctionDef):
+        yield from [f"### `{_signature(node)}`", "", *_prose(ast.get_docstring(node)), ""]
+        return
+    yield from [f"### `{node.name}`", "", *_prose(ast.get_docstring(node)), ""]
+    making = next((one for one in _functions(node) if one.name == "__init__"), None)
+    if making is not None and thing not in GIVEN:
+        yield from [f"`{_signature(making, node.name)}`", ""]
+        if ast.get_docstring(making):
+            yield from [*_prose(ast.get_docstring(making)), ""]
+    fields = [*_fields(thing)]
+    if isinstance(thing, type) and issubclass(thing, Record):
+        yield "Columns: " + ", ".join(f"`{name}`" for name, _, _ in fields)
+        yield ""
+    elif fields:
+        yield from ["| field | type, default | meaning |", "|---|---|---|"]
+        yield from (f"| `{name}` | `{kind.replace('|', chr(92) + '|')}` | {about} |" for name, kind, about in fields)
+        yield ""
+    methods = [*_methods(thing)]
+    yield from (f"- `{signature}`: {about}" for signature, about in methods)
+    if methods:
+        yield ""
+
+
+def _methods(thing: object) -> Iterator[tuple[str, str]]:
+    """Yield what can be called or read of a class, with its description in one line; those of its bases first."""
+    assert isinstance(thing, type)
+    if thing is migrator.AsyncScheduler:
+        return
+    for of in [one for one in reversed(thing.__mro__) if one.__module__.startswith("migrator")]:
+        for one in _functions(_node(of)):
+            about = _line(ast.get_docstring(one))
+            if one.name.startswith("_") or one.name in LEFT_OUT.get(thing.__name__, ()):
+                continue
+            if "property" in map(ast.unparse, one.decorator_list):
+                yield (
+                    f"{one.name}: {ast.unparse(one.returns) if one.returns else ''}",
+                    about or "those of the session's tenant.",
+                )
+            elif about:
+                yield _signature(one), about
+
+
+def _functions(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    return [one for one in node.body if isinstance(one, ast.FunctionDef)]
+
+
+def _fields(thing: object) -> Iterator[tuple[str, str, str]]:
+    """Yield name, type with default, and meaning of each field of a struct, those of its bases first."""
+    assert isinstance(thing, type)
+    for of in [
+        one for one in reversed(thing.__mro__) if hasattr(one, "__struct_fields__") and one.__module__ in _known()
+    ]:
+        body = _node(of).body
+        for one, after in zip(body, [*body[1:], None], strict=True):
+            if not isinstance(one, ast.AnnAssign) or "ClassVar" in ast.unparse(one.annotation):
+                continue
+            name = ast.unparse(one.target)
+            if thing is migrator.Settings and name in SETTINGS:
+                continue
+            default = "" if one.value is None else f" = {_default(ast.unparse(one.value))}"
+            said = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            about = _line(after.value.value) if said else ""  # type: ignore[union-attr]  # asked just now
+            yield name, _plain(ast.unparse(one.annotation)) + default, about
+
+
+def _default(text: str) -> str:
+    """Return a default as a reader knows it: that of a factory is what it makes."""
+    if text.startswith(("field(", "msgspec.field(")):
+        made = text.partition("default_factory=")[2].rstrip(")")
+        return {"dict": "{}", "list": "[]"}.get(made, f"{made}()")
+    return {"HOUR_MS": str(models.HOUR_MS), "MINUTE_MS": str(models.MINUTE_MS), "UNSET": "unset"}.get(text, text)
+
+
+def _plain(annotation: str) -> str:
+    """Return a type without what only checks its values."""
+    annotation = re.sub(r"Annotated\[(\w+), .*\]", r"\1", annotation)
+    annotation = {"Positive": "int", "Role": "str"}.get(annotation, annotation)
+    return annotation.replace(" | UnsetType", "").replace("UnsetType | ", "")
+
+
+@cache
+def _known() -> frozenset[str]:
+    return frozenset({*migrator._MODULES, *(one.__module__ for one in REACHED)})
+
+
+@cache
+def _classes(path: str) -> dict[str, ast.ClassDef | ast.FunctionDef]:
+    body = ast.parse(Path(path).read_text()).body
+    return {one.name: one for one in body if isinstance(one, (ast.ClassDef, ast.FunctionDef))}
+
+
+def _node(thing: object) -> "ast.ClassDef":
+    """Return the source of a class or function."""
+    source = inspect.getsourcefile(thing)  # type: ignore[arg-type]  # classes and functions have one
+    assert source is not None
+    return _classes(source)[thing.__name__]  # type: ignore[attr-defined, return-value]  # as above
+
+
+def _signature(node: ast.FunctionDef, name: str | None = None) -> str:
+    """Return a call with its parameters and result; values that stand for a name are written out."""
+    node = ast.parse(ast.unparse(node)).body[0]  # type: ignore[assignment]  # a copy
+    named = node.args
+    if named.args and named.args[0].arg == "self":
+        named.args.pop(0)
+    arguments = re.sub(r"(?<=[\w\]\"'])=(?=\S)", " = ", ast.unparse(named))
+    arguments = arguments.replace("DEFAULT_ACTOR", repr(client.DEFAULT_ACTOR))
+    returns = "" if node.returns is None or name else f" -> {ast.unparse(node.returns)}"
+    return f"{name or node.name}({arguments}){returns}".replace("'", '"').replace('"Store"', "Store")
+
+
+def _line(text: str | None) -> str:
+    """Return a docstring in one line of Markdown."""
+    return " ".join(filter(None, _prose(text)))
+
+
+def _prose(text: str | None) -> list[str]:
+    """Return a docstring as lines of Markdown."""
+    return inspect.cleandoc(text or "").replace("``", "`").splitlines()
