@@ -234,11 +234,11 @@ def _again(scene: Scene) -> None:
 def test_an_exception_in_each_step_of_a_restore(ready: Scene) -> None:
     ready.switch()
     command = ["migrator", "rollback", "run", "--level", "3"]
-    for plant in (*at(("back-fence", "back-export")), *within("back-export", (backup, "since_switch"), always=True)):
+    for plant in (*at(("back-fence", "back-export")), *within("back-export", (backup, "export_since"), always=True)):
         fails(ready, plant, *command[1:])
         assert named(ready) == []  # undone: PostgreSQL goes on
         assert standing(ready) == SWITCHED
-    rest = (Plant("back-restore", moment="begun"), Plant("back-restore", owner=backup, name="restore"))
+    rest = (Plant("back-restore", moment="begun"), Plant("back-restore", owner=backup, name="restore_source"))
     for plant in (*rest, *at(("back-restore", "back-switch", "back-close"))):
         fails(ready, plant, *command[1:])
         assert named(ready) == [[*command, "--config", str(ready.config)]], plant
@@ -266,7 +266,7 @@ def closing_refused(scene: Scene) -> str:
 def test_an_exception_in_each_step_of_taking_the_schema_away(ready: Scene) -> None:
     ready.switch()
     command = ["migrator", "rollback", "run", "--level", "2"]
-    fails(ready, Plant("back-close", owner=reverse_sync, name="forget"), *command[1:])
+    fails(ready, Plant("back-close", owner=reverse_sync, name="drop_fence_collection"), *command[1:])
     for plant in (*at(("back-export",)), *within("back-export", (backup, "export_target"), always=True)):
         fails(ready, plant, *command[1:])
         assert named(ready) == [[*command, "--config", str(ready.config)]], plant
