@@ -192,11 +192,11 @@ def test_the_result_is_the_same_when_it_is_built_again(monkeypatch: pytest.Monke
     assert build(result.evidence, result.run) == result
 
 
-ROW_SOURCES = {"orchestrator", "crawler", "support_center", "durations", "firstfire"}
+ROW_SOURCES = {"orchestrator", "crawler", "support_center", "rows"}
 """Systems that were never on MongoDB: no copy reads them, so no report shows what they note (docs/sources-other.md)."""
 
 
-def test_every_note_of_the_profiles_has_a_ruling() -> None:
+def test_every_note_of_the_profiles_has_a_policy() -> None:
     """Kinds that are written out in the code; an unknown one is shown by its own name."""
     kinds = {
         node.args[0].value
