@@ -1,4 +1,4 @@
-"""Rows of the systems of source documents 002, 003 and 004 as a driver gives them: every column set."""
+"""Rows of ``orchestrator``, ``crawler`` and ``support_center`` as a driver gives them: every column set."""
 
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""APScheduler 3's ``CronTrigger``: a crontab line, or its keyword arguments as a JSON object (source 004 stores those).
+"""APScheduler 3's ``CronTrigger``: a crontab line, or its keyword arguments as a JSON object.
 
 Weekdays count from 0 = Monday, also in a crontab line. All fields must match; keywords left out are ``*`` above the
 least given one and their minimum below it. A time the clock skips fires as late after it, and what the clock repeats

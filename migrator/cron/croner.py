@@ -1,4 +1,4 @@
-"""croner (JavaScript), which source 002 uses.
+"""croner (JavaScript), which the source ``orchestrator`` uses.
 
 Five fields, or six with seconds first; macros; an ISO date for a single fire. Weekdays 0-7; if both day fields are
 restricted either may match. It walks the wall clock: what a gap skips runs as late after it (03:30 for 02:30), the

@@ -1,4 +1,4 @@
-"""robfig/cron v3 (Go), five fields without macros, as source 003 configures it.
+"""robfig/cron v3 (Go), five fields without macros, as the source ``crawler`` configures it.
 
 Weekdays 0-6. If either day field has a star (a step above 1 takes it away) both must match, otherwise either. It
 walks real instants: what the clock skips does not run, what it repeats runs twice. ``TZ=`` or ``CRON_TZ=`` before the

@@ -1,9 +1,8 @@
 """Executors hand a claimed run to its handler: in a thread of this process, or in another system.
 
 While another scheduler runs the same jobs (a parallel run), ``ParallelRunExecutor`` hands over only runs whose handler
-is marked idempotent. Source document 004 lets both sides run everything for a day or two and accepts the duplicates.
-Here any other run is claimed and ended without its handler, so that its slot, its claim and its end are recorded and
-can be compared with what the other side fired.
+is marked idempotent. Any other run is claimed and ended without its handler, so that its slot, its claim and its end
+are recorded and can be compared with what the other side fired.
 """
 
 import traceback

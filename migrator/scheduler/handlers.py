@@ -24,7 +24,7 @@ from migrator.store.queue import HandlerFilter, handler_of
 from migrator.values import jsonb
 
 FORBIDDEN_PARAMETERS: Final = frozenset({"self", "cls", "db", "session", "request"})
-"""Parameters that say that a function cannot stand alone (source document 004 found them when jobs first ran)."""
+"""Parameters that say that a function cannot stand alone (a handler with them fails only when it first runs)."""
 
 EXTERNAL_TYPES: Final = frozenset({"agent", "workflow", "celery_task"})
 """Types of handlers that another system runs: it gets a request, and tells the outcome later."""

@@ -1,4 +1,4 @@
-"""What the scheduler tells of: the ten events of source document 002, to whoever listens, and to the audit trail."""
+"""The ten events of the scheduler, those of the source ``orchestrator``: for listeners, and for the audit trail."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime

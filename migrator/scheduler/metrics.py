@@ -1,6 +1,6 @@
 """Metrics of a scheduler for machines: samples in the Prometheus text format, thresholds, and the five key metrics.
 
-The key metrics are those that source document 004 watches while a scheduler is moved: how many runs, how long they
+The key metrics are those that people watch while a scheduler is moved: how many runs, how long they
 take, how many fail, how many connections the database has, and how many runs wait, over all tenants of one backend.
 """
 
@@ -212,7 +212,7 @@ class KeyMetric(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     """From the field to the sample's unit."""
     wanted: str
-    """What source 004 wants to see after the move."""
+    """What people expect to see after the move."""
 
 
 KEY_METRICS: Final = (

@@ -47,7 +47,7 @@ def failure_rate(by_state: Mapping[str, int]) -> float | None:
 
 
 def completed_share(by_state: Mapping[str, int]) -> float | None:
-    """Return the share of completed runs among all, live ones too: source 002, and 003 for one job, call it success."""
+    """Return the share of completed runs among all, live ones too: the success rate of some sources' jobs."""
     return percent(by_state["completed"], sum(by_state.values()))
 
 

@@ -135,7 +135,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     unique: tuple[tuple[str, ...], ...] = ()
     """Column tuples of the owner table, besides its primary key, that the target keeps unique."""
     reference_paths: frozenset[str] = frozenset()
-    """Field paths of references: a text kept there in the remainder does not make a document unclean (schema.md)."""
+    """Field paths of references: a text kept there in the remainder does not make a document unclean."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
     derived: frozenset[str] = frozenset()
@@ -149,7 +149,7 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Closing(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows that many documents make together, written when all collections are loaded (schema.md, rulings).
+    """Rows that many documents make together, written when all collections are loaded.
 
     They are marked, belong to no document, and are not encoded back. The same values give the same rows, so that a
     second pass writes nothing.

@@ -173,7 +173,7 @@ class Origin(msgspec.Struct, frozen=True):
     tenant_id: str
     source_id: str
     keep_uuid: bool = True
-    """The table is the first that feeds its records, so its UUIDs are kept (schema.md, rules for every table)."""
+    """The table is the first that feeds its records, so its UUIDs are kept."""
 
     def columns(self, record: type[Record]) -> dict[str, Any]:
         """Return the columns that every record begins with."""

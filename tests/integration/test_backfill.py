@@ -101,7 +101,7 @@ def test_changed_documents_are_brought_up_to_date(mongo_database: Database[Any],
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 def test_ids_of_every_type_are_read(chunk: int, mongo_database: Database[Any], scheduler_dsn: str) -> None:
-    """Paging by ``$gt`` would read 2 of them (facts, mongo-schedulers §0.1)."""
+    """Paging by ``$gt`` would read 2 of them."""
     settings = settings_for(mongo_database, scheduler_dsn, chunk=chunk)
     mongo_database["runs"].insert_many([run_of(_id=key) for key in EVERY_ID])
     done = backfill(settings, EVERYTHING)

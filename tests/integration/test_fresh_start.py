@@ -252,7 +252,7 @@ OF_THE_CRAWLER = {
     "a default of priority": "ALTER TABLE scheduler.schedules ALTER COLUMN priority SET DEFAULT 2",
     "the runs are gone": "DROP TABLE scheduler.runs CASCADE",
 }
-"""What the crawler's migration left behind or did on its way (source 003), as far as it can be done to the target."""
+"""What the crawler's migration left behind or did on its way, as far as it can be done to the target."""
 
 
 @pytest.mark.proves("3-T3")

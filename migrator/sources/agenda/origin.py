@@ -28,7 +28,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     source_id: str
     collection: str
     keep_uuid: bool
-    """The collection is the first that feeds its tables, so its UUIDs are kept (schema.md, rules for every table)."""
+    """The collection is the first that feeds its tables, so its UUIDs are kept."""
 
     def key(self, table: str) -> UUID:
         """Return the id of the document's row in this table."""

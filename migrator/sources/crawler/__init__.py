@@ -1,4 +1,4 @@
-"""Source 003: a crawler's scheduler on its way from cron to intervals, two tables of PostgreSQL.
+"""The source ``crawler``: a scheduler on its way from cron to intervals, two tables of PostgreSQL.
 
 Rows of the base table and of every later migration are read. ``docs/sources-other.md`` says where each column goes.
 """

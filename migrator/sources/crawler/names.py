@@ -1,4 +1,4 @@
-"""Every word of source 003 that is not a column: tables, states, units, and what its migration made of cron lines.
+"""Every word of ``crawler`` that is not a column: tables, states, units, and what its migration made of cron lines.
 
 Source: migrations 001, 003 and 007 and the state machine of north-cloud's crawler, as ``docs/sources-other.md`` retells
 them.

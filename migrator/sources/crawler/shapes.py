@@ -1,4 +1,4 @@
-"""The two tables of source 003. Times are TIMESTAMPTZ.
+"""The two tables of ``crawler``. Times are TIMESTAMPTZ.
 
 The columns of later migrations have defaults here: a row of the base table lacks them, and encode gives them as null.
 """

@@ -1,4 +1,4 @@
-"""Source 002: an orchestrator's scheduler, four tables of PostgreSQL made by Prisma.
+"""The source ``orchestrator``: four tables of PostgreSQL made by Prisma.
 
 ``docs/sources-other.md`` says where each column goes.
 """

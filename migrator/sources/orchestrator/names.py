@@ -1,4 +1,4 @@
-"""Every word of source 002 that is not a column: tables, enumerations, constants of its code.
+"""Every word of ``orchestrator`` that is not a column: tables, enumerations, constants of its code.
 
 Source: the Prisma schema and ``scheduler.constants.ts`` of agentic-sdlc, as ``docs/sources-other.md`` retells them.
 """

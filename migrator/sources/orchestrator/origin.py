@@ -1,4 +1,4 @@
-"""Where rows of source 002 came from; its platforms are tenants."""
+"""Where rows of ``orchestrator`` came from; its platforms are tenants."""
 
 from uuid import UUID
 

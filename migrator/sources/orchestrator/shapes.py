@@ -1,4 +1,4 @@
-"""The four tables of source 002. Times are TIMESTAMP(3): naive, UTC by convention."""
+"""The four tables of ``orchestrator``. Times are TIMESTAMP(3): naive, UTC by convention."""
 
 from typing import Annotated, Any
 

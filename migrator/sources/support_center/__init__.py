@@ -1,4 +1,4 @@
-"""Source 004: a support centre's move from in-process APScheduler jobs to five tables of PostgreSQL.
+"""The source ``support_center``: a move from in-process APScheduler jobs to five tables of PostgreSQL.
 
 ``docs/sources-other.md`` says where each column goes.
 """

@@ -1,4 +1,4 @@
-"""The old side of source 004: a job list in code, without a table, a history or a next run to copy."""
+"""The old side of ``support_center``: a job list in code, without a table, a history or a next run to copy."""
 
 from collections.abc import Iterable
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Every word of source 004 that is not a column: tables, enumerations, limits, seeds.
+"""Every word of ``support_center`` that is not a column: tables, enumerations, limits, seeds.
 
 Source: the models, migrations and seeds of support-center, as ``docs/sources-other.md`` retells them.
 """

@@ -1,4 +1,4 @@
-"""The five tables of source 004, and the job list of its old side. Times are TIMESTAMP: naive, UTC by convention."""
+"""The five tables of ``support_center``, and its old job list. Times are TIMESTAMP: naive, UTC by convention."""
 
 from decimal import Decimal
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""The routes of source documents 002, 003 and 004, answered by the facade in this process: JSON in, JSON out, no HTTP.
+"""Routes of orchestrator, crawler and support-center, answered by the client in this process: JSON, without HTTP.
 
 Each route reads its request in the shape that its system's code declares, calls the facade, and answers as that system
 does: a row is the columns of the system's table, rebuilt by the adapter that also reads the table. An error is a
@@ -173,7 +173,7 @@ def _row(system: RowSource, table: str, records: Iterable[SourcedRecord], **besi
     return {column: found.get(column) for column in columns_of(source.shape)}
 
 
-# -- source document 002
+# -- orchestrator
 
 
 class CronJob(msgspec.Struct):
@@ -359,7 +359,7 @@ def _run(asked: Asked) -> Run:
     return found.run
 
 
-# -- source document 003
+# -- crawler
 
 
 def _job_003(asked: Asked, job: Job) -> Row:
@@ -449,7 +449,7 @@ def _(asked: Asked) -> Row:
     }
 
 
-# -- source document 004
+# -- support-center
 
 
 class NewJob(msgspec.Struct, rename="camel"):

@@ -28,7 +28,7 @@ PORT_EVENTS = [
     "scheduler:job.execution.failed",
     "scheduler:job.execution.retry_scheduled",
 ]
-"""Source 002's ``SCHEDULER_EVENTS``, written out here a second time."""
+"""The orchestrator's ``SCHEDULER_EVENTS``, written out here a second time."""
 
 
 def trail(yard: Yard) -> list[AuditEntry]:

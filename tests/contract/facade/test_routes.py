@@ -182,7 +182,7 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-# -- source document 002
+# -- orchestrator
 
 CRON = {
     "name": "Nightly reindex",
@@ -425,7 +425,7 @@ def triggers_an_event(place: Place) -> None:
     place.refused("orchestrator POST /events/trigger", 400, {"data": {}})
 
 
-# -- source document 003
+# -- crawler
 
 
 def crawl(place: Place, **changes: Any) -> Row:  # noqa: ANN401 - columns have all types
@@ -587,7 +587,7 @@ def shows_metrics(place: Place) -> None:
     assert (instant(found["last_check_at"]), found["stale_locks_cleared"]) == (NOW, 0)
 
 
-# -- source document 004
+# -- support-center
 
 FUNCTIONS: dict[int, Row] = {
     key: {

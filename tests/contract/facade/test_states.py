@@ -21,7 +21,7 @@ MAY = {
     "cancel": {"pending", "scheduled", "running", "paused"},
     "retry": {"failed"},
 }
-"""Source 003's CanPause, CanResume, CanCancel, CanRetry, written out here a second time."""
+"""The crawler's CanPause, CanResume, CanCancel, CanRetry, written out here a second time."""
 
 LEADS = {"pause": "paused", "resume": "scheduled", "cancel": "cancelled", "retry": "pending"}
 

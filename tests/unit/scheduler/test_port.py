@@ -1,4 +1,4 @@
-"""2-V3: the facade is source 002's port: 18 methods, each with the parameters that are declared here a second time."""
+"""The client has the 18 methods of ``orchestrator``, each with the parameters that are declared here a second time."""
 
 import inspect
 from typing import Any, get_type_hints

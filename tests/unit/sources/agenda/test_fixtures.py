@@ -7,7 +7,7 @@ from migrator.values import remainder
 from tests.agenda_documents import REAL, is_clean, real, travel
 
 WITH_RESIDUE = {
-    # An interval that is neither cron nor words: no trigger, its text stays (schema.md, rulings).
+    # An interval that is neither cron nor words: no trigger, its text stays.
     "bad-cron": {"repeatInterval", "repeatTimezone", "startDate", "endDate", "skipDays"},
     # What JSON has no value for.
     "odd-data": {"data.nul", "data.nan", "data.inf", "data.date", "data.buf", "data.re"},

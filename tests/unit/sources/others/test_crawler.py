@@ -1,4 +1,4 @@
-"""Source 003: intervals, the cron lines that its migration spoiled, numbers that repeat."""
+"""crawler: intervals, the cron lines that its migration spoiled, numbers that repeat."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Source 002: its enumerations, its triggers, its bad rows."""
+"""orchestrator: its enumerations, its triggers, its bad rows."""
 
 from datetime import UTC, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Source 004: schedule_config, limits, seeds, the job list of the old side."""
+"""support-center: schedule_config, limits, seeds, the job list of the old side."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

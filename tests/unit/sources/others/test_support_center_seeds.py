@@ -1,4 +1,4 @@
-"""Source 004: its handlers and who seeds them, its default jobs, and the job list of the old side."""
+"""support-center: its handlers and who seeds them, its default jobs, and the job list of the old side."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
