@@ -59,7 +59,7 @@ stay. Everything else in the package may change. They have types for type checke
 the tool that moves the data. The same calls work on MongoDB and on PostgreSQL; `[persistence] scheduler` chooses the
 database.
 
-An application in another language uses the tables. [The scheduler's client](client.md) describes what the
+An application in another language uses [the tables](tables.md). [The scheduler's client](client.md) describes what the
 client decides and how it counts; [the scheduler](scheduler.md) describes a worker process.
 
 - Times are aware `datetime` values; they are stored in UTC, cut to milliseconds. Fields that end in `_ms` are
@@ -151,7 +151,7 @@ def _entry(thing: object) -> Iterator[str]:
             yield from [*_prose(ast.get_docstring(making)), ""]
     fields = [*_fields(thing)]
     if isinstance(thing, type) and issubclass(thing, Record):
-        yield "Columns: " + ", ".join(f"`{name}`" for name, _, _ in fields)
+        yield f"[Columns](tables.md#{thing.table}): " + ", ".join(f"`{name}`" for name, _, _ in fields)
         yield ""
     elif fields:
         yield from ["| field | type, default | meaning |", "|---|---|---|"]

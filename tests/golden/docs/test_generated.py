@@ -13,6 +13,7 @@ from migrator.cli import cli
 from migrator.records import ALL
 from migrator.states import MACHINES, Machine
 from tests.golden.docs.api_page import api_page
+from tests.golden.docs.tables_page import tables_page
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 WIDTH = 100
@@ -149,7 +150,12 @@ def _helps(
             yield from _helps(inner, (*words, name), context)
 
 
-PAGES: dict[str, Callable[[], str]] = {"states.md": states_page, "cli.md": cli_page, "api.md": lambda: api_page(NOTICE)}
+PAGES: dict[str, Callable[[], str]] = {
+    "states.md": states_page,
+    "cli.md": cli_page,
+    "api.md": lambda: api_page(NOTICE),
+    "tables.md": lambda: tables_page(NOTICE),
+}
 
 
 @pytest.mark.parametrize("name", PAGES)
