@@ -1,6 +1,6 @@
 """Instants: ISO-8601 text, BSON dates and aware datetimes.
 
-One rule for what a column cannot hold: fractions are cut to microseconds, never rounded (facts: PostgreSQL
+One rule for what a column cannot hold: fractions are cut to microseconds, never rounded (PostgreSQL
 would round the seventh digit of a .NET time, up to the next second). A time that does not name its offset is
 refused, never guessed.
 """

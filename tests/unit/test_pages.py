@@ -3,9 +3,13 @@
 import ast
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+
+from migrator.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -96,3 +100,27 @@ def test_every_name_of_the_code_that_a_page_names_exists(page: Path) -> None:
                 assert hasattr(found, part), f"{page.name}: {name}"
                 found = getattr(found, part)
             break
+
+
+def commands() -> Iterator[tuple[Path, str]]:
+    """Yield every command of the tool that a page shows as code, with the page; not the two lines of a signature."""
+    for page in PAGES:
+        text = re.sub(r"\\\n\s+", "", page.read_text(encoding="utf-8"))
+        for span in re.findall(
+            r"`(migrator (?!evidence|run sha)[a-z][^`]*)`|^(?:\$ | {4,})?(migrator [a-z].*)$", text, re.MULTILINE
+        ):
+            yield page, " ".join("".join(span).partition("#")[0].split())
+
+
+@pytest.mark.parametrize(("page", "shown"), sorted(set(commands())), ids=lambda value: getattr(value, "name", value))
+def test_every_command_that_a_page_shows_exists(page: Path, shown: str) -> None:
+    words = re.split(r"[;&|]", shown)[0].split()[1:]
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(context, words.pop(0))
+        assert found is not None, shown
+        command = found
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    named = {word.strip("[]()").partition("=")[0] for word in words if re.match(r"\[?--[a-z]", word)}
+    assert named - known - {"--help"} == set(), f"{page.name}: {shown}"

@@ -1,4 +1,4 @@
-"""Bad input: an error that names the thing, and nothing changed (issue 3, part 7)."""
+"""Bad input: an error that names the thing, and nothing changed."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What issue 5 lists as bad input: each is refused with a clear word before anything happens, or survived."""
+"""Bad input of a cutover: each is refused with a clear message before anything happens, or survived."""
 
 import time
 from collections.abc import Iterator
