@@ -29,10 +29,10 @@ HEAD = """\
 <!-- Made from the tests: UPDATE_GOLDEN=1 pytest tests/golden/docs writes this page. -->
 # Capabilities, and the tests that show them
 
-Every row that the source documents ask for. **I**: the toolkit does it. **V**: shown through the scheduler's facade, an
-adapter or a fake, because the servers, pages and brokers are the application's. **R**: recorded in the report.
-A row that lists several members, such as `4-Z1..7`, is shown when each member has a test of its own.
-`make test ARGS="-k name"` runs a test by its name.
+Every requirement, by the system that it comes from. The number before the hyphen of an id is that of the system.
+**I**: the tool does it. **V**: shown through the scheduler's client, an adapter or a fake, because servers, pages and
+brokers belong to the applications. **R**: recorded in the report. A row with several members, such as `4-Z1..7`, counts
+as shown when each member has a test of its own. `make test ARGS="-k name"` runs a test by its name.
 """
 
 

@@ -20,9 +20,9 @@ WIDTH = 100
 NOTICE = "<!-- Made from the code: UPDATE_GOLDEN=1 pytest tests/golden/docs writes this page. -->"
 
 ABOUT = {
-    "schedule": "`schedules.status`. Scheduled or paused to pending is a forced run. One that is completed can be"
-    " scheduled\nagain, one that failed begins anew.",
-    "run": "`runs.state`. A retry is a new run, queued, that names the old one in `retry_of`.",
+    "schedule": "`schedules.status`. Scheduled or paused to pending is a forced run. A completed schedule can be"
+    " scheduled\nagain. A failed schedule begins again.",
+    "run": "`runs.state`. A retry is a new run in state queued, which names the old one in `retry_of`.",
     "graph job": "`graph_jobs.status`, a number; the events in `graph_job_events` have the same numbers.",
     "policy job": "`policy_jobs.status`. Two shapes of document share the table: work items (pending, dispatching,"
     " submitted) and status\ndocuments (queued, running, succeeded). Dispatching to pending is a lost lease.",
@@ -58,11 +58,12 @@ def states_page() -> str:
         NOTICE,
         "# States",
         "",
-        "Four state machines, and the closed lists of words. The CHECK constraints of the schema and this page come",
-        "from the same place, `migrator/states.py`. No state follows itself; a state that nothing follows is final.",
+        "Four state machines, and the closed lists of values. The CHECK constraints of the schema and this page are",
+        "made from `migrator/states.py`. No state can become itself. A state that can become no other is final.",
         "",
-        "The copy takes a document in any of its states and moves none along an edge. A word that is no state, and no",
-        "alias of one, puts the document into quarantine, `unknown-value`. The edges bind what writes afterwards.",
+        "The copy accepts a document in any of its states, and changes none. A word that is neither a state nor an",
+        "alias of one [quarantines](glossary.md#quarantine) the document (`unknown-value`). Everything that writes",
+        "afterwards must keep to these transitions.",
     ]
     for name, machine in MACHINES.items():
         lines += ["", f"## {name.capitalize()}", "", ABOUT[name], "", *_graph(machine), "", *_table(name, machine)]
