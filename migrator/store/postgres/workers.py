@@ -46,7 +46,7 @@ _LIST = f"SELECT {_COLUMNS} FROM scheduler.workers ORDER BY registered_at NULLS 
 _SILENT = f"""
 WITH silent AS MATERIALIZED (
     SELECT id AS silent_id FROM scheduler.workers WHERE {_ALIVE}
-        AND (last_heartbeat_at IS NULL OR last_heartbeat_at < $1 - $2::interval)
+        AND (last_heartbeat_at IS NULL OR last_heartbeat_at < $1::timestamptz - $2::interval)
         AND ($3::uuid[] IS NULL OR id = ANY($3::uuid[]))
     ORDER BY id FOR UPDATE
 )
