@@ -29,7 +29,7 @@ from migrator.parity.check import check_parity
 from migrator.pipeline import locks
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
-from migrator.pipeline.tail import backlog, positions
+from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.loop import Tail
 from migrator.store.postgres import parallel_run
 from migrator.telemetry import say
@@ -291,14 +291,9 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
 
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
     """Wait until the tail of another process has come up to a position, owing nothing."""
-    until = time.monotonic() + (pause.left() if pause is not None else sessions.settings.copy.patience_s)
-    while time.monotonic() < until and locks.is_tail_running(sessions.target):
-        found = positions.tail_state(sessions.target, sessions.profile.name)
-        reached = found is not None and found.position.time >= goal and not found.derived_owed
-        if reached and not backlog.count(sessions.target):
-            return
-        time.sleep(POLL_S)
-    raise RefusedError("the write pause would exceed its limit: the tail that follows did not come up to the fence")
+    seconds = pause.left() if pause is not None else sessions.settings.copy.patience_s
+    if not wait_for_tail(sessions, goal, seconds, derived=True):
+        raise RefusedError("the write pause would exceed its limit: the tail that follows did not come up to the fence")
 
 
 def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> int:

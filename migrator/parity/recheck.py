@@ -7,7 +7,6 @@ tail has seen all there was of it, and the difference is real. The others are lo
 and find them equal would not do: a document may be removed and come back in between.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -21,15 +20,14 @@ from migrator.parity.model import AggregateResult, CollectionComparison, Differe
 from migrator.pipeline import ledger, locks
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.sessions import Sessions
-from migrator.pipeline.tail import backlog, positions
-from migrator.pipeline.tail.conditions import tailed_collections
+from migrator.pipeline.tail import positions
+from migrator.pipeline.tail.catch_up import wait_for_tail
 from migrator.pipeline.tail.lookups import documents_of, has_source_column
-from migrator.pipeline.tail.positions import AlarmError, tail_state
+from migrator.pipeline.tail.positions import AlarmError
 from migrator.pipeline.tail.stream import ChangeStream
 from migrator.pipeline.transform import DocumentOutcome, transform_batch
 from migrator.sources.profile import Collection, Context
 from migrator.store.postgres.rows import row_key
-from migrator.telemetry import waiting
 from migrator.values import document as documents
 from migrator.values.copy_format import codec
 from migrator.values.identity import source_id_of
@@ -62,37 +60,18 @@ def changed_since(sessions: Sessions, start: Timestamp, end: Timestamp) -> dict[
         stream.close()
 
 
-POLL_S = 0.02
 MAX_LOOKS = 10
 """How often a document is looked at that was touched each time."""
 TWO_MOMENTS = "the source is written to: figures of two moments; compare again when the tail has ended"
 MOVING = "{} documents changed whenever they were looked at; compare again when the tail has ended"
 
 
-def wait_for_tail(sessions: Sessions, *, derived: bool = False) -> bool:
-    """Wait until the tail has brought everything up to date that is committed now; tell whether it came that far.
+def wait_until_comparable(sessions: Sessions, *, derived: bool = False) -> bool:
+    """Wait until the target shows everything that is committed in the source now, for ``copy.patience_s`` at most.
 
-    ``derived``: also the rows that many documents make together. It did not come that far when no tail follows any
-    more, or when ``copy.patience_s`` went by.
+    Tells whether it does, as ``wait_for_tail``.
     """
-    goal = committed_time(sessions.source)
-    until = time.monotonic() + sessions.settings.copy.patience_s
-    said = False
-    while True:
-        found = tail_state(sessions.target, sessions.profile.name)
-        if (
-            found is not None
-            and found.position.time >= goal
-            and not (derived and found.derived_owed)
-            and not backlog.any_left(sessions.target, tailed_collections(sessions))
-        ):
-            return True
-        if time.monotonic() > until or not locks.is_tail_running(sessions.target):
-            return False
-        if not said and time.monotonic() > until - sessions.settings.copy.patience_s + 1:
-            said = True
-            waiting("for the tail to catch up with what was compared")
-        time.sleep(POLL_S)
+    return wait_for_tail(sessions, committed_time(sessions.source), sessions.settings.copy.patience_s, derived=derived)
 
 
 class Recheck:
@@ -125,7 +104,7 @@ class Recheck:
         current = self._read(seeming)
         while current:
             look += 1
-            reached = wait_for_tail(self._sessions)
+            reached = wait_until_comparable(self._sessions)
             judged = list(self._judge(current, stored, quarantine))
             result += [one for one, equal in judged if equal]
             different = {source_id_of(one.raw): one for one, equal in judged if not equal}
@@ -191,7 +170,7 @@ def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComp
     """Compare rows that many documents make together; beside a tail a difference may be its next step."""
     if not locks.is_tail_running(sessions.target):
         return compare()
-    wait_for_tail(sessions, derived=True)
+    wait_until_comparable(sessions, derived=True)
     found = compare()
     if found.differing or found.missing or found.extra:
         return CollectionComparison(collection=found.collection, tables=found.tables, unverified=TWO_MOMENTS)
@@ -210,7 +189,7 @@ def confirmed_extra_rows(
         if not found:
             break
         since = committed_time(sessions.source)
-        reached = wait_for_tail(sessions)
+        reached = wait_until_comparable(sessions)
         now = _still(found, again(set(found)))
         named = {name: _documents(sessions, name, extra) for name, extra in now.items()}
         moved = (

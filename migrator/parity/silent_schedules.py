@@ -12,7 +12,7 @@ from psycopg import sql
 from migrator.connections.mongo import committed_time, translate_errors
 from migrator.parity.firing_rules import READERS, FiringRule, decoded_rule, stellaops_trigger, usable
 from migrator.parity.model import SilentSchedule
-from migrator.parity.recheck import MAX_LOOKS, documents_touched_since, wait_for_tail
+from migrator.parity.recheck import MAX_LOOKS, documents_touched_since, wait_until_comparable
 from migrator.pipeline import locks
 from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.pipeline.transform import decode_document
@@ -47,7 +47,7 @@ def find_silent_schedules(
         if not found or not locks.is_tail_running(sessions.target):
             break
         since = committed_time(sessions.source)
-        if not wait_for_tail(sessions):
+        if not wait_until_comparable(sessions):
             break
         now = set(_find_silent_schedules(sessions, context, names)) & set(found)
         moved = documents_touched_since(sessions, since, _named(now))

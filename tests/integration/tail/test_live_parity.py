@@ -17,7 +17,7 @@ from migrator.parity.check import check_parity
 from migrator.parity.equal import is_equal
 from migrator.parity.extra_rows import ExtraRows
 from migrator.parity.model import Difference
-from migrator.parity.recheck import MOVING, TWO_MOMENTS, Recheck, confirmed_extra_rows, wait_for_tail
+from migrator.parity.recheck import MOVING, TWO_MOMENTS, Recheck, confirmed_extra_rows, wait_until_comparable
 from migrator.parity.repair import apply_repair
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, close_cached
@@ -191,7 +191,7 @@ def test_a_document_that_was_gone_in_between_is_no_difference(
             return judge(self, current, stored, aside)
         kept = source["runs"].find_one_and_delete({"_id": "r7"})
         assert kept is not None
-        assert wait_for_tail(self._sessions)
+        assert wait_until_comparable(self._sessions)
         judged = list(judge(self, current, stored, aside))
         source["runs"].insert_one(kept)
         return judged
