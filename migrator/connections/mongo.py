@@ -11,14 +11,15 @@ import pymongo
 from bson.timestamp import Timestamp
 from pymongo.database import Database
 from pymongo.errors import (
-    ConfigurationError as MongoConfigurationError,
-)
-from pymongo.errors import (
+    AutoReconnect,
     InvalidName,
     InvalidURI,
     OperationFailure,
     PyMongoError,
     ServerSelectionTimeoutError,
+)
+from pymongo.errors import (
+    ConfigurationError as MongoConfigurationError,
 )
 from pymongo.read_concern import ReadConcern
 
@@ -30,6 +31,9 @@ MongoDatabase: TypeAlias = Database[dict[str, Any]]
 
 AUTHENTICATION_FAILED = 18
 UNAUTHORIZED = 13
+TRANSIENT_CODES = (43, 175, 237)
+"""Cursor not found, query plan killed, cursor killed: a new cursor may pass."""
+TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError")
 
 
 def open_source(settings: Settings) -> MongoDatabase:
@@ -182,3 +186,10 @@ def _without_login(uri: str, error: BaseException) -> str:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+def is_transient(error: PyMongoError) -> bool:
+    """Tell whether another attempt may pass."""
+    if isinstance(error, OperationFailure) and error.code in TRANSIENT_CODES:
+        return True
+    return isinstance(error, AutoReconnect) or any(map(error.has_error_label, TRANSIENT_LABELS))

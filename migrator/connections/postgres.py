@@ -222,6 +222,18 @@ def translated(what: str, error: psycopg.Error) -> MigratorError:
     return UnreachableError(f"{what} failed: {type(error).__name__}: {line}")
 
 
+TRANSIENT_SQLSTATES: Final = ("08", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03")
+"""Connection lost, serialization, deadlock, too many connections, a lock that somebody else holds, shut down, starting
+up: another attempt may pass."""
+
+
+def is_transient(error: psycopg.Error) -> bool:
+    """Tell whether another attempt may pass."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError)
+    return error.sqlstate.startswith(TRANSIENT_SQLSTATES)
+
+
 def not_migrated(why: str) -> RefusedError:
     """Return the error for a target without the schema, or with an old one."""
     return RefusedError(f"the target is not migrated ({why}): call migrator schema upgrade first")

@@ -6,30 +6,19 @@ from contextlib import contextmanager
 from typing import ClassVar, TypeVar
 
 import psycopg
-import stamina
-from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
 from migrator.connections.mongo import MongoDatabase, committed, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
-from migrator.errors import LockedError, MigratorError, UnreachableError
+from migrator.connections.retries import is_transient, retry
+from migrator.errors import LockedError
 from migrator.pipeline.references import TargetResolver
 from migrator.schema import table_locks
 from migrator.sources import profile_of
-from migrator.telemetry import waiting
 
 Result = TypeVar("Result")
-
-FIRST_WAIT_S = 0.2
-LONGEST_WAIT_S = 10.0
-TRANSIENT_SQLSTATES = ("08", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03")
-"""Connection lost, serialization, deadlock, too many connections, a lock that somebody else holds, shut down, starting
-up: another try may pass."""
-TRANSIENT_CODES = (43, 175, 237)
-"""MongoDB's cursor not found, query plan killed, cursor killed: a new cursor may pass."""
-
-TRANSIENT_LABELS = ("RetryableWriteError", "TransientTransactionError")
 
 
 class SourceSessions:
@@ -98,20 +87,14 @@ def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
 
     ``work`` must be a whole transaction, and connect anew by itself. The last failure is raised as it is.
     """
-    stamina.instrumentation.set_on_retry_hooks([_report_retry])
-    for attempt in stamina.retry_context(
-        on=_RetryBudget(settings.copy.patience_s),
-        attempts=None,
-        timeout=None,
-        wait_initial=FIRST_WAIT_S,
-        wait_max=LONGEST_WAIT_S,
-    ):
-        with attempt:
-            with lock_holders_named(settings):
-                result = work()
-            _RetryBudget.exhausted = False
-            return result
-    raise AssertionError("retry_context ends with a result or an error")
+
+    def once() -> Result:
+        with lock_holders_named(settings):
+            result = work()
+        _RetryBudget.exhausted = False
+        return result
+
+    return retry(once, _RetryBudget(settings.copy.patience_s))
 
 
 @contextmanager
@@ -143,39 +126,6 @@ class _RetryBudget:
             self._until = now if _RetryBudget.exhausted else now + self._seconds
         _RetryBudget.exhausted = now >= self._until
         return not _RetryBudget.exhausted
-
-
-def _report_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """Say why nothing moves; in place of stamina's own line, which would go to standard output."""
-    waiting(f"{reason_of(details.caused_by)}; trying again in {details.wait_for:.1f} s")
-
-
-def reason_of(error: Exception) -> str:
-    """Return one of the drivers' errors, or of the tool's, as a sentence without credentials."""
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"):
-            raise error
-    except MigratorError as translated:
-        return str(translated)
-
-
-def is_transient(error: Exception) -> bool:
-    """Tell whether another attempt may pass."""
-    if isinstance(error, psycopg.Error):
-        state = error.sqlstate
-        if state is None:
-            return isinstance(error, psycopg.OperationalError)
-        return state.startswith(TRANSIENT_SQLSTATES)
-    if isinstance(error, OperationFailure) and error.code in TRANSIENT_CODES:
-        return True
-    if isinstance(error, PyMongoError):
-        return isinstance(error, AutoReconnect) or any(map(error.has_error_label, TRANSIENT_LABELS))
-    return isinstance(error, UnreachableError) and is_transient_cause(error.__cause__)
-
-
-def is_transient_cause(cause: BaseException | None) -> bool:
-    """Tell the same of the driver's error that caused one of the tool's."""
-    return isinstance(cause, psycopg.Error | PyMongoError) and is_transient(cause)
 
 
 def close_cached() -> None:

@@ -25,13 +25,13 @@ from sqlalchemy.exc import DBAPIError
 import migrator
 from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, first_line, translate_errors
+from migrator.connections.retries import retry
 from migrator.errors import LockedError, MigratorError, RefusedError, UsageError
 from migrator.schema import security, table_locks
 from migrator.schema.columns import LARGE
 from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, connect, driver, transaction
-from migrator.telemetry import waiting
 
 BRANCHES = ("scheduler", "migration")
 """Each branch of the revisions fills the schema of its name and keeps its own version table there."""
@@ -329,16 +329,22 @@ def _with_lock_retries(dsn: str, seconds: float, work: Callable[[], list[Change]
     Nothing waits in line for long: behind a waiting change of a table every reader of it would wait, too.
     """
     until = time.monotonic() + seconds
-    while True:
+
+    def once() -> list[Change]:
         try:
             return work()
         except LockedError as error:
             with translate_errors("the target"), connect(dsn) as connection:
                 words = table_locks.describe_holders(connection, weak=True)
-            if time.monotonic() >= until:
-                raise LockedError(f"{words}; nothing was changed, call again when it has ended") from error
-            waiting(f"{words}; trying again")
-        threading.Event().wait(PAUSE_S)
+            raise LockedError(words) from error
+
+    def again(error: Exception) -> float | bool:
+        return PAUSE_S if isinstance(error, LockedError) and time.monotonic() < until else False
+
+    try:
+        return retry(once, again)
+    except LockedError as error:
+        raise LockedError(f"{error}; nothing was changed, call again when it has ended") from error.__cause__
 
 
 def _lock(connection: Connection) -> None:
