@@ -23,6 +23,7 @@ from migrator.scheduler import completion, firing, lifecycle
 from migrator.scheduler.completion import stops_when_exhausted
 from migrator.scheduler.lifecycle import Event, EventSink
 from migrator.states import RUN_FAILED
+from migrator.store.conflicts import repeat
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish
 from migrator.store.validation import GLOBAL
@@ -121,19 +122,17 @@ class Recorder:
         """Write in a session of the tenant, then tell; what fails is logged. Nobody may write rows of ``*``."""
         if tenant == GLOBAL:
             return
-        for tried in range(1, _MAX_TRIES + 1):
-            try:
-                with self._store.session(tenant, now=None if self._clock is None else self._clock()) as session:
-                    events = write(session)
-            except ConflictError as error:
-                if tried == _MAX_TRIES:
-                    logger().warning("the record of a run is incomplete", reason=str(error))
-            except MigratorError as error:
-                logger().warning("the record of a run is incomplete", reason=str(error))
-                return
-            else:
-                self._tell(events)
-                return
+
+        def once() -> Sequence[Event]:
+            with self._store.session(tenant, now=None if self._clock is None else self._clock()) as session:
+                return write(session)
+
+        try:
+            events = repeat(once, lambda error: isinstance(error, ConflictError), attempts=_MAX_TRIES, longest=0)
+        except MigratorError as error:
+            logger().warning("the record of a run is incomplete", reason=str(error))
+        else:
+            self._tell(events)
 
     def _ended(self, session: Session, runs: Sequence[EndedRun]) -> Sequence[Event]:
         session.execution_logs.append([row for one in runs for row in _logs(one.claim.run, one.lines)])

@@ -15,13 +15,14 @@ from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.store import transitions, validation
+from migrator.store.conflicts import pause
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
 from migrator.store.mongo.runs import lives_number, numbered, summary_key
 from migrator.store.mongo.schedules import ENABLED
-from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, pause
+from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically
 from migrator.store.queue import Fire, FirePlan, HandlerFilter, is_served
 from migrator.values.times import to_bson
 

@@ -21,13 +21,14 @@ from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
+from migrator.store.conflicts import pause
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting, served
 from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.firing import Firing, RunCreation
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
 from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
-from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, insistently, pause
+from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, insistently
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter, is_served
 from migrator.values.times import format_iso, to_bson
 

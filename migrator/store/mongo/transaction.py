@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from random import uniform
-from time import sleep
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -21,6 +19,7 @@ from pymongo.write_concern import WriteConcern
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import ConflictError, MigratorError, UnreachableError
 from migrator.sources.profile import Document
+from migrator.store.conflicts import repeat
 from migrator.store.mongo.epoch import require_here
 
 WHAT = "the source"
@@ -34,11 +33,6 @@ _OVERTAKEN = frozenset({24, 112, 246, 251})
 _ATTEMPTS = 8
 Result = TypeVar("Result")
 Found = TypeVar("Found", bound=Mapping[str, Any])
-
-
-def pause(attempt: int, *, longest: float = 0.05) -> None:
-    """Wait for a moment that differs from process to process, longer with every attempt; in seconds."""
-    sleep(uniform(0, min(longest, 0.001 * 2 ** min(attempt, 20))))  # noqa: S311 - no secret
 
 
 class Transaction:
@@ -185,14 +179,8 @@ class Transaction:
         if self._ended is not None:
             raise self._ended
         with self._translating():
-            for last in (False, False, True):
-                try:
-                    self._session.commit_transaction()
-                except PyMongoError as error:  # said twice is said once: it is the same transaction
-                    if last or not error.has_error_label("UnknownTransactionCommitResult"):
-                        raise
-                else:
-                    return
+            # A commit that is sent twice is done once: it is the same transaction.
+            repeat(self._session.commit_transaction, _labelled("UnknownTransactionCommitResult"), attempts=3, longest=0)
 
     def abort(self) -> None:
         """Undo all of it."""
@@ -237,15 +225,20 @@ class Transaction:
 
     def _insist(self, act: Callable[[], Result]) -> Result:
         """Return what ``act`` returns; after a transient error, abort the transaction and call ``act`` again."""
-        for attempt in range(_ATTEMPTS):
+
+        def once() -> Result:
             try:
                 return act()
             except OperationFailure as error:
-                if attempt == _ATTEMPTS - 1 or not error.has_error_label("TransientTransactionError"):
-                    raise
-            self.abort()
-            pause(attempt)
-        raise AssertionError  # the last attempt returns or raises
+                if _may_begin_again(error):
+                    self.abort()
+                raise
+
+        return repeat(
+            once,
+            lambda error: isinstance(error, OperationFailure) and _may_begin_again(error),
+            attempts=_ATTEMPTS,
+        )
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
@@ -263,6 +256,14 @@ class Transaction:
 def _place(name: str, key: object) -> tuple[str, bytes]:
     """Return what tells a document from all others; ``_id``s need not be hashable."""
     return name, bson.encode({"_id": key})
+
+
+def _labelled(label: str) -> Callable[[BaseException | None], bool]:
+    """Return what tells whether the driver has put a label on an error."""
+    return lambda error: isinstance(error, PyMongoError) and error.has_error_label(label)
+
+
+_may_begin_again = _labelled("TransientTransactionError")
 
 
 def _overtaken(error: BaseException | None) -> ConflictError | None:
@@ -293,29 +294,33 @@ def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) ->
     Where the server says that the transaction may be begun again (its primary stepped down, the connection broke before
     the end) it is, after a while: ``act`` may be called several times, and only the last one counts.
     """
-    for attempt in range(_AGAIN):
+
+    def once() -> Result:
         try:
             return _once(database, act)
-        except MigratorError as error:
-            cause = error.__cause__
-            if not isinstance(cause, PyMongoError):
-                raise
-            if isinstance(error, ConflictError):
+        except ConflictError as error:
+            if isinstance(error.__cause__, PyMongoError):
                 raise Overtaken from error
-            if attempt == _AGAIN - 1 or not cause.has_error_label("TransientTransactionError"):
-                raise
-        pause(attempt, longest=_LONGEST_WAIT)
-    raise AssertionError  # the last attempt returns or raises
+            raise
+
+    return repeat(
+        once,
+        lambda error: isinstance(error, MigratorError) and _may_begin_again(error.__cause__),
+        attempts=_AGAIN,
+        longest=_LONGEST_WAIT,
+    )
 
 
 def insistently(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
     """Do the same until nobody overtakes; raises ``ConflictError`` where that never happens."""
-    for attempt in range(_INSISTENT_ATTEMPTS):
-        try:
-            return atomically(database, act)
-        except Overtaken:
-            pause(attempt)
-    raise ConflictError("other sessions write the same all the time")
+    try:
+        return repeat(
+            lambda: atomically(database, act),
+            lambda error: isinstance(error, Overtaken),
+            attempts=_INSISTENT_ATTEMPTS,
+        )
+    except Overtaken as error:
+        raise ConflictError("other sessions write the same all the time") from error
 
 
 def _once(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:

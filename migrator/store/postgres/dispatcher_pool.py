@@ -21,6 +21,7 @@ from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import first_line, is_alive, not_a_member, translate_errors
 from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
 from migrator.store import validation
+from migrator.store.conflicts import repeat
 from migrator.store.postgres.repository import refusal
 from migrator.store.postgres.rows import register_json_loaders
 
@@ -45,6 +46,9 @@ _ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}"
 
 class OvertakenError(ConflictError):
     """Another session was quicker with the same key; the call may be made again."""
+
+
+_OVERTAKEN = (OvertakenError, errors.DeadlockDetected, errors.SerializationFailure)
 
 
 class DispatcherConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -109,17 +113,14 @@ class DispatcherPool:
         self._pool.close()
 
     def _retrying(self, once: Callable[[], T]) -> T:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with refusing():
-                    return once()
-            except OvertakenError:
-                if attempt == ATTEMPTS:
-                    raise
-            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-                if attempt == ATTEMPTS:
-                    raise ConflictError("another session wrote the same at the same moment") from error
-        raise AssertionError  # pragma: no cover - the last attempt returns or raises
+        def refused() -> T:
+            with refusing():
+                return once()
+
+        try:
+            return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS, longest=0)
+        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+            raise ConflictError("another session wrote the same at the same moment") from error
 
     @contextmanager
     def _borrowed(self) -> Iterator[DispatcherConnection]:

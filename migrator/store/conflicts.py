@@ -1,0 +1,36 @@
+"""Repeating a transaction that another session overtook.
+
+Not stamina: such a conflict is over in milliseconds and is part of the normal course, while stamina reports each retry
+through hooks that belong to the whole process, which is the application's.
+"""
+
+from collections.abc import Callable
+from random import uniform
+from time import sleep
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def pause(attempt: int, *, longest: float = 0.05) -> None:
+    """Wait for a moment that differs from process to process, longer with every attempt; in seconds."""
+    sleep(uniform(0, min(longest, 0.001 * 2 ** min(attempt, 20))))  # noqa: S311 - no secret
+
+
+def repeat(
+    act: Callable[[], Result], again: Callable[[Exception], bool], *, attempts: int, longest: float = 0.05
+) -> Result:
+    """Return what ``act`` returns; call it again, after a pause, where ``again`` says so of its error.
+
+    ``attempts``: how often it is called at most; the last error is raised as it is. ``longest``: the longest pause in
+    seconds; 0: none.
+    """
+    for attempt in range(attempts - 1):
+        try:
+            return act()
+        except Exception as error:
+            if not again(error):
+                raise
+        if longest:
+            pause(attempt, longest=longest)
+    return act()
