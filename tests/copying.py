@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from pymongo.database import Database
 
 from migrator.config import CopySettings, MongoSettings, PostgresSettings, Settings, SourceSettings
 from migrator.records import ALL
+from tests import preloaded
 from tests.stellaops_documents import fresh
 
 TENANT = "tenant-default"
@@ -87,15 +87,7 @@ def write_config(folder: Path, settings: Settings) -> Path:
 
 def start(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Start ``migrator`` in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "migrator", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(environment or {})},
-        start_new_session=True,
-        cwd=cwd,
-    )
+    return preloaded.piped(list(arguments), environment or {}, cwd=cwd)
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None, cwd: Path | None = None) -> tuple[int, str, str]:
