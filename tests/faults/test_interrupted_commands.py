@@ -78,7 +78,7 @@ def config(mongo_database: Database[Any], scheduler_dsn: str, tmp_path: Path) ->
     """A copy of a dozen documents, one of which has changed since."""
     mongo_database["runs"].insert_many([run_of(_id=f"r{number:02}") for number in range(DOCUMENTS)])
     settings = settings_for(mongo_database, scheduler_dsn, workers=2, chunk=3)
-    assert backfill(settings, Scope()).complete
+    assert backfill(settings_for(mongo_database, scheduler_dsn, chunk=3), Scope()).complete  # by the kept worker
     mongo_database["runs"].update_one({"_id": "r05"}, {"$set": {"error": "changed"}})
     return write_config(tmp_path, settings)
 
