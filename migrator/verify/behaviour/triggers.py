@@ -30,7 +30,7 @@ def clock_changes(harness: Harness, observed: Observations) -> None:
                 harness.worker.fire()
             way = "forward" if forward else "back"
             for line, job in jobs:
-                wanted = [*expected_fires(line, zone, begin + MINUTE, end)]
+                wanted = expected_fires(line, zone, begin + MINUTE, end)
                 observed.expect(f"{line} in {zone}, the clock going {way}", wanted, harness.fired(job))
                 harness.facade.unschedule(job.id, now=harness.now)
 

@@ -8,9 +8,9 @@ import pytest
 from migrator.scheduler.models import Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
+from migrator.verify.behaviour.cron_oracle import fires, matcher
 from tests.contract.facade.yard import DAY, DONE, FAILS, FAILS_FOR_GOOD, HOUR, MINUTE, Yard
 from tests.contract.rows import NOW, handler
-from tests.cron_walker import fires, matcher
 
 FROM = NOW.replace(microsecond=0) + MINUTE
 """The first whole minute after now."""
