@@ -16,7 +16,7 @@ from migrator.store.postgres.repository import Repository
 from migrator.store.postgres.store import PostgresSession, PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.queue import Finish, Fire
-from tests.contract.scheduling.stage import Puppet
+from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
 from tests.schema_rows import LEAST, connect, insert
 from tests.store_postgres import NOW, graph_job, opened, policy_job, run, schedule, trigger
 
@@ -227,9 +227,9 @@ def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
 ) -> None:
     """One process serves both tenants; the second run waits until the first has ended."""
     store, ids = theirs
-    puppet = Puppet()
+    executor = ScriptedExecutor(stay_open)
     share = WorkerOptions(worker_id=uuid4(), lease=timedelta(minutes=5), capacity=9, tenants=("a", "b"))
-    worker = WorkerCore(store, puppet, share, clock=lambda: NOW)
+    worker = WorkerCore(store, executor, share, clock=lambda: NOW)
     assert worker.claim() == 1
     with store.session("a", now=NOW) as session:
         session.runs.create(run("a", id=ids["runs"]))
@@ -237,13 +237,13 @@ def test_a_run_with_the_id_of_one_that_is_worked_on_does_not_take_its_place(
     with store.session("a", now=NOW) as session:
         assert session.runs.get(ids["runs"]).state == "queued"  # type: ignore[union-attr] # it is there
     worker.renew()
-    assert (puppet.cancelled, len(worker.active)) == ([], 1)
-    puppet.end()
+    assert (executor.cancelled, len(worker.active)) == ([], 1)
+    executor.end()
     assert worker.collect() == 1
     with store.session("b", now=NOW) as session:
         assert session.runs.get(ids["runs"]).state == "completed"  # type: ignore[union-attr] # it is there
     assert worker.claim() == 1
-    assert [claim.run.tenant_id for claim, _ in puppet.handed] == ["b", "a"]
+    assert [claim.run.tenant_id for claim in executor.taken] == ["b", "a"]
 
 
 @pytest.mark.proves("0-X2")

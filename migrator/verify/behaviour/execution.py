@@ -122,7 +122,7 @@ def one_time_retry(harness: Harness, observed: Observations) -> None:
     harness.advance(MINUTE)
     harness.run_once()
     harness.advance(SECOND)
-    harness.executor.end(harness.executor.taken[-1], FAILED)
+    harness.executor.end(FAILED)
     harness.run_once()
     observed.expect(
         "a one-off that failed waits for its repetition",
@@ -148,7 +148,7 @@ def timeouts(harness: Harness, observed: Observations) -> None:
     observed.expect("not before its time", (0, 0), harness.sweeper().reclaim())
     harness.advance(SECOND)
     observed.expect("over, and repeated", (1, 1), harness.sweeper().reclaim())
-    harness.executor.end(harness.executor.taken[0], DONE)
+    harness.executor.end(DONE, harness.executor.taken[0])
     observed.expect("its late end counts no more", 0, harness.worker.collect())
     observed.expect("timeout, and a repetition", ["timeout", "queued"], [run.state for run in harness.runs(job)])
     run = harness.runs(job)[0]
@@ -170,7 +170,7 @@ def cancellation(harness: Harness, observed: Observations) -> None:
         ("cancelled", ["cancelled"]),
         (harness.status(job), [one.state for one in harness.runs(job)]),
     )
-    harness.executor.end(harness.executor.taken[0], FAILED)
+    harness.executor.end(FAILED, harness.executor.taken[0])
     observed.expect("a late failure is not written", 0, harness.worker.collect())
     harness.advance(HOUR)
     harness.run_once()
@@ -196,7 +196,7 @@ def concurrency_limit(harness: Harness, observed: Observations) -> None:
     harness.facade.trigger_now(job.id, now=harness.now)
     other = harness.worker_for(ScriptedExecutor())
     observed.expect("nobody else begins a second one", (0, 0), (harness.worker.claim(), other.claim()))
-    harness.executor.end(harness.executor.taken[0], DONE)
+    harness.executor.end(DONE, harness.executor.taken[0])
     harness.worker.collect()
     observed.expect("when it has ended the next one begins", 1, other.claim())
 
@@ -223,8 +223,8 @@ def single_execution(harness: Harness, observed: Observations) -> None:
     observed.expect("every slot has one run", [[START + MINUTE]] * 10, slots)
     for executor in executors:
         for claim in executor.taken:
-            executor.end(claim, DONE)
-            executor.end(claim, FAILED)
+            executor.end(DONE, claim)
+            executor.end(FAILED, claim)
     observed.expect("an outcome that comes twice counts once", 10, sum(worker.collect() for worker in workers))
     observed.expect("the first one", {"completed"}, {run.state for job in jobs for run in harness.runs(job)})
 
@@ -246,7 +246,7 @@ def run_numbers(harness: Harness, observed: Observations) -> None:
     removed = retention.apply(harness.store, harness.tenant, rule, now=harness.now)
     observed.expect("what a trial says is what is removed", (4, 4), (planned.total, removed.total))
     observed.expect("the newest, and what is live, stay", [5, 6], [run.run_number for run in harness.runs(job)])
-    harness.executor.end(harness.executor.taken[-1], DONE)
+    harness.executor.end()
     harness.worker.collect()
     harness.advance(DAY)
     everything = retention.RetentionRule(keep=0, young=timedelta(hours=1))

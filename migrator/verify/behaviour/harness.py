@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from migrator.records import Run, Schedule
@@ -10,12 +10,13 @@ from migrator.scheduler.client import Scheduler
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import Executor, RunListener
 from migrator.scheduler.leadership import Leadership
+from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.models import HistoryQuery, Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim
-from migrator.verify.behaviour.scratch_tenants import ScratchTenants
+from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants
 
 START: Final = datetime(2061, 3, 7, 8, tzinfo=UTC)
 """When scenarios begin: a Monday so far ahead that no living process takes what is here for silent or overdue."""
@@ -28,31 +29,49 @@ LEASE: Final = timedelta(hours=2)
 
 DONE: Final = Outcome(state="completed", result=b'{"rows":3}')
 FAILED: Final = Outcome(state="error", error="refused: no such host")
+FAILED_FOR_GOOD: Final = Outcome(state="error", error="refused: for good", final=True)
+
+
+def stay_open(_claim: Claim) -> None:
+    """Let a run stay open until ``ScriptedExecutor.end`` ends it."""
 
 
 class ScriptedExecutor:
     """An executor whose runs end with the result of ``outcome``, or stay open if it returns None."""
 
-    def __init__(self) -> None:
-        """Begin with runs that are done at once."""
-        self.outcome: Callable[[Claim], Outcome | None] = lambda _claim: DONE
+    def __init__(self, outcome: Callable[[Claim], Outcome | None] = lambda _claim: DONE) -> None:
+        """Begin with no run taken."""
+        self.outcome = outcome
         self.taken: list[Claim] = []
+        self.open: list[Claim] = []
+        """Taken and not ended."""
         self.cancelled: list[UUID] = []
-        self._reports: RunListener | None = None
+        self._listeners: list[RunListener] = []
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:
         """Take a run, and end it at once unless it is to stay open."""
         self.taken.append(claim)
-        self._reports = reports
+        self._listeners.append(reports)
         outcome = self.outcome(claim)
-        if outcome is not None:
+        if outcome is None:
+            self.open.append(claim)
+        else:
             reports.ended(claim, outcome)
         return None
 
-    def end(self, claim: Claim, outcome: Outcome) -> None:
-        """End a run that stayed open."""
-        if self._reports is not None:
-            self._reports.ended(claim, outcome)
+    def listener(self, claim: Claim) -> RunListener:
+        """Return what is told about a run that was taken."""
+        return next(
+            listener
+            for taken, listener in zip(reversed(self.taken), reversed(self._listeners), strict=True)
+            if taken is claim
+        )
+
+    def end(self, outcome: Outcome = DONE, claim: Claim | None = None) -> None:
+        """End a run that stayed open, also when it has ended before; the last one that was taken if none is named."""
+        ended = self.taken[-1] if claim is None else claim
+        self.open = [one for one in self.open if one is not ended]
+        self.listener(ended).ended(ended, outcome)
 
     def cancel(self, run_id: UUID) -> None:
         """Note which runs were to stop."""
@@ -73,45 +92,77 @@ class _UncontestedLeadership:
 
 
 class Harness:
-    """A scratch tenant with its facade, worker, sweeper and clock."""
+    """A tenant with its facade, worker, sweeper and clock: the world of the scenarios and of the tests."""
 
-    def __init__(self, scratch: ScratchTenants, scenario: str) -> None:
-        """``scenario`` names the ids: the same on every backend."""
-        self.scratch, self.components = scratch, scratch.components
-        self.store: Store = scratch.store
-        self.backend = scratch.backend
-        self.tenant, self.other = scratch.tenants
-        self.now = START
+    def __init__(
+        self,
+        store: Store,
+        tenants: tuple[str, str],
+        scenario: str = "",
+        *,
+        components: Components | None = None,
+        scratch: ScratchTenants | None = None,
+        now: datetime = START,
+        new_id: Callable[[], UUID] | None = None,
+    ) -> None:
+        """``tenants``: the one that is driven, and another one. ``scenario`` names the ids: the same on every backend.
+
+        ``new_id`` names them otherwise. ``scratch`` is what the tenants are of, where they are scratch tenants.
+        """
+        self.store, self.scratch = store, scratch
+        self.components = components or Components()
+        self.backend = store.backend
+        self.tenant, self.other = tenants
+        self.now = now
+        self.events: list[Event] = []
+        """What the facade told its listeners."""
         self._scenario, self._made = scenario, 0
+        self.new_id = self._next_id if new_id is None else new_id
         self.facade = self.facade_of(self.tenant)
         self.executor = ScriptedExecutor()
         self.worker = self.worker_for(self.executor)
 
-    def new_id(self) -> UUID:
-        """Return the next id."""
+    @classmethod
+    def of(cls, scratch: ScratchTenants, scenario: str = "", new_id: Callable[[], UUID] | None = None) -> Self:
+        """Return the harness of scratch tenants."""
+        return cls(
+            scratch.store, scratch.tenants, scenario, components=scratch.components, scratch=scratch, new_id=new_id
+        )
+
+    def _next_id(self) -> UUID:
         self._made += 1
         return uuid5(NAMESPACE_URL, f"{self.tenant}/{self._scenario}/{self._made}")
 
     def facade_of(self, tenant: str) -> Scheduler:
         """Return the facade of one of the two tenants."""
-        return self.components.service(self.store, tenant, new_id=self.new_id)
+        return self.components.service(self.store, tenant, sink=self.events.append, new_id=self.new_id)
 
-    def worker_for(self, dispatcher: Executor, *, worker_id: UUID | None = None, **more: Any) -> WorkerCore:  # noqa: ANN401 - as Desk takes
+    def worker_for(
+        self,
+        executor: Executor,
+        *,
+        worker_id: UUID | None = None,
+        capacity: int = 100,
+        batch: int = 100,
+        lease: timedelta = LEASE,
+        **more: Any,  # noqa: ANN401 - as Worker takes
+    ) -> WorkerCore:
         """Return a worker that serves the tenant."""
-        share = WorkerOptions(
+        options = WorkerOptions(
             worker_id=self.new_id() if worker_id is None else worker_id,
             tenants=(self.tenant,),
-            capacity=100,
-            lease=LEASE,
+            capacity=capacity,
+            batch=batch,
+            lease=lease,
         )
         more.setdefault("clock", lambda: self.now)
-        return self.components.worker(self.store, dispatcher, share, **more)
+        return self.components.worker(self.store, executor, options, **more)
 
-    def sweeper(self, leadership: Leadership | None = None) -> Sweeper:
+    def sweeper(self, leadership: Leadership | None = None, *, dead_after: timedelta = MINUTE) -> Sweeper:
         """Return a leader's sweeper for the tenant."""
         leads: Any = _UncontestedLeadership() if leadership is None else leadership
         return self.components.sweeper(
-            self.store, leads, dead_after=MINUTE, scope=None, tenants=(self.tenant,), clock=lambda: self.now
+            self.store, leads, dead_after=dead_after, scope=None, tenants=(self.tenant,), clock=lambda: self.now
         )
 
     def session(self, tenant: str | None = None) -> Any:  # noqa: ANN401 - a context manager of a session
@@ -139,16 +190,20 @@ class Harness:
 
     def cron(self, line: str = "*/5 * * * *", **more: Any) -> Job:  # noqa: ANN401 - whatever the request takes
         """Make a schedule with a cron line."""
-        return self.facade.schedule(ScheduleRequest(cron=line, **self._work() | more), now=self.now)
+        return self.facade.schedule(ScheduleRequest(**self._work() | {"cron": line} | more), now=self.now)
 
     def every(self, length: timedelta, *, anchor: str = "fixed_rate", **more: Any) -> Job:  # noqa: ANN401 - as above
         """Make a schedule with an interval."""
-        timing = Timing(interval=length, anchor=anchor)  # type: ignore[arg-type] # one of its words
-        return self.facade.schedule_recurring(RecurringRequest(timing=timing, **self._work() | more), now=self.now)
+        return self.recurring(Timing(interval=length, anchor=anchor), **more)  # type: ignore[arg-type] # one of its words
 
-    def once(self, at: datetime | None, **more: Any) -> Job:  # noqa: ANN401 - as above
+    def recurring(self, timing: Timing | None = None, **more: Any) -> Job:  # noqa: ANN401 - as above
+        """Make a schedule with a timing; every minute if omitted."""
+        every = Timing(interval=MINUTE) if timing is None else timing
+        return self.facade.schedule_recurring(RecurringRequest(timing=every, **self._work() | more), now=self.now)
+
+    def once(self, run_at: datetime | None = None, **more: Any) -> Job:  # noqa: ANN401 - as above
         """Make a schedule that fires once."""
-        return self.facade.schedule_once(OnceRequest(run_at=at, **self._work() | more), now=self.now)
+        return self.facade.schedule_once(OnceRequest(run_at=run_at, **self._work() | more), now=self.now)
 
     def _work(self) -> dict[str, Any]:
         return {"name": f"job {self._made + 1}", "handler_name": "work", "created_by": "verify"}

@@ -173,6 +173,7 @@ def contention(harness: Harness, observed: Observations) -> None:
     with harness.session() as session:
         session.schedules.upsert(row)
     scratch = harness.scratch
+    assert scratch is not None  # noqa: S101 - other processes open the store of scratch tenants only
     task = ContenderTask(scratch.settings, scratch.backend, scratch.base, scratch.components, row.id, ROUNDS)
     with contenders(PROCESSES, task) as processes:
         for one in processes:
@@ -301,7 +302,7 @@ def leadership(harness: Harness, observed: Observations) -> None:
     taken.release(now=harness.now)
     observed.expect_true("free: the other one leads", two.stand() is not None)
     observed.expect("the leader sweeps", (1, 0), harness.sweeper(two).reclaim())
-    harness.executor.end(harness.executor.taken[0], FAILED)
+    harness.executor.end(FAILED, harness.executor.taken[0])
     observed.expect("what comes later counts no more", 0, harness.worker.collect())
 
 

@@ -43,13 +43,11 @@ class Player:
 
     def __init__(self, place: ScratchTenants) -> None:
         """Begin with nothing made."""
-        self.harness = Harness(place, "lockstep")
-        self.harness.new_id = self._new_id  # type: ignore[method-assign] # named by the operation, not by a count
-        self.harness.facade = place.components.service(self.harness.store, self.harness.tenant, new_id=self._new_id)
+        self._operation, self._asked = 0, 0  # an operation names its ids, not a count
+        self.harness = Harness.of(place, new_id=self._new_id)
         self.harness.executor.outcome = self._outcome
         self.jobs: list[UUID] = []
         self.runs: list[UUID] = []
-        self._operation, self._asked = 0, 0
 
     def _new_id(self) -> UUID:
         self._asked += 1
@@ -101,7 +99,7 @@ def _tick(player: Player, one: int, two: int) -> Any:  # noqa: ANN401 - counts
 def _finish(player: Player, one: int, two: int) -> Any:  # noqa: ANN401 - counts
     taken = player.harness.executor.taken
     if taken:
-        player.harness.executor.end(taken[one % len(taken)], (DONE, FAILED)[two % 2])
+        player.harness.executor.end((DONE, FAILED)[two % 2], taken[one % len(taken)])
     return player.harness.worker.collect()
 
 

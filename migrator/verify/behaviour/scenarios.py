@@ -161,7 +161,7 @@ def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str
                     scratch.clear()
                 observed = Observations()
                 try:
-                    scenario.run(Harness(scratch, scenario.name), observed)
+                    scenario.run(Harness.of(scratch, scenario.name), observed)
                 except MigratorError as error:
                     if could_not_tell(error):
                         raise

@@ -6,7 +6,7 @@ from typing import Final
 from migrator.scheduler.models import EventRequest, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.verify.behaviour.cron_oracle import expected_fires, next_clock_change
-from migrator.verify.behaviour.harness import DAY, DONE, HOUR, MINUTE, START, Harness
+from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, START, Harness
 from migrator.verify.behaviour.scenarios import Observations
 
 LINES: Final = ("30 2 * * *", "*/40 1-3 * * *", "15 */7 * * *", "0 9 * * 1-5", "45 1 28-31 * 0", "0 3 */2 * 0")
@@ -59,7 +59,7 @@ def intervals(harness: Harness, observed: Observations) -> None:
     harness.executor.outcome = lambda _claim: None
     harness.run_until(begun + 10 * MINUTE)
     harness.advance(4 * MINUTE)
-    harness.executor.end(harness.executor.taken[-1], DONE)
+    harness.executor.end()
     harness.run_once()
     observed.expect("from the end of the run", begun + 24 * MINUTE, harness.job(counted).next_fire_at)
 
@@ -189,7 +189,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
         (harness.status(job), harness.job(job).schedule.completed_at),
     )
     harness.advance(MINUTE)
-    harness.executor.end(harness.executor.taken[-1], DONE)
+    harness.executor.end()
     harness.run_once()
     observed.expect(
         "completed after its run",

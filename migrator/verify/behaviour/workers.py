@@ -73,6 +73,6 @@ def leases(harness: Harness, observed: Observations) -> None:
         observed.expect("renewed: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
     harness.advance(121 * MINUTE)
     observed.expect("not renewed: it is reclaimed", (1, 0), harness.sweeper().reclaim())
-    harness.executor.end(harness.executor.taken[0], DONE)
+    harness.executor.end(DONE, harness.executor.taken[0])
     observed.expect("its late end counts no more", (0, "error"), (harness.worker.collect(), harness.runs(job)[0].state))
     observed.record("the run", harness.runs(job)[0].scheduled_at == START + MINUTE)

@@ -3,9 +3,10 @@
 import pytest
 
 from migrator.store.protocols import Store
-from tests.contract.facade.yard import Yard
+from migrator.verify.behaviour.harness import Harness
+from tests.contract.rows import NOW, fresh
 
 
 @pytest.fixture
-def yard(at_work: Store, tenant: str) -> Yard:
-    return Yard(at_work, tenant)
+def harness(at_work: Store, tenant: str) -> Harness:
+    return Harness(at_work, (tenant, fresh()), now=NOW)

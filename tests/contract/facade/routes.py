@@ -32,7 +32,7 @@ from migrator.sources.support_center.jobs import cron_of, interval_of
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.store.statistics import RunFilter
 from migrator.values import identity
-from tests.contract.facade.yard import Yard
+from migrator.verify.behaviour.harness import Harness
 
 USER = UUID("00000000-0000-4000-8000-00000000aaaa")
 """Who is signed in, as the authentication of the application would say."""
@@ -65,9 +65,9 @@ class Recorder:
 class Asked:
     """One request."""
 
-    def __init__(self, yard: Yard, params: Mapping[str, str], query: Mapping[str, Any], body: bytes) -> None:
-        self.yard, self.now, self.params, self.query, self.content = yard, yard.now, params, query, body
-        self.recorder = Recorder(yard.facade)
+    def __init__(self, harness: Harness, params: Mapping[str, str], query: Mapping[str, Any], body: bytes) -> None:
+        self.harness, self.now, self.params, self.query, self.content = harness, harness.now, params, query, body
+        self.recorder = Recorder(harness.facade)
 
     @property
     def facade(self) -> Scheduler:
@@ -120,7 +120,7 @@ def route(
     return register
 
 
-def ask(yard: Yard, called: str, body: Any = None, **query: Any) -> Answer:  # noqa: ANN401 - any JSON value
+def ask(harness: Harness, called: str, body: Any = None, **query: Any) -> Answer:  # noqa: ANN401 - any JSON value
     """Send a request: ``crawler POST /jobs/<id>/pause``."""
     system, verb, path = called.split(" ")
     for one in ROUTES:
@@ -129,7 +129,7 @@ def ask(yard: Yard, called: str, body: Any = None, **query: Any) -> Answer:  # n
             break
     else:
         raise LookupError(called)
-    asked = Asked(yard, found.groupdict(), query, json.dumps(body).encode())
+    asked = Asked(harness, found.groupdict(), query, json.dumps(body).encode())
     try:
         made = one.serve(asked)
     except NotFoundError as error:
@@ -500,7 +500,7 @@ def _camel(row: Mapping[str, Any]) -> Row:
 
 def _handlers(asked: Asked) -> dict[int, Handler]:
     """Return the task functions by the key that the system gives them."""
-    with asked.yard.store.session(asked.yard.tenant, now=asked.now) as session:
+    with asked.harness.store.session(asked.harness.tenant, now=asked.now) as session:
         return {identity.parse_source_id(str(one.source_id)): one for one in session.handlers.list()}
 
 
@@ -690,7 +690,7 @@ def _(asked: Asked) -> Row:
 def _(asked: Asked) -> Row:
     states = _states(asked)
     of = None if "job_id" not in asked.query else UUID(asked.query["job_id"])
-    with asked.yard.store.session(asked.yard.tenant, now=asked.now) as session:
+    with asked.harness.store.session(asked.harness.tenant, now=asked.now) as session:
         page = session.runs.list(RunQuery(schedule_id=of, states=states, **_page(asked, 50)))
         total = _total(session.statistics.runs(RunFilter(schedule_id=of)).by_state, states)
     return {"executions": [_execution_004(run) for run in page.runs], "total": total}
@@ -710,7 +710,7 @@ def _(asked: Asked) -> Row:
 def _(asked: Asked) -> Row:
     standing = asked.facade.status(now=asked.now)
     instances = []
-    for worker in asked.yard.store.workers.list():
+    for worker in asked.harness.store.workers.list():
         if None in (worker.hostname, worker.pid, worker.version):  # no process, which states all three
             continue
         leads = standing.leader is not None and standing.leader.holder == str(worker.id)

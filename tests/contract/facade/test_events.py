@@ -16,101 +16,106 @@ from migrator.scheduler.handlers import Context, Registry, arguments_of, call_ha
 from migrator.scheduler.models import Action, EventRequest, Job, OnceRequest
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.values import jsonb
-from tests.contract.facade.yard import DONE, FAILS_FOR_GOOD, MINUTE, Elsewhere, Yard
+from migrator.verify.behaviour.harness import DONE, FAILED_FOR_GOOD, MINUTE, Harness
+from tests.contract.facade.stored import ExternalSystem, status_of
 from tests.contract.rows import NOW, event_trigger, fresh, schedule
 
 EVENT = "build.done"
 
 
 @pytest.mark.proves("2-F6", "2-F7")
-def test_each_handler_of_an_event_gets_a_run_with_the_payload(yard: Yard) -> None:
-    hears = yard.facade.on_event(EVENT, "deploy", now=NOW)
-    other = yard.facade.on_event("build.begun", "note", now=NOW)
+def test_each_handler_of_an_event_gets_a_run_with_the_payload(harness: Harness) -> None:
+    hears = harness.facade.on_event(EVENT, "deploy", now=NOW)
+    other = harness.facade.on_event("build.begun", "note", now=NOW)
     assert (hears.schedule.name, hears.schedule.status, hears.next_fire_at) == ("build.done:deploy", "scheduled", None)
-    done = yard.facade.trigger_event(EVENT, {"image": "a"}, event_id="e1", by="ci", now=NOW)
+    done = harness.facade.trigger_event(EVENT, {"image": "a"}, event_id="e1", by="ci", now=NOW)
     (run,) = done.runs
     assert (run.schedule_id, run.cause, run.triggered_by, run.state) == (hears.id, "event", "ci", "queued")
     assert jsonb.decode(run.metadata or b"") == {"event": EVENT, "eventId": "e1", "payload": {"image": "a"}}
-    assert yard.turn() == 1
-    assert [one.state for one in yard.runs(hears)] == ["completed"]
-    assert yard.runs(other) == []
+    assert harness.run_once() == 1
+    assert [one.state for one in harness.runs(hears)] == ["completed"]
+    assert harness.runs(other) == []
 
 
 @pytest.mark.proves("2-F7", "2-X8")
-def test_an_event_that_is_delivered_twice_makes_one_run(yard: Yard) -> None:
-    hears = yard.facade.on_event(EVENT, "deploy", now=NOW)
-    first = yard.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW)
-    again = yard.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW + MINUTE)
+def test_an_event_that_is_delivered_twice_makes_one_run(harness: Harness) -> None:
+    hears = harness.facade.on_event(EVENT, "deploy", now=NOW)
+    first = harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW)
+    again = harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW + MINUTE)
     assert (len(first.runs), first.repeated, len(again.runs), again.repeated) == (1, 0, 0, 1)
-    yard.turn()
-    third = yard.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW + MINUTE)  # also when it has run by then
+    harness.run_once()
+    third = harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW + MINUTE)  # also when it has run by then
     assert (third.runs, third.repeated) == ((), 1)
-    assert len(yard.runs(hears)) == 1
-    assert len(yard.facade.trigger_event(EVENT, 1, event_id="e2", now=NOW).runs) == 1
-    assert len(yard.facade.trigger_event(EVENT, 1, now=NOW).runs) == 1
-    assert len(yard.facade.trigger_event(EVENT, 1, now=NOW).runs) == 1
+    assert len(harness.runs(hears)) == 1
+    assert len(harness.facade.trigger_event(EVENT, 1, event_id="e2", now=NOW).runs) == 1
+    assert len(harness.facade.trigger_event(EVENT, 1, now=NOW).runs) == 1
+    assert len(harness.facade.trigger_event(EVENT, 1, now=NOW).runs) == 1
 
 
 @pytest.mark.proves("2-F7")
-def test_deliveries_at_the_same_moment_make_one_run(yard: Yard) -> None:
-    hears = [yard.facade.on_event(EVENT, name, now=NOW) for name in "ab"]
+def test_deliveries_at_the_same_moment_make_one_run(harness: Harness) -> None:
+    hears = [harness.facade.on_event(EVENT, name, now=NOW) for name in "ab"]
 
     def deliver(_: int) -> int:
-        return len(yard.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW).runs)
+        return len(harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW).runs)
 
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(deliver, range(8)))
     assert sum(made) == 2
-    assert [len(yard.runs(job)) for job in hears] == [1, 1]
+    assert [len(harness.runs(job)) for job in hears] == [1, 1]
 
 
 @pytest.mark.proves("2-F6")
-def test_the_highest_priority_comes_first_and_a_disabled_handler_hears_nothing(yard: Yard) -> None:
+def test_the_highest_priority_comes_first_and_a_disabled_handler_hears_nothing(harness: Harness) -> None:
     names: dict[str, int | str] = {"low": 5, "top": "critical", "mid": 50}
     jobs = {
-        name: yard.facade.on_event(EVENT, name, EventRequest(priority=priority), now=NOW)
+        name: harness.facade.on_event(EVENT, name, EventRequest(priority=priority), now=NOW)
         for name, priority in names.items()
     }
-    yard.facade.on_event(EVENT, "off", EventRequest(enabled=False), now=NOW)
-    silenced = yard.facade.on_event(EVENT, "silenced", now=NOW)
-    yard.facade.pause(silenced.id, now=NOW)
-    done = yard.facade.trigger_event(EVENT, now=NOW)
+    harness.facade.on_event(EVENT, "off", EventRequest(enabled=False), now=NOW)
+    silenced = harness.facade.on_event(EVENT, "silenced", now=NOW)
+    harness.facade.pause(silenced.id, now=NOW)
+    done = harness.facade.trigger_event(EVENT, now=NOW)
     assert [run.schedule_id for run in done.runs] == [jobs[name].id for name in ("top", "mid", "low")]
-    yard.turn()
-    assert [claim.run.schedule_id for claim in yard.hand.taken] == [jobs[name].id for name in ("top", "mid", "low")]
+    harness.run_once()
+    assert [claim.run.schedule_id for claim in harness.executor.taken] == [
+        jobs[name].id for name in ("top", "mid", "low")
+    ]
 
 
 @pytest.mark.proves("2-F6", "2-P1")
-def test_a_global_handler_hears_the_events_of_every_tenant_each_once(yard: Yard, plant: Callable[..., None]) -> None:
+def test_a_global_handler_hears_the_events_of_every_tenant_each_once(
+    harness: Harness, plant: Callable[..., None]
+) -> None:
     event = fresh()
     of_all = schedule("*", name=fresh(), handler_name="all", priority=90)
     plant(of_all, event_trigger(of_all, event))
-    mine = yard.facade.on_event(event, "mine", now=NOW)
-    beside = Scheduler(yard.store, fresh())
-    done = yard.facade.trigger_event(event, event_id="e1", now=NOW)
+    mine = harness.facade.on_event(event, "mine", now=NOW)
+    beside = Scheduler(harness.store, fresh())
+    done = harness.facade.trigger_event(event, event_id="e1", now=NOW)
     assert [(run.schedule_id, run.tenant_id) for run in done.runs] == [
-        (of_all.id, yard.tenant),
-        (mine.id, yard.tenant),
+        (of_all.id, harness.tenant),
+        (mine.id, harness.tenant),
     ]
     theirs = beside.trigger_event(event, event_id="e1", now=NOW)  # the same id, another tenant's event
     assert [(run.schedule_id, run.tenant_id) for run in theirs.runs] == [(of_all.id, beside.tenant)]
-    assert yard.facade.trigger_event(event, event_id="e1", now=NOW).repeated == 2
+    assert harness.facade.trigger_event(event, event_id="e1", now=NOW).repeated == 2
 
 
 @pytest.mark.proves("2-F6c")
-def test_the_counts_of_a_handler_are_counts_over_its_runs(yard: Yard) -> None:
-    hears = yard.facade.on_event(EVENT, "deploy", EventRequest(max_retries=0), now=NOW)
-    outcomes = [DONE, FAILS_FOR_GOOD, DONE, Outcome(state="timeout", error="too slow", final=True)]
+def test_the_counts_of_a_handler_are_counts_over_its_runs(harness: Harness) -> None:
+    hears = harness.facade.on_event(EVENT, "deploy", EventRequest(max_retries=0), now=NOW)
+    outcomes = [DONE, FAILED_FOR_GOOD, DONE, Outcome(state="timeout", error="too slow", final=True)]
     for outcome in outcomes:
-        yard.hand.outcome = lambda _, outcome=outcome: outcome  # type: ignore[misc] # bound at once
-        yard.later(MINUTE)
-        yard.facade.trigger_event(EVENT, now=yard.now)
-        yard.turn()
-    counts = Counter(run.state for run in yard.runs(hears))
-    found = yard.facade.stats(hears.id, now=yard.now)
+        harness.executor.outcome = lambda _, outcome=outcome: outcome  # type: ignore[misc] # bound at once
+        harness.advance(MINUTE)
+        harness.facade.trigger_event(EVENT, now=harness.now)
+        harness.run_once()
+    counts = Counter(run.state for run in harness.runs(hears))
+    found = harness.facade.stats(hears.id, now=harness.now)
     assert (found.total, found.successful, found.failed, found.timeout) == (4, 2, 1, 1)
     assert {state: count for state, count in found.by_state.items() if count} == dict(counts)
-    assert found.last_triggered_at == yard.now
+    assert found.last_triggered_at == harness.now
 
 
 OUTSIDE: dict[str, Action] = {
@@ -121,25 +126,25 @@ OUTSIDE: dict[str, Action] = {
 
 @pytest.mark.proves("2-F6b", "2-X4")
 @pytest.mark.parametrize("kind", OUTSIDE)
-def test_a_workflow_or_an_agent_is_asked_elsewhere(yard: Yard, kind: str) -> None:
+def test_a_workflow_or_an_agent_is_asked_elsewhere(harness: Harness, kind: str) -> None:
     action = OUTSIDE[kind]
-    hears = yard.facade.on_event(EVENT, "ship", EventRequest(action=action), now=NOW)
+    hears = harness.facade.on_event(EVENT, "ship", EventRequest(action=action), now=NOW)
     assert hears.schedule.handler_type == kind
-    registry, elsewhere = Registry(), Elsewhere()
+    registry, elsewhere = Registry(), ExternalSystem()
     registry.send_with(kind, elsewhere)
     worker = WorkerCore(
-        yard.store,
+        harness.store,
         InProcessExecutor(registry),
-        WorkerOptions(worker_id=uuid4(), tenants=(yard.tenant,)),
-        clock=lambda: yard.now,
+        WorkerOptions(worker_id=uuid4(), tenants=(harness.tenant,)),
+        clock=lambda: harness.now,
     )
-    (run,) = yard.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW).runs
+    (run,) = harness.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW).runs
     worker.claim()
     (asked,) = elsewhere.asked
     assert (asked.run_id, asked.handler_name, asked.handler_type) == (run.id, "ship", kind)
     assert asked.arguments == {"action_type": action.type, "action_config": {"flow": "x"}}
     assert asked.asked == {"event": EVENT, "eventId": "e1", "payload": {"tag": 1}}
-    assert yard.runs(hears)[0].external_task_id == "task-1"
+    assert harness.runs(hears)[0].external_task_id == "task-1"
 
 
 class At(Scheduler):
@@ -150,26 +155,26 @@ class At(Scheduler):
 
 
 @pytest.mark.proves("2-F6b", "2-F2")
-def test_create_job_makes_a_job_that_runs(yard: Yard) -> None:
+def test_create_job_makes_a_job_that_runs(harness: Harness) -> None:
     config = {"handler_name": "publish", "name": "of the event", "payload": {"a": 1}, "priority": "high"}
-    yard.facade.on_event(EVENT, "make", EventRequest(action=Action(type="create_job", config=config)), now=NOW)
-    yard.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW)
-    (claim,) = yard.store.queue.claim("w", 5, timedelta(minutes=1), NOW, tenants=[yard.tenant])
-    create = job_creator(lambda tenant: At(yard.store, tenant))
+    harness.facade.on_event(EVENT, "make", EventRequest(action=Action(type="create_job", config=config)), now=NOW)
+    harness.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW)
+    (claim,) = harness.store.queue.claim("w", 5, timedelta(minutes=1), NOW, tenants=[harness.tenant])
+    create = job_creator(lambda tenant: At(harness.store, tenant))
     context = Context(claim.run, claim.schedule, lambda *_: None)
     made = call_handler(create, arguments_of(claim.schedule), context)
     assert call_handler(create, arguments_of(claim.schedule), context) == made  # delivered twice: one job
-    job = yard.facade.get(UUID(made), now=NOW)
+    job = harness.facade.get(UUID(made), now=NOW)
     assert job is not None
     assert (job.schedule.name, job.schedule.handler_name, job.schedule.priority) == ("of the event", "publish", 75)
     assert jsonb.decode(job.schedule.metadata or b"")["eventId"] == "e1"
-    yard.turn()
-    assert [one.schedule.handler_name for one in yard.hand.taken if one.schedule is not None] == ["publish"]
-    assert yard.status(job) == "completed"
+    harness.run_once()
+    assert [one.schedule.handler_name for one in harness.executor.taken if one.schedule is not None] == ["publish"]
+    assert status_of(harness, job) == "completed"
 
 
-def test_a_config_that_names_no_handler_makes_the_run_fail(yard: Yard) -> None:
-    create = job_creator(lambda _: yard.facade)
+def test_a_config_that_names_no_handler_makes_the_run_fail(harness: Harness) -> None:
+    create = job_creator(lambda _: harness.facade)
     with pytest.raises(UsageError, match="names no handler_name"):
         create(action_config={}, context=None)
     with pytest.raises(UsageError, match="not create_job"):
@@ -177,13 +182,15 @@ def test_a_config_that_names_no_handler_makes_the_run_fail(yard: Yard) -> None:
 
 
 @pytest.mark.proves("2-F6")
-def test_a_handler_registered_twice_is_told_so(yard: Yard) -> None:
-    yard.facade.on_event(EVENT, "deploy", now=NOW)
+def test_a_handler_registered_twice_is_told_so(harness: Harness) -> None:
+    harness.facade.on_event(EVENT, "deploy", now=NOW)
     with pytest.raises(ConflictError, match="name"):
-        yard.facade.on_event(EVENT, "deploy", now=NOW)
-    assert yard.facade.on_event(EVENT, "deploy", EventRequest(name="once more"), now=NOW).schedule.name == "once more"
+        harness.facade.on_event(EVENT, "deploy", now=NOW)
+    assert (
+        harness.facade.on_event(EVENT, "deploy", EventRequest(name="once more"), now=NOW).schedule.name == "once more"
+    )
 
 
-def test_an_event_that_nobody_hears_of_leads_to_nothing(yard: Yard) -> None:
-    done = yard.facade.trigger_event(EVENT, now=NOW)
+def test_an_event_that_nobody_hears_of_leads_to_nothing(harness: Harness) -> None:
+    done = harness.facade.trigger_event(EVENT, now=NOW)
     assert (done.runs, done.repeated) == ((), 0)

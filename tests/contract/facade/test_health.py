@@ -14,7 +14,8 @@ from migrator.records import WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.health import Limits
 from migrator.store.protocols import Store
-from tests.contract.facade.yard import HOUR, MINUTE, Yard
+from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness
+from tests.contract.facade.stored import stored
 from tests.contract.rows import NOW, SECOND, changed
 
 ALIVE = WorkerRecord(
@@ -55,13 +56,13 @@ class Faulty:
         return found
 
 
-def facade(yard: Yard, **parts: Any) -> Scheduler:  # noqa: ANN401 - as above
-    return Scheduler(cast("Store", Faulty(yard.store, **parts)), yard.tenant)
+def facade(harness: Harness, **parts: Any) -> Scheduler:  # noqa: ANN401 - as above
+    return Scheduler(cast("Store", Faulty(harness.store, **parts)), harness.tenant)
 
 
 @pytest.mark.proves("2-F17")
-def test_all_is_well(yard: Yard) -> None:
-    found = facade(yard).health(now=NOW)
+def test_all_is_well(harness: Harness) -> None:
+    found = facade(harness).health(now=NOW)
     assert (found.status, found.issues, found.checked_at) == ("healthy", (), NOW)
     assert (found.components.leader, found.components.latency_ms) == ("me", 2.0)
     assert (found.components.active_workers, found.components.ready) == (1, 0)
@@ -81,9 +82,9 @@ def test_all_is_well(yard: Yard) -> None:
     ids=["slow", "down", "queue down", "no workers", "workers unknown", "no leader"],
 )
 def test_each_fault_is_an_issue_of_its_part(
-    yard: Yard, parts: dict[str, Any], status: str, component: str, severity: str
+    harness: Harness, parts: dict[str, Any], status: str, component: str, severity: str
 ) -> None:
-    found = facade(yard, **parts).health(now=NOW)
+    found = facade(harness, **parts).health(now=NOW)
     assert found.status == status
     assert [(one.component, one.severity) for one in found.issues] == [(component, severity)]
     parts_status = {name: getattr(found.components, name) for name in ("scheduler", "database", "queue", "workers")}
@@ -91,46 +92,46 @@ def test_each_fault_is_an_issue_of_its_part(
 
 
 @pytest.mark.proves("2-F17")
-def test_the_limit_itself_is_no_issue(yard: Yard) -> None:
-    assert facade(yard, ping=timedelta(seconds=1)).health(now=NOW).status == "healthy"
+def test_the_limit_itself_is_no_issue(harness: Harness) -> None:
+    assert facade(harness, ping=timedelta(seconds=1)).health(now=NOW).status == "healthy"
 
 
 @pytest.mark.proves("2-F17")
-def test_a_queue_that_does_not_keep_up_says_since_when(yard: Yard) -> None:
-    job = yard.recurring()
-    yard.facade.trigger_now(job.id, now=NOW)
-    assert facade(yard).health(now=NOW + MINUTE).status == "healthy"
+def test_a_queue_that_does_not_keep_up_says_since_when(harness: Harness) -> None:
+    job = harness.recurring()
+    harness.facade.trigger_now(job.id, now=NOW)
+    assert facade(harness).health(now=NOW + MINUTE).status == "healthy"
     late = changed(ALIVE, last_heartbeat_at=NOW + HOUR)
-    found = facade(yard, workers=[late]).health(now=NOW + HOUR)
+    found = facade(harness, workers=[late]).health(now=NOW + HOUR)
     assert found.status == "degraded"
     (issue,) = found.issues
     assert (issue.component, issue.severity, issue.since) == ("queue", "warning", NOW)
 
 
-def test_the_real_parts_answer_too(yard: Yard) -> None:
-    found = yard.facade.health()
+def test_the_real_parts_answer_too(harness: Harness) -> None:
+    found = harness.facade.health()
     assert found.components.database == "healthy"
     assert found.checked_at is not None
 
 
 @pytest.mark.proves("4-S5", "3-C5")
-def test_where_the_scheduler_stands(yard: Yard) -> None:
-    busy, waits = yard.recurring(), yard.recurring(start_at=NOW + HOUR)
-    yard.facade.toggle(waits.id, enabled=False, now=NOW)
-    yard.hand.outcome = lambda _: None
-    yard.later(MINUTE)
-    yard.turn()
-    yard.facade.trigger_now(busy.id, now=yard.now)
+def test_where_the_scheduler_stands(harness: Harness) -> None:
+    busy, waits = harness.recurring(), harness.recurring(start_at=NOW + HOUR)
+    harness.facade.toggle(waits.id, enabled=False, now=NOW)
+    harness.executor.outcome = lambda _: None
+    harness.advance(MINUTE)
+    harness.run_once()
+    harness.facade.trigger_now(busy.id, now=harness.now)
     dead = changed(ALIVE, id=uuid4())
-    stopped = changed(ALIVE, id=uuid4(), status="stopped", last_heartbeat_at=yard.now)
+    stopped = changed(ALIVE, id=uuid4(), status="stopped", last_heartbeat_at=harness.now)
     silent = changed(dead, last_heartbeat_at=NOW - HOUR)
-    found = facade(yard, workers=[ALIVE, silent, stopped]).status(now=yard.now)
+    found = facade(harness, workers=[ALIVE, silent, stopped]).status(now=harness.now)
     assert found.leader is not None
     assert (found.is_running, found.leader.holder, found.leader.term) == (True, "me", 3)
     assert (found.total_jobs, found.enabled_jobs, found.running_jobs) == (2, 1, 1)
     assert (found.ready_runs, found.running_runs) == (1, 1)
     assert found.next_job is not None
-    assert (found.next_job.schedule_id, found.next_job.at) == (busy.id, yard.job(busy).next_fire_at)
+    assert (found.next_job.schedule_id, found.next_job.at) == (busy.id, stored(harness, busy).next_fire_at)
     assert [(one.id, one.alive) for one in found.instances] == [
         (ALIVE.id, True),
         (silent.id, False),
@@ -139,19 +140,19 @@ def test_where_the_scheduler_stands(yard: Yard) -> None:
 
 
 @pytest.mark.proves("4-S5")
-def test_rows_of_dead_processes_do_not_make_it_run(yard: Yard) -> None:
-    found = facade(yard, workers=[ALIVE], leader=None).status(now=NOW + HOUR)
+def test_rows_of_dead_processes_do_not_make_it_run(harness: Harness) -> None:
+    found = facade(harness, workers=[ALIVE], leader=None).status(now=NOW + HOUR)
     assert (found.is_running, found.leader, found.next_job) == (False, None, None)
 
 
 @pytest.mark.proves("4-S5")
-def test_a_process_that_registers_and_leads_is_seen(yard: Yard) -> None:
-    worker = yard.store.workers.register(
+def test_a_process_that_registers_and_leads_is_seen(harness: Harness) -> None:
+    worker = harness.store.workers.register(
         WorkerRecord(id=uuid4(), tenant_id="*", kind="scheduler", status="active", hostname="h"), NOW
     )
-    found = yard.facade.status(now=NOW)
+    found = harness.facade.status(now=NOW)
     assert {one.id: one.alive for one in found.instances}[worker.id]
-    limited = Scheduler(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
+    limited = Scheduler(harness.store, harness.tenant, limits=Limits(silent_for=SECOND))
     assert not {one.id: one.alive for one in limited.status(now=NOW + MINUTE).instances}[worker.id]
-    yard.store.workers.stop(worker.id, NOW)
-    assert not {one.id: one.alive for one in yard.facade.status(now=NOW).instances}[worker.id]
+    harness.store.workers.stop(worker.id, NOW)
+    assert not {one.id: one.alive for one in harness.facade.status(now=NOW).instances}[worker.id]

@@ -15,7 +15,7 @@ from migrator.records import Run
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import HistoryQuery, Job
 from migrator.store.protocols import ScheduleQuery, SortKey, Store
-from tests.contract.facade.yard import MINUTE, Yard
+from migrator.verify.behaviour.harness import MINUTE, Harness
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
 
 FEW = settings(max_examples=5, deadline=None)
@@ -119,11 +119,11 @@ def test_lists_are_what_a_walk_over_all_schedules_gives(at_work: Store, drawn: l
 
 
 @pytest.mark.proves("2-F8")
-def test_a_schedule_is_there_or_not_and_never_another_tenants(yard: Yard) -> None:
-    job = yard.recurring()
-    assert yard.facade.get(job.id, now=NOW) == job
-    assert yard.facade.get(uuid4(), now=NOW) is None
-    stranger = Scheduler(yard.store, fresh())
+def test_a_schedule_is_there_or_not_and_never_another_tenants(harness: Harness) -> None:
+    job = harness.recurring()
+    assert harness.facade.get(job.id, now=NOW) == job
+    assert harness.facade.get(uuid4(), now=NOW) is None
+    stranger = Scheduler(harness.store, fresh())
     assert stranger.get(job.id, now=NOW) is None
     assert stranger.list(now=NOW).jobs == ()
 
@@ -141,9 +141,9 @@ def test_a_schedule_is_there_or_not_and_never_another_tenants(yard: Yard) -> Non
     ],
     ids=str,
 )
-def test_a_list_that_cannot_be_is_refused(yard: Yard, wrong: dict[str, Any]) -> None:
+def test_a_list_that_cannot_be_is_refused(harness: Harness, wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        yard.facade.list(ScheduleQuery(**wrong), now=NOW)
+        harness.facade.list(ScheduleQuery(**wrong), now=NOW)
 
 
 # -- history
@@ -195,14 +195,14 @@ def past(store: Store, tenant: str, job: UUID, drawn: list[Any]) -> list[tuple[R
 def test_a_history_is_what_a_walk_over_all_runs_gives(
     at_work: Store, drawn: list[Any], pages: list[dict[str, Any]]
 ) -> None:
-    yard = Yard(at_work, fresh())
-    job = yard.recurring()
-    rows = past(at_work, yard.tenant, job.id, drawn)
+    harness = Harness(at_work, (fresh(), fresh()), now=NOW)
+    job = harness.recurring()
+    rows = past(at_work, harness.tenant, job.id, drawn)
     for page in pages:
         since, until = page.get("since"), page.get("until")
         if since is not None and until is not None and until <= since:
             with pytest.raises(UsageError, match="until must come after since"):
-                yard.facade.history(job.id, HistoryQuery(**page), now=NOW)
+                harness.facade.history(job.id, HistoryQuery(**page), now=NOW)
             continue
         expected = [
             (row, lines)
@@ -213,7 +213,7 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
         ]
         expected.sort(key=lambda one: one[0].created_at, reverse=page["descending"])
         beyond = page["offset"] + page["limit"]
-        found = yard.facade.history(job.id, HistoryQuery(**page), now=NOW)
+        found = harness.facade.history(job.id, HistoryQuery(**page), now=NOW)
         shown = expected[page["offset"] : beyond]
         assert [one.run for one in found.executions] == [row for row, _ in shown]
         assert found.more == (len(expected) > beyond)
@@ -223,56 +223,58 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
 
 
 @pytest.mark.proves("2-F13")
-def test_since_is_inclusive_and_until_is_not(yard: Yard) -> None:
-    job = yard.recurring()
-    rows = past(yard.store, yard.tenant, job.id, [("completed", second, 0, 1, 0) for second in (-1, 0, 1)])
-    found = yard.facade.history(job.id, HistoryQuery(since=NOW, until=NOW + SECOND), now=NOW)
+def test_since_is_inclusive_and_until_is_not(harness: Harness) -> None:
+    job = harness.recurring()
+    rows = past(harness.store, harness.tenant, job.id, [("completed", second, 0, 1, 0) for second in (-1, 0, 1)])
+    found = harness.facade.history(job.id, HistoryQuery(since=NOW, until=NOW + SECOND), now=NOW)
     assert [one.run.id for one in found.executions] == [rows[1][0].id]
 
 
 @pytest.mark.proves("2-F13")
-def test_runs_that_never_started_stand_where_they_were_made(yard: Yard) -> None:
-    job = yard.recurring()
+def test_runs_that_never_started_stand_where_they_were_made(harness: Harness) -> None:
+    job = harness.recurring()
     rows = past(
-        yard.store,
-        yard.tenant,
+        harness.store,
+        harness.tenant,
         job.id,
         [("completed", 1, 0, 1, 0), ("queued", 2, None, 0, 0), ("completed", 3, 0, 1, 0), ("skipped", 0, None, 0, 0)],
     )
-    found = yard.facade.history(job.id, now=NOW)
+    found = harness.facade.history(job.id, now=NOW)
     assert [one.run.id for one in found.executions] == [rows[n][0].id for n in (2, 1, 0, 3)]
 
 
 @pytest.mark.proves("2-F14", "3-D7", "3-T5")
-def test_an_execution_comes_with_its_log(yard: Yard) -> None:
-    job = yard.recurring()
-    (row, _), (bare_one, _) = past(yard.store, yard.tenant, job.id, [("error", 0, 0, 1, 2), ("queued", 0, None, 0, 0)])
-    found = yard.facade.get_execution(row.id, now=NOW)
+def test_an_execution_comes_with_its_log(harness: Harness) -> None:
+    job = harness.recurring()
+    (row, _), (bare_one, _) = past(
+        harness.store, harness.tenant, job.id, [("error", 0, 0, 1, 2), ("queued", 0, None, 0, 0)]
+    )
+    found = harness.facade.get_execution(row.id, now=NOW)
     assert found is not None
     assert found.run == row
     assert [entry.run_id for entry in found.logs] == [row.id, row.id]
-    alone = yard.facade.get_execution(bare_one.id, now=NOW)
+    alone = harness.facade.get_execution(bare_one.id, now=NOW)
     assert alone is not None
     assert alone.logs == ()
-    assert yard.facade.get_execution(uuid4(), now=NOW) is None
-    assert Scheduler(yard.store, fresh()).get_execution(row.id, now=NOW) is None
+    assert harness.facade.get_execution(uuid4(), now=NOW) is None
+    assert Scheduler(harness.store, fresh()).get_execution(row.id, now=NOW) is None
 
 
 @pytest.mark.proves("0-T2.11.5", "2-F14")
-def test_what_a_run_did_is_there_to_read(yard: Yard) -> None:
+def test_what_a_run_did_is_there_to_read(harness: Harness) -> None:
     """From due to claimed to handled to written: run, log, summary."""
-    job = yard.recurring()
-    yard.later(MINUTE)
-    yard.turn()
-    (one,) = yard.facade.history(job.id, HistoryQuery(include_logs=True), now=yard.now).executions
+    job = harness.recurring()
+    harness.advance(MINUTE)
+    harness.run_once()
+    (one,) = harness.facade.history(job.id, HistoryQuery(include_logs=True), now=harness.now).executions
     assert (one.run.state, one.run.result, one.run.started_at, one.run.finished_at) == (
         "completed",
         b'{"rows":3}',
-        yard.now,
-        yard.now,
+        harness.now,
+        harness.now,
     )
     assert {entry.message for entry in one.logs} == {"attempt 1 began", "completed"}
-    with yard.store.session(yard.tenant, now=yard.now) as session:
+    with harness.store.session(harness.tenant, now=harness.now) as session:
         summary = session.run_summaries.get(job.id)
     assert summary is not None
     assert summary.last_run is not None
@@ -286,16 +288,16 @@ NAIVE = datetime(2025, 1, 1)  # noqa: DTZ001 - that is what is wrong with it
     [{"limit": 0}, {"limit": -2}, {"offset": -1}, {"states": ("lost",)}, {"since": NAIVE}, {"until": NAIVE}],
     ids=str,
 )
-def test_a_history_that_cannot_be_is_refused(yard: Yard, wrong: dict[str, Any]) -> None:
-    job = yard.recurring()
+def test_a_history_that_cannot_be_is_refused(harness: Harness, wrong: dict[str, Any]) -> None:
+    job = harness.recurring()
     with pytest.raises(UsageError):
-        yard.facade.history(job.id, HistoryQuery(**wrong), now=NOW)
+        harness.facade.history(job.id, HistoryQuery(**wrong), now=NOW)
 
 
-def test_the_history_of_a_schedule_that_is_not_there(yard: Yard) -> None:
+def test_the_history_of_a_schedule_that_is_not_there(harness: Harness) -> None:
     with pytest.raises(NotFoundError, match="no schedule"):
-        yard.facade.history(uuid4(), now=NOW)
-    job = yard.recurring()
+        harness.facade.history(uuid4(), now=NOW)
+    job = harness.recurring()
     with pytest.raises(NotFoundError):
-        Scheduler(yard.store, fresh()).history(job.id, now=NOW)
-    assert yard.facade.history(job.id, now=NOW).executions == ()
+        Scheduler(harness.store, fresh()).history(job.id, now=NOW)
+    assert harness.facade.history(job.id, now=NOW).executions == ()

@@ -14,7 +14,7 @@ from migrator.errors import UsageError
 from migrator.scheduler import retention
 from migrator.scheduler.retention import RetentionRule
 from migrator.store.protocols import RunQuery, Store
-from tests.contract.facade.yard import DAY, MINUTE, Yard
+from migrator.verify.behaviour.harness import DAY, MINUTE, Harness
 from tests.contract.rows import MILLISECOND, NOW, fresh, line, run, schedule
 
 FEW = settings(max_examples=5, deadline=None)
@@ -69,18 +69,18 @@ def test_kept_is_exactly_what_is_among_the_newest_or_young_or_live(
 
 
 @pytest.mark.proves("3-R1")
-def test_the_boundary_of_age_and_of_rank(yard: Yard) -> None:
-    with yard.store.session(yard.tenant, now=NOW) as session:
-        of = session.schedules.upsert(schedule(yard.tenant))
+def test_the_boundary_of_age_and_of_rank(harness: Harness) -> None:
+    with harness.store.session(harness.tenant, now=NOW) as session:
+        of = session.schedules.upsert(schedule(harness.tenant))
         ages = [timedelta(0), DAY * 30 - MILLISECOND, DAY * 30, DAY * 30 + MILLISECOND, DAY * 90]
         rows = [
-            session.runs.create(run(yard.tenant, schedule_id=of.id, created_at=NOW - age, state="completed"))
+            session.runs.create(run(harness.tenant, schedule_id=of.id, created_at=NOW - age, state="completed"))
             for age in ages
         ]
-    retention.apply(yard.store, yard.tenant, RetentionRule(keep=0, young=DAY * 30), now=NOW)
-    assert left(yard.store, yard.tenant) == {row.id for row in rows[:3]}  # of thirty days exactly: not older
-    retention.apply(yard.store, yard.tenant, RetentionRule(keep=2, young=timedelta(0)), now=NOW + DAY)
-    assert left(yard.store, yard.tenant) == {row.id for row in rows[:2]}
+    retention.apply(harness.store, harness.tenant, RetentionRule(keep=0, young=DAY * 30), now=NOW)
+    assert left(harness.store, harness.tenant) == {row.id for row in rows[:3]}  # of thirty days exactly: not older
+    retention.apply(harness.store, harness.tenant, RetentionRule(keep=2, young=timedelta(0)), now=NOW + DAY)
+    assert left(harness.store, harness.tenant) == {row.id for row in rows[:2]}
 
 
 @pytest.mark.proves("3-R1", "4-C7")
@@ -109,25 +109,25 @@ def test_the_figures_of_the_source(count: int, every: timedelta, rule: Retention
 
 
 @pytest.mark.proves("3-R3")
-def test_run_numbers_go_on_after_retention(yard: Yard) -> None:
-    job = yard.recurring()
-    yard.run_until(NOW + 3 * MINUTE, MINUTE)
-    assert [row.run_number for row in yard.runs(job)] == [1, 2, 3]
-    yard.later(DAY * 40)
-    removed = retention.apply(yard.store, yard.tenant, RetentionRule(keep=0), now=yard.now)
+def test_run_numbers_go_on_after_retention(harness: Harness) -> None:
+    job = harness.recurring()
+    harness.run_until(NOW + 3 * MINUTE, MINUTE)
+    assert [row.run_number for row in harness.runs(job)] == [1, 2, 3]
+    harness.advance(DAY * 40)
+    removed = retention.apply(harness.store, harness.tenant, RetentionRule(keep=0), now=harness.now)
     assert dict(removed.by_schedule) == {job.id: 3}
-    assert yard.runs(job) == []
-    assert yard.facade.trigger_now(job.id, now=yard.now).run_number == 4
+    assert harness.runs(job) == []
+    assert harness.facade.trigger_now(job.id, now=harness.now).run_number == 4
 
 
-def test_summaries_stay_what_the_runs_say_and_logs_go_with_their_runs(yard: Yard) -> None:
-    job = yard.recurring()
-    yard.run_until(NOW + 2 * MINUTE, MINUTE)
-    old, new = yard.runs(job)
-    with yard.store.session(yard.tenant, now=NOW) as session:
-        session.execution_logs.append([line(yard.tenant, run_id=old.id)])
-    retention.apply(yard.store, yard.tenant, RetentionRule(keep=1, young=timedelta(0)), now=yard.now + DAY)
-    with yard.store.session(yard.tenant, now=yard.now) as session:
+def test_summaries_stay_what_the_runs_say_and_logs_go_with_their_runs(harness: Harness) -> None:
+    job = harness.recurring()
+    harness.run_until(NOW + 2 * MINUTE, MINUTE)
+    old, new = harness.runs(job)
+    with harness.store.session(harness.tenant, now=NOW) as session:
+        session.execution_logs.append([line(harness.tenant, run_id=old.id)])
+    retention.apply(harness.store, harness.tenant, RetentionRule(keep=1, young=timedelta(0)), now=harness.now + DAY)
+    with harness.store.session(harness.tenant, now=harness.now) as session:
         stored = session.run_summaries.get(job.id)
         assert session.execution_logs.of_run(old.id) == []
         assert stored is not None
@@ -135,23 +135,23 @@ def test_summaries_stay_what_the_runs_say_and_logs_go_with_their_runs(yard: Yard
         assert (stored.counters, stored.recent) == (again.counters, again.recent)
         entries = session.audit.list(10, action=retention.REMOVED)
     assert [entry.metadata for entry in entries] == [b'{"keep":"1","runs":"1"}']
-    assert [row.id for row in yard.runs(job)] == [new.id]
+    assert [row.id for row in harness.runs(job)] == [new.id]
 
 
 @pytest.mark.proves("3-R2", "0-X2")
-def test_other_tenants_are_served_each_by_itself(yard: Yard) -> None:
-    beside = Yard(yard.store, fresh())
+def test_other_tenants_are_served_each_by_itself(harness: Harness) -> None:
+    beside = Harness(harness.store, (fresh(), fresh()), now=NOW)
     scratch = f"~verify-{uuid4().hex[:8]}"
-    for tenant in (yard.tenant, beside.tenant, scratch):
-        fill(yard.store, tenant, [(0, 50, "completed"), (0, 1, "completed")])
-    assert retention.apply(yard.store, yard.tenant, RetentionRule(keep=0), now=NOW).total == 1
-    assert len(left(yard.store, beside.tenant)) == 2
-    named = retention.apply_all(yard.store, RetentionRule(keep=0), tenants=[yard.tenant, beside.tenant], now=NOW)
-    assert [(one.tenant, one.total) for one in named] == [(yard.tenant, 0), (beside.tenant, 1)]
+    for tenant in (harness.tenant, beside.tenant, scratch):
+        fill(harness.store, tenant, [(0, 50, "completed"), (0, 1, "completed")])
+    assert retention.apply(harness.store, harness.tenant, RetentionRule(keep=0), now=NOW).total == 1
+    assert len(left(harness.store, beside.tenant)) == 2
+    named = retention.apply_all(harness.store, RetentionRule(keep=0), tenants=[harness.tenant, beside.tenant], now=NOW)
+    assert [(one.tenant, one.total) for one in named] == [(harness.tenant, 0), (beside.tenant, 1)]
     # All of them: the other tests' rows are there too, so nothing is removed here.
-    every = retention.apply_all(yard.store, RetentionRule(keep=10**6), dry_run=True, now=NOW)
+    every = retention.apply_all(harness.store, RetentionRule(keep=10**6), dry_run=True, now=NOW)
     tenants = [one.tenant for one in every]
-    assert {yard.tenant, beside.tenant} <= set(tenants)
+    assert {harness.tenant, beside.tenant} <= set(tenants)
     assert scratch not in tenants
     assert "*" not in tenants
 
@@ -165,6 +165,6 @@ def test_other_tenants_are_served_each_by_itself(yard: Yard) -> None:
     ],
     ids=["keep", "age", "batch"],
 )
-def test_a_rule_that_is_none_is_refused(yard: Yard, rule: RetentionRule, words: str) -> None:
+def test_a_rule_that_is_none_is_refused(harness: Harness, rule: RetentionRule, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        retention.apply(yard.store, yard.tenant, rule, now=NOW)
+        retention.apply(harness.store, harness.tenant, rule, now=NOW)

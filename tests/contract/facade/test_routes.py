@@ -28,8 +28,9 @@ from migrator.sources.rows import Row, RowContext, RowShape, RowSource, load
 from migrator.sources.support_center import SYSTEM as SUPPORT_CENTER
 from migrator.sources.support_center import shapes as support_shapes
 from migrator.store.validation import GLOBAL
+from migrator.verify.behaviour.harness import DAY, DONE, FAILED_FOR_GOOD, HOUR, MINUTE, Harness
 from tests.contract.facade.routes import ROUTES, USER, Answer, Route, ask, camel
-from tests.contract.facade.yard import DAY, DONE, FAILS_FOR_GOOD, HOUR, MINUTE, Yard
+from tests.contract.facade.stored import everything
 from tests.contract.rows import NOW
 
 PAGE = Path(__file__).parents[3] / "docs" / "sources-other.md"
@@ -123,12 +124,12 @@ STATUS_004 = document(
 class Place:
     """A tenant whose rows were copied from a system, or made here, and what its clients ask."""
 
-    def __init__(self, yard: Yard, plant: Plant) -> None:
-        self.yard, self.plant = yard, plant
+    def __init__(self, harness: Harness, plant: Plant) -> None:
+        self.harness, self.plant = harness, plant
 
     def ask(self, called: str, expected: Any, body: Any = None, code: int = 200, **query: Any) -> Any:  # noqa: ANN401 - any JSON
         """Send a request, hold its answer to its code and shape, and return it."""
-        answer = ask(self.yard, called, body, **query)
+        answer = ask(self.harness, called, body, **query)
         assert answer.status == code, answer.body
         if expected is None:
             assert answer.body == b""
@@ -138,28 +139,28 @@ class Place:
 
     def refused(self, name: str, status: int, body: Any = None) -> None:  # noqa: ANN401 - any JSON value
         """Send a request that is refused, and see that it changes nothing."""
-        before = self.yard.everything()
-        answer = ask(self.yard, name, body)
+        before = everything(self.harness)
+        answer = ask(self.harness, name, body)
         check_error(name, answer, status)
-        assert self.yard.everything() == before
+        assert everything(self.harness) == before
 
     def copied(self, system: RowSource, table: str, row: Row, **parents: dict[Any, Row]) -> tuple[Record, ...]:
         """Write what a row of a system becomes, as a copy would."""
-        context = RowContext(tenant=self.yard.tenant, cron_zone="UTC", as_of=NOW, parents=parents)
+        context = RowContext(tenant=self.harness.tenant, cron_zone="UTC", as_of=NOW, parents=parents)
         records = load(system.by_name()[table], row, context).rows
         self.plant(*records)
         return records
 
     def job(self, identity: str) -> Job:
-        found = self.yard.facade.get(UUID(identity), now=self.yard.now)
+        found = self.harness.facade.get(UUID(identity), now=self.harness.now)
         assert found is not None
         return found
 
     def fire(self, outcome: Outcome | None = DONE, later: timedelta = DAY) -> None:
         """Let a run begin, and end so; none: it goes on."""
-        self.yard.hand.outcome = lambda _: outcome
-        self.yard.later(later)
-        self.yard.turn()
+        self.harness.executor.outcome = lambda _: outcome
+        self.harness.advance(later)
+        self.harness.run_once()
 
 
 def check_error(name: str, answer: Answer, status: int) -> None:
@@ -210,8 +211,8 @@ def cron_job(place: Place, **changes: Any) -> Row:  # noqa: ANN401 - members of 
 
 def failed_execution(place: Place) -> tuple[Row, Row]:
     job = cron_job(place)
-    place.fire(FAILS_FOR_GOOD)
-    (run,) = place.yard.runs(place.job(job["id"]))
+    place.fire(FAILED_FOR_GOOD)
+    (run,) = place.harness.runs(place.job(job["id"]))
     return job, place.ask(f"orchestrator GET /executions/{run.id}", EXECUTION_002)
 
 
@@ -220,7 +221,7 @@ def makes_a_cron_job(place: Place) -> None:
     made = cron_job(place)
     assert {name: made[name] for name in CRON} == CRON
     assert (made["type"], made["status"], made["allow_overlap"]) == ("cron", "active", False)
-    assert (made["executions_count"], made["success_count"], made["platform_id"]) == (0, 0, place.yard.tenant)
+    assert (made["executions_count"], made["success_count"], made["platform_id"]) == (0, 0, place.harness.tenant)
     job = place.job(made["id"])
     assert (job.schedule.name, job.schedule.max_concurrency, job.schedule.priority) == ("Nightly reindex", 2, 75)
     (trigger,) = job.triggers
@@ -241,7 +242,7 @@ def makes_a_job_that_runs_once(place: Place) -> None:
     assert (made["type"], made["status"], made["schedule"]) == ("one_time", "active", None)
     assert instant(made["next_run"]) == NOW + HOUR
     place.fire(later=HOUR)
-    assert [run.state for run in place.yard.runs(place.job(made["id"]))] == ["completed"]
+    assert [run.state for run in place.harness.runs(place.job(made["id"]))] == ["completed"]
     assert place.ask(f"orchestrator GET /jobs/{made['id']}", JOB_002)["status"] == "completed"
     place.refused("orchestrator POST /jobs/once", 400, body | {"execute_at": due})
 
@@ -289,7 +290,7 @@ def copied_job(place: Place) -> Row:
         "avg_duration_ms": None,
         "tags": ["x"],
         "metadata": {"skip_if_overdue": True},
-        "platform_id": place.yard.tenant,
+        "platform_id": place.harness.tenant,
         "created_by": "bob",
         "created_at": naive - 60 * DAY,
         "updated_at": naive,
@@ -340,7 +341,7 @@ def pauses_and_resumes_a_job(place: Place) -> None:
     assert place.job(made["id"]).schedule.status == "paused"
     place.refused(f"orchestrator POST /jobs/{made['id']}/pause", 409)
     place.fire()
-    assert place.yard.runs(place.job(made["id"])) == []
+    assert place.harness.runs(place.job(made["id"])) == []
     place.ask(f"orchestrator POST /jobs/{made['id']}/resume", MESSAGE)
     assert place.job(made["id"]).schedule.status == "scheduled"
     place.refused(f"orchestrator POST /jobs/{made['id']}/resume", 409)
@@ -350,7 +351,7 @@ def pauses_and_resumes_a_job(place: Place) -> None:
 def deletes_a_job(place: Place) -> None:
     made = cron_job(place)
     place.ask(f"orchestrator DELETE /jobs/{made['id']}", None, code=204)
-    assert place.yard.facade.get(UUID(made["id"]), now=NOW) is None
+    assert place.harness.facade.get(UUID(made["id"]), now=NOW) is None
     place.refused(f"orchestrator GET /jobs/{made['id']}", 404)
     place.refused(f"orchestrator DELETE /jobs/{made['id']}", 404)
 
@@ -358,7 +359,7 @@ def deletes_a_job(place: Place) -> None:
 @case("orchestrator GET /jobs/{id}/executions", "orchestrator GET /executions/{id}")
 def shows_executions(place: Place) -> None:
     job, failed = failed_execution(place)
-    assert (failed["status"], failed["error"], failed["retry_count"]) == ("failed", FAILS_FOR_GOOD.error, 0)
+    assert (failed["status"], failed["error"], failed["retry_count"]) == ("failed", FAILED_FOR_GOOD.error, 0)
     assert (failed["job_id"], failed["max_retries"]) == (job["id"], 0)
     assert instant(failed["scheduled_at"]) <= instant(failed["started_at"]) <= instant(failed["completed_at"])
     place.fire()
@@ -409,7 +410,7 @@ def retries_an_execution(place: Place) -> None:
     again = place.ask(f"orchestrator POST /executions/{failed['id']}/retry", EXECUTION_002)
     assert (again["status"], again["started_at"], again["job_id"]) == ("pending", None, job["id"])
     assert again["metadata"] == {"original_execution_id": failed["id"]}
-    first, second = place.yard.runs(place.job(job["id"]))
+    first, second = place.harness.runs(place.job(job["id"]))
     assert (str(second.id), second.retry_of, second.state) == (again["id"], first.id, "queued")
     place.refused(f"orchestrator POST /executions/{again['id']}/retry", 409)
     place.refused(f"orchestrator POST /executions/{failed['id']}/retry", 409)
@@ -417,10 +418,10 @@ def retries_an_execution(place: Place) -> None:
 
 @case("orchestrator POST /events/trigger")
 def triggers_an_event(place: Place) -> None:
-    handler = place.yard.facade.on_event("ticket:created", "notify", EventRequest(), now=NOW)
+    handler = place.harness.facade.on_event("ticket:created", "notify", EventRequest(), now=NOW)
     body = {"event_name": "ticket:created", "data": {"id": 7}}
     place.ask("orchestrator POST /events/trigger", MESSAGE, body)
-    (run,) = place.yard.runs(handler)
+    (run,) = place.harness.runs(handler)
     assert (run.cause, run.state) == ("event", "queued")
     place.refused("orchestrator POST /events/trigger", 400, {"data": {}})
 
@@ -498,7 +499,7 @@ def pauses_a_crawl(place: Place) -> None:
     assert (found["status"], found["is_paused"], instant(found["paused_at"])) == ("paused", True, NOW)
     assert place.job(str(row["id"])).schedule.status == "paused"
     place.fire()
-    assert place.yard.runs(place.job(str(row["id"]))) == []
+    assert place.harness.runs(place.job(str(row["id"]))) == []
     place.refused(f"crawler POST /jobs/{row['id']}/pause", 409)
 
 
@@ -511,7 +512,7 @@ def resumes_a_crawl(place: Place) -> None:
     assert place.job(str(row["id"])).schedule.status == "scheduled"
     place.refused(f"crawler POST /jobs/{row['id']}/resume", 409)
     place.fire(later=30 * MINUTE)
-    assert len(place.yard.runs(place.job(str(row["id"])))) == 1
+    assert len(place.harness.runs(place.job(str(row["id"])))) == 1
 
 
 @case("crawler POST /jobs/{id}/cancel")
@@ -519,10 +520,10 @@ def cancels_a_crawl(place: Place) -> None:
     row = crawl(place)
     place.fire(None, later=30 * MINUTE)
     found = place.ask(f"crawler POST /jobs/{row['id']}/cancel", JOB_003)
-    assert (found["status"], instant(found["cancelled_at"])) == ("cancelled", place.yard.now)
+    assert (found["status"], instant(found["cancelled_at"])) == ("cancelled", place.harness.now)
     job = place.job(str(row["id"]))
     assert (job.schedule.status, job.next_fire_at) == ("cancelled", None)
-    assert [run.state for run in place.yard.runs(job)] == ["cancelled"]
+    assert [run.state for run in place.harness.runs(job)] == ["cancelled"]
     place.refused(f"crawler POST /jobs/{row['id']}/cancel", 409)
 
 
@@ -534,10 +535,10 @@ def retries_a_crawl(place: Place) -> None:
     found = place.ask(f"crawler POST /jobs/{row['id']}/retry", JOB_003)
     assert (found["status"], found["current_retry_count"]) == ("pending", 0)
     assert (found["error_message"], found["completed_at"]) == (None, None)
-    assert [run.state for run in place.yard.runs(place.job(str(row["id"])))] == ["error", "queued"]
+    assert [run.state for run in place.harness.runs(place.job(str(row["id"])))] == ["error", "queued"]
     place.refused(f"crawler POST /jobs/{row['id']}/retry", 409)
     place.fire(later=MINUTE)
-    assert place.yard.runs(place.job(str(row["id"])))[1].state == "completed"
+    assert place.harness.runs(place.job(str(row["id"])))[1].state == "completed"
 
 
 @case("crawler GET /jobs/{id}/executions", "crawler GET /executions/{id}")
@@ -773,7 +774,7 @@ def deletes_a_scheduled_job(place: Place) -> None:
     functions(place)
     made, system = hourly(place), hourly(place, name="system", taskFunctionId=2)
     place.ask(f"support-center DELETE /jobs/{made['id']}", None, code=204)
-    assert place.yard.facade.get(UUID(made["id"]), now=NOW) is None
+    assert place.harness.facade.get(UUID(made["id"]), now=NOW) is None
     place.refused(f"support-center DELETE /jobs/{system['id']}", 409)
 
 
@@ -785,14 +786,14 @@ def enables_and_disables_a_scheduled_job(place: Place) -> None:
     found = place.ask(status, JOB_004, {"isEnabled": False})
     assert (found["isEnabled"], found["isPaused"]) == (False, False)
     place.fire(later=HOUR)
-    assert place.yard.runs(place.job(made["id"])) == []
+    assert place.harness.runs(place.job(made["id"])) == []
     assert place.ask(status, JOB_004, {"isEnabled": True})["isEnabled"]
     place.fire(later=HOUR)
-    assert len(place.yard.runs(place.job(made["id"]))) == 1
+    assert len(place.harness.runs(place.job(made["id"]))) == 1
     off = hourly(place, name="made disabled", isEnabled=False)
     place.ask(f"support-center PUT /jobs/{off['id']}/status", JOB_004, {"isEnabled": True})
     place.fire(later=HOUR)
-    assert len(place.yard.runs(place.job(off["id"]))) == 1
+    assert len(place.harness.runs(place.job(off["id"]))) == 1
     place.refused(status, 400, {"isEnabled": "yes"})
 
 
@@ -801,7 +802,7 @@ def triggers_a_scheduled_job(place: Place) -> None:
     functions(place)
     made = hourly(place)
     found = place.ask(f"support-center POST /jobs/{made['id']}/trigger", TRIGGERED_004)
-    (run,) = place.yard.runs(place.job(made["id"]))
+    (run,) = place.harness.runs(place.job(made["id"]))
     assert (found["jobId"], found["executionId"]) == (made["id"], str(run.id))
     assert (run.cause, run.state, run.triggered_by) == ("manual", "queued", str(USER))
     assert (found["execution"]["status"], found["execution"]["triggeredBy"]) == ("pending", "manual")
@@ -817,12 +818,14 @@ def shows_executions_of_all_jobs_and_of_one(place: Place) -> None:
     row = scheduled_job(place)
     executed = execution(place, row)
     made = hourly(place)
-    place.fire(FAILS_FOR_GOOD, later=HOUR)
+    place.fire(FAILED_FOR_GOOD, later=HOUR)
     every = place.ask("support-center GET /executions", EXECUTIONS_004)
     assert every["total"] == len(every["executions"]) == 3
     failed = place.ask("support-center GET /executions", EXECUTIONS_004, job_id=made["id"], status="failed")
     assert failed["total"] == 1
-    assert [(one["jobId"], one["errorMessage"]) for one in failed["executions"]] == [(made["id"], FAILS_FOR_GOOD.error)]
+    assert [(one["jobId"], one["errorMessage"]) for one in failed["executions"]] == [
+        (made["id"], FAILED_FOR_GOOD.error)
+    ]
     of_job = f"support-center GET /jobs/{row['id']}/executions"
     found = place.ask(of_job, EXECUTIONS_004, status="success")
     assert found == {"executions": [camelled(executed)], "total": 1}
@@ -834,13 +837,13 @@ def shows_executions_of_all_jobs_and_of_one(place: Place) -> None:
 @case("support-center GET /status")
 def shows_where_the_scheduler_stands(place: Place) -> None:
     functions(place)
-    sync, yard = hourly(place), place.yard
+    sync, harness = hourly(place), place.harness
     hourly(place, name="off", isEnabled=False)
     process = WorkerRecord(
         id=uuid4(), tenant_id=GLOBAL, kind="scheduler", status="active", hostname="host-1", pid=4711, version="1.0"
     )
-    yard.store.workers.register(process, NOW)
-    lock = yard.store.locks.acquire(GLOBAL, RESOURCE, ttl=HOUR, holder=str(process.id), now=NOW)
+    harness.store.workers.register(process, NOW)
+    lock = harness.store.locks.acquire(GLOBAL, RESOURCE, ttl=HOUR, holder=str(process.id), now=NOW)
     assert lock is not None
     try:
         found = place.ask("support-center GET /status", STATUS_004)
@@ -851,7 +854,7 @@ def shows_where_the_scheduler_stands(place: Place) -> None:
         assert (found["totalJobs"], found["enabledJobs"], found["runningJobs"]) == (2, 1, 0)
     finally:
         lock.release(now=NOW)
-        yard.store.workers.stop(process.id, NOW)
+        harness.store.workers.stop(process.id, NOW)
     assert place.ask("support-center GET /status", STATUS_004)["leaderInstance"] is None
 
 
@@ -861,16 +864,16 @@ def shows_where_the_scheduler_stands(place: Place) -> None:
 @pytest.mark.parametrize(
     "route", [pytest.param(one, id=one.name, marks=pytest.mark.proves(one.capability)) for one in ROUTES]
 )
-def test_a_route_has_its_effect_and_is_answered_in_its_shape(yard: Yard, plant: Plant, route: Route) -> None:
-    CASES[route.name](Place(yard, plant))
+def test_a_route_has_its_effect_and_is_answered_in_its_shape(harness: Harness, plant: Plant, route: Route) -> None:
+    CASES[route.name](Place(harness, plant))
 
 
 @pytest.mark.parametrize(
     "route",
     [pytest.param(one, id=one.name, marks=pytest.mark.proves(one.capability)) for one in ROUTES if "{" in one.path],
 )
-def test_an_id_that_nothing_has_is_not_found(yard: Yard, plant: Plant, route: Route) -> None:
-    place = Place(yard, plant)
+def test_an_id_that_nothing_has_is_not_found(harness: Harness, plant: Plant, route: Route) -> None:
+    place = Place(harness, plant)
     functions(place)
     bodies = {"PUT /jobs/{id}/schedule": {"schedule": "0 * * * *"}, "PUT /jobs/{job_id}/status": {"isEnabled": True}}
     path = re.sub(r"\{\w+\}", str(uuid4()), route.path)

@@ -11,7 +11,8 @@ from migrator import states
 from migrator.errors import RefusedError, TransitionError
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Timing
-from tests.contract.facade.yard import HOUR, Yard
+from migrator.verify.behaviour.harness import HOUR, Harness
+from tests.contract.facade.stored import everything, force_status, status_of
 from tests.contract.rows import NOW
 
 ACTIONS = ["pause", "resume", "cancel", "retry"]
@@ -26,9 +27,9 @@ MAY = {
 LEADS = {"pause": "paused", "resume": "scheduled", "cancel": "cancelled", "retry": "pending"}
 
 
-def ask(yard: Yard, action: str, schedule_id: object) -> None:
+def ask(harness: Harness, action: str, schedule_id: object) -> None:
     method = "retry_schedule" if action == "retry" else action
-    getattr(yard.facade, method)(schedule_id, now=yard.now)
+    getattr(harness.facade, method)(schedule_id, now=harness.now)
 
 
 @pytest.mark.proves("3-T5")
@@ -42,30 +43,30 @@ def ask(yard: Yard, action: str, schedule_id: object) -> None:
         pytest.param("retry", marks=pytest.mark.proves("3-S53", "3-B8")),
     ],
 )
-def test_an_action_is_done_exactly_in_the_states_that_allow_it(yard: Yard, action: str, status: str) -> None:
-    job = yard.recurring()
-    yard.put(job, status)
-    before = yard.everything()
+def test_an_action_is_done_exactly_in_the_states_that_allow_it(harness: Harness, action: str, status: str) -> None:
+    job = harness.recurring()
+    force_status(harness, job, status)
+    before = everything(harness)
     assert states.may_be_asked(action, status) == (status in MAY[action])
     if status in MAY[action]:
-        ask(yard, action, job.id)
-        assert yard.status(job) == LEADS[action]
+        ask(harness, action, job.id)
+        assert status_of(harness, job) == LEADS[action]
     else:
         with pytest.raises(TransitionError, match=f"cannot {action} a schedule that is {status}"):
-            ask(yard, action, job.id)
-        assert yard.everything() == before
+            ask(harness, action, job.id)
+        assert everything(harness) == before
 
 
 @pytest.mark.parametrize("status", states.SCHEDULE)
-def test_whatever_is_asked_a_schedule_moves_along_the_edges_of_its_machine(yard: Yard, status: str) -> None:
+def test_whatever_is_asked_a_schedule_moves_along_the_edges_of_its_machine(harness: Harness, status: str) -> None:
     """Each method of the facade from each state, as far as the facade reaches."""
     reached: dict[str, str] = {}
     for name, call in CALLS.items():
-        job = yard.recurring()
-        yard.put(job, status)
+        job = harness.recurring()
+        force_status(harness, job, status)
         with suppress(TransitionError, RefusedError):
-            call(yard.facade, job.id)
-        found = yard.status(job)
+            call(harness.facade, job.id)
+        found = status_of(harness, job)
         if found != status:
             assert states.may_follow(states.SCHEDULE, status, found)
             reached[name] = found

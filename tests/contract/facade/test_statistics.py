@@ -16,7 +16,7 @@ from migrator.records import Run, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.health import Limits
 from migrator.store.protocols import Store
-from tests.contract.facade.yard import DAY, HOUR, MINUTE, Yard
+from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, Harness
 from tests.contract.rows import MILLISECOND, NOW, SECOND, fresh, run
 
 FEW = settings(max_examples=5, deadline=None)
@@ -28,10 +28,10 @@ ENDS = st.tuples(
 )
 
 
-def made(yard: Yard, drawn: list[Any], job_id: Any) -> list[Run]:  # noqa: ANN401 - an id or none
+def made(harness: Harness, drawn: list[Any], job_id: Any) -> list[Run]:  # noqa: ANN401 - an id or none
     """Write runs made so many hours ago that took so many milliseconds."""
     rows = []
-    with yard.store.session(yard.tenant, now=NOW) as session:
+    with harness.store.session(harness.tenant, now=NOW) as session:
         for state, hours, lasted, error in drawn:
             created = NOW - HOUR * hours
             started = None if state in {"planning", "queued", "skipped"} else created
@@ -39,7 +39,7 @@ def made(yard: Yard, drawn: list[Any], job_id: Any) -> list[Run]:  # noqa: ANN40
             rows.append(
                 session.runs.create(
                     run(
-                        yard.tenant,
+                        harness.tenant,
                         schedule_id=job_id,
                         state=state,
                         created_at=created,
@@ -68,13 +68,13 @@ def nearest(durations: list[int], percentile: int) -> int:
 def test_every_group_of_metrics_is_what_the_rows_say(
     at_work: Store, drawn: list[Any], window: tuple[int, int] | None
 ) -> None:
-    yard = Yard(at_work, fresh())
-    jobs = [yard.recurring() for _ in range(3)]
-    yard.facade.pause(jobs[0].id, now=NOW)
-    yard.facade.toggle(jobs[1].id, enabled=False, now=NOW)
-    rows = made(yard, drawn, jobs[2].id)
+    harness = Harness(at_work, (fresh(), fresh()), now=NOW)
+    jobs = [harness.recurring() for _ in range(3)]
+    harness.facade.pause(jobs[0].id, now=NOW)
+    harness.facade.toggle(jobs[1].id, enabled=False, now=NOW)
+    rows = made(harness, drawn, jobs[2].id)
     start, end = (NOW - DAY, None) if window is None else (NOW - HOUR * window[0], NOW - HOUR * window[1])
-    found = yard.facade.metrics(None if window is None else start, end, now=NOW)
+    found = harness.facade.metrics(None if window is None else start, end, now=NOW)
     inside = [row for row in rows if row.created_at >= start and (end is None or row.created_at < end)]
     states_inside, states_all = Counter(row.state for row in inside), Counter(row.state for row in rows)
     assert (found.jobs.total, found.jobs.enabled, found.jobs.active) == (3, 2, 2)
@@ -110,15 +110,15 @@ def test_every_group_of_metrics_is_what_the_rows_say(
 
 
 @pytest.mark.proves("2-F16")
-def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(yard: Yard) -> None:
-    before = yard.facade.metrics(now=NOW).system
+def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(harness: Harness) -> None:
+    before = harness.facade.metrics(now=NOW).system
     process = WorkerRecord(id=uuid4(), tenant_id="*", kind="worker", status="active")
-    yard.store.workers.register(process, NOW)
-    limited = Scheduler(yard.store, yard.tenant, limits=Limits(silent_for=SECOND))
-    found = yard.facade.metrics(now=NOW).system
+    harness.store.workers.register(process, NOW)
+    limited = Scheduler(harness.store, harness.tenant, limits=Limits(silent_for=SECOND))
+    found = harness.facade.metrics(now=NOW).system
     assert found.workers == before.workers + 1
-    yard.store.workers.stop(process.id, NOW)
-    assert yard.facade.metrics(now=NOW).system.workers == before.workers
+    harness.store.workers.stop(process.id, NOW)
+    assert harness.facade.metrics(now=NOW).system.workers == before.workers
     assert limited.metrics(now=NOW + DAY * 9).system.workers == 0
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert 0 < found.memory_usage_mb <= used  # kilobytes, or bytes: more than the megabytes
@@ -127,34 +127,34 @@ def test_the_group_of_the_system_is_this_process_and_the_workers_that_are_alive(
 
 
 @pytest.mark.proves("2-F16")
-def test_percentiles_are_the_nearest_ranks_of_completed_runs(yard: Yard) -> None:
-    made(yard, [("completed", 1, n, None) for n in range(1, 101)] + [("error", 1, 9_000, None)], None)
-    found = yard.facade.metrics(now=NOW).performance
+def test_percentiles_are_the_nearest_ranks_of_completed_runs(harness: Harness) -> None:
+    made(harness, [("completed", 1, n, None) for n in range(1, 101)] + [("error", 1, 9_000, None)], None)
+    found = harness.facade.metrics(now=NOW).performance
     assert (found.p50_duration_ms, found.p95_duration_ms, found.p99_duration_ms) == (50, 95, 99)
     assert found.avg_duration_ms == 50.5
 
 
 @pytest.mark.proves("3-B9")
-def test_there_is_one_success_rate_and_the_other_ones_have_names_of_their_own(yard: Yard) -> None:
-    job = yard.recurring()
+def test_there_is_one_success_rate_and_the_other_ones_have_names_of_their_own(harness: Harness) -> None:
+    job = harness.recurring()
     made(
-        yard,
+        harness,
         [("completed", 1, 1, None)] * 2
         + [("error", 1, 1, None), ("timeout", 1, 1, None), ("cancelled", 1, 1, None), ("running", 1, 1, None)]
         + [("skipped", 1, 1, None)] * 2,
         job.id,
     )
-    metrics, stats = yard.facade.metrics(now=NOW).performance, yard.facade.stats(job.id, now=NOW)
+    metrics, stats = harness.facade.metrics(now=NOW).performance, harness.facade.stats(job.id, now=NOW)
     assert metrics.success_rate == stats.success_rate == 50.0
     assert metrics.failure_rate == stats.failure_rate == 50.0
     assert metrics.completed_share == stats.completed_share == 25.0
 
 
 @pytest.mark.proves("3-B10")
-def test_today_begins_at_midnight_of_the_zone_that_is_asked_for(yard: Yard) -> None:
+def test_today_begins_at_midnight_of_the_zone_that_is_asked_for(harness: Harness) -> None:
     # It is 08:00 UTC on 2 November 2025: half past 13 in Kolkata, and 22:00 of the day before in Honolulu.
     made(
-        yard,
+        harness,
         [("completed", 1, 1, None), ("error", 9, 1, None), ("completed", 12, 1, None), ("error", 21, 1, None)],
         None,
     )
@@ -163,32 +163,32 @@ def test_today_begins_at_midnight_of_the_zone_that_is_asked_for(yard: Yard) -> N
         ("Asia/Kolkata", 2, 1, datetime(2025, 11, 1, 18, 30, tzinfo=UTC)),
         ("Pacific/Honolulu", 2, 2, datetime(2025, 11, 1, 10, tzinfo=UTC)),
     ):
-        today = yard.facade.metrics(zone=zone, now=NOW).today
+        today = harness.facade.metrics(zone=zone, now=NOW).today
         assert (today.zone, today.completed, today.failed, today.since) == (zone, completed, failed, since)
     with pytest.raises(cron.ZoneError):
-        yard.facade.metrics(zone="Mars/Olympus", now=NOW)
+        harness.facade.metrics(zone="Mars/Olympus", now=NOW)
 
 
-def test_today_of_the_day_on_which_the_clock_changes(yard: Yard) -> None:
-    today = yard.facade.metrics(zone="America/New_York", now=datetime(2025, 11, 2, 20, tzinfo=UTC)).today
+def test_today_of_the_day_on_which_the_clock_changes(harness: Harness) -> None:
+    today = harness.facade.metrics(zone="America/New_York", now=datetime(2025, 11, 2, 20, tzinfo=UTC)).today
     assert today.since == datetime(2025, 11, 2, 4, tzinfo=UTC)  # midnight, still in summer time
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (5, 5), (-1, None)])
-def test_a_window_that_ends_before_it_begins_is_refused(yard: Yard, start: int, end: int | None) -> None:
+def test_a_window_that_ends_before_it_begins_is_refused(harness: Harness, start: int, end: int | None) -> None:
     with pytest.raises(UsageError, match="end must come after start"):
-        yard.facade.metrics(NOW - HOUR * start, None if end is None else NOW - HOUR * end, now=NOW)
+        harness.facade.metrics(NOW - HOUR * start, None if end is None else NOW - HOUR * end, now=NOW)
 
 
 @pytest.mark.proves("2-F18", "3-D6", "3-B9", "3-T5")
 @FEW
 @given(drawn=st.lists(ENDS, max_size=25))
 def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: Store, drawn: list[Any]) -> None:
-    yard = Yard(at_work, fresh())
-    job, other = yard.recurring(), yard.recurring()
-    rows = made(yard, drawn, job.id)
-    made(yard, [("error", 1, 1, "another's"), ("completed", 1, 1, None)], other.id)
-    found, counts = yard.facade.stats(job.id, now=NOW), Counter(row.state for row in rows)
+    harness = Harness(at_work, (fresh(), fresh()), now=NOW)
+    job, other = harness.recurring(), harness.recurring()
+    rows = made(harness, drawn, job.id)
+    made(harness, [("error", 1, 1, "another's"), ("completed", 1, 1, None)], other.id)
+    found, counts = harness.facade.stats(job.id, now=NOW), Counter(row.state for row in rows)
     assert (found.total, found.successful, found.failed, found.timeout) == (
         len(rows),
         counts["completed"],
@@ -213,34 +213,34 @@ def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: Store, drawn: l
 
 
 @pytest.mark.proves("3-B10")
-def test_statistics_of_a_window_hold_what_was_made_in_it(yard: Yard) -> None:
-    job = yard.recurring()
-    made(yard, [("completed", hours, 1, None) for hours in (1, 2, 3)] + [("error", 2, 1, None)], job.id)
-    found = yard.facade.stats(job.id, since=NOW - HOUR * 2, until=NOW - HOUR, now=NOW)
+def test_statistics_of_a_window_hold_what_was_made_in_it(harness: Harness) -> None:
+    job = harness.recurring()
+    made(harness, [("completed", hours, 1, None) for hours in (1, 2, 3)] + [("error", 2, 1, None)], job.id)
+    found = harness.facade.stats(job.id, since=NOW - HOUR * 2, until=NOW - HOUR, now=NOW)
     assert (found.total, found.failure_rate) == (2, 50.0)
     with pytest.raises(UsageError, match="until must come after since"):
-        yard.facade.stats(job.id, since=NOW, until=NOW, now=NOW)
+        harness.facade.stats(job.id, since=NOW, until=NOW, now=NOW)
 
 
-def test_statistics_outlive_the_schedule_but_not_its_unknown_id(yard: Yard) -> None:
-    job = yard.recurring()
-    yard.later(MINUTE)
-    yard.turn()
-    yard.facade.unschedule(job.id, now=yard.now)
-    found = yard.facade.stats(job.id, now=yard.now)
+def test_statistics_outlive_the_schedule_but_not_its_unknown_id(harness: Harness) -> None:
+    job = harness.recurring()
+    harness.advance(MINUTE)
+    harness.run_once()
+    harness.facade.unschedule(job.id, now=harness.now)
+    found = harness.facade.stats(job.id, now=harness.now)
     assert (found.total, found.next_execution) == (1, None)
     with pytest.raises(NotFoundError, match="no schedule"):
-        Scheduler(yard.store, fresh()).stats(job.id, now=NOW)
+        Scheduler(harness.store, fresh()).stats(job.id, now=NOW)
 
 
-def test_a_schedule_without_runs_has_no_rates(yard: Yard) -> None:
-    found = yard.facade.stats(yard.recurring().id, now=NOW)
+def test_a_schedule_without_runs_has_no_rates(harness: Harness) -> None:
+    found = harness.facade.stats(harness.recurring().id, now=NOW)
     assert (found.total, found.success_rate, found.completed_share, found.avg_duration_ms) == (0, None, None, None)
     assert (found.failure_patterns, found.busiest_hours) == ((), ())
 
 
-def test_the_mean_does_not_drift(yard: Yard) -> None:
+def test_the_mean_does_not_drift(harness: Harness) -> None:
     """A running mean that is rounded at each step goes astray; this one is computed from the durations."""
-    job = yard.recurring()
-    made(yard, [("completed", 1, lasted, None) for lasted in (1, 2, 1, 2, 1, 2, 2)], job.id)
-    assert yard.facade.stats(job.id, now=NOW).avg_duration_ms == 1.57
+    job = harness.recurring()
+    made(harness, [("completed", 1, lasted, None) for lasted in (1, 2, 1, 2, 1, 2, 2)], job.id)
+    assert harness.facade.stats(job.id, now=NOW).avg_duration_ms == 1.57

@@ -20,7 +20,7 @@ from migrator.scheduler.models import (
 )
 from migrator.store.protocols import ScheduleQuery
 from tests.contract.lockstep.base import EVERY, Counter
-from tests.contract.lockstep.office import OUTCOMES, Office
+from tests.contract.lockstep.participant import OUTCOMES, Participant
 from tests.contract.lockstep.sides import Side, agreed, outcome
 from tests.contract.lockstep.weighted import Weighted, precondition, rule
 from tests.contract.rows import NOW
@@ -72,27 +72,29 @@ class Asking(Weighted):
         for side in sides:
             side.clear()
         self.names = [side.name for side in sides]
-        self.offices = {tenant: [Office(side.store, tenant, lambda: self.now) for side in sides] for tenant in TENANTS}
+        self.participants = {
+            tenant: [Participant(side.store, tenant, self.now) for side in sides] for tenant in TENANTS
+        }
         self.jobs: list[tuple[str, UUID]] = []
         for tenant, work in FURNITURE:
             every = Timing(interval=timedelta(minutes=1))
             self.schedule_recurring(tenant, f"every minute {work}", every, None, None, {}, work)
         self.on_event(TENANTS[0], "h", 50, enabled=True)
 
-    def each(self, what: str, tenant: str, act: Callable[[Office], Any]) -> Any:  # noqa: ANN401 - answers of all calls
+    def each(self, what: str, tenant: str, act: Callable[[Participant], Any]) -> Any:  # noqa: ANN401 - answers of all calls
         """Make a call on every side; return the model's answer, none where it was refused."""
         self.steps += 1
         self.since += 1
         self.counter.steps += 1
         raw: list[Any] = []
 
-        def call(office: Office) -> Any:  # noqa: ANN401 - as above
-            office.begin(self.steps)
-            raw.append(act(office))
+        def call(participant: Participant) -> Any:  # noqa: ANN401 - as above
+            participant.begin(self.steps, self.now)
+            raw.append(act(participant))
             return raw[-1]
 
-        pairs = zip(self.names, self.offices[tenant], strict=True)
-        answers = [(name, [outcome(partial(call, office)), office.listened()]) for name, office in pairs]
+        pairs = zip(self.names, self.participants[tenant], strict=True)
+        answers = [(name, [outcome(partial(call, participant)), participant.listened()]) for name, participant in pairs]
         agreed(f"{what} of {tenant} at {self.now.isoformat()}", answers)
         if raw and (any(raw[0]) if isinstance(raw[0], tuple) else raw[0]):
             self.counter.effective[what] += 1
@@ -116,12 +118,16 @@ class Asking(Weighted):
         asked = ScheduleRequest(
             name=name, handler_name="h", created_by="me", cron=cron, timezone=zone, misfire_policy=missed, **work
         )
-        self.keep(tenant, self.each("schedule", tenant, lambda office: office.facade.schedule(asked, now=self.now)))
+        self.keep(
+            tenant, self.each("schedule", tenant, lambda participant: participant.facade.schedule(asked, now=self.now))
+        )
 
     @rule(tenant=OF, name=NAMES, shift=SHIFTS, work=optional(**WORK))
     def schedule_once(self, tenant: str, name: str, shift: int | None, work: dict[str, Any]) -> None:
         asked = OnceRequest(name=name, handler_name="h", created_by="me", run_at=self.at(shift), **work)
-        made = self.each("schedule_once", tenant, lambda office: office.facade.schedule_once(asked, now=self.now))
+        made = self.each(
+            "schedule_once", tenant, lambda participant: participant.facade.schedule_once(asked, now=self.now)
+        )
         self.keep(tenant, made)
 
     @rule(
@@ -159,7 +165,7 @@ class Asking(Weighted):
             **work,
         )
         made = self.each(
-            "schedule_recurring", tenant, lambda office: office.facade.schedule_recurring(asked, now=self.now)
+            "schedule_recurring", tenant, lambda participant: participant.facade.schedule_recurring(asked, now=self.now)
         )
         self.keep(tenant, made)
 
@@ -172,7 +178,7 @@ class Asking(Weighted):
     def on_event(self, tenant: str, handler: str, priority: Any, enabled: bool) -> None:  # noqa: ANN401, FBT001 - a rule's arguments are named
         asked = EventRequest(priority=priority, enabled=enabled, max_retries=1)
         made = self.each(
-            "on_event", tenant, lambda office: office.facade.on_event("push", handler, asked, now=self.now)
+            "on_event", tenant, lambda participant: participant.facade.on_event("push", handler, asked, now=self.now)
         )
         self.keep(tenant, made)
 
@@ -189,19 +195,23 @@ class Asking(Weighted):
     def change(self, pick: int, what: str, stranger: bool) -> None:  # noqa: FBT001 - as above
         tenant, identity = self.job(pick)
         whose = TENANTS[1] if stranger and tenant == TENANTS[0] else tenant
-        self.each(what, whose, lambda office: getattr(office.facade, what)(identity, now=self.now))
+        self.each(what, whose, lambda participant: getattr(participant.facade, what)(identity, now=self.now))
 
     @precondition(lambda self: self.jobs)
     @rule(pick=PICK, enabled=st.booleans())
     def toggle(self, pick: int, enabled: bool) -> None:  # noqa: FBT001 - as above
         tenant, identity = self.job(pick)
-        self.each("toggle", tenant, lambda office: office.facade.toggle(identity, enabled=enabled, now=self.now))
+        self.each(
+            "toggle", tenant, lambda participant: participant.facade.toggle(identity, enabled=enabled, now=self.now)
+        )
 
     @precondition(lambda self: self.jobs)
     @rule(pick=PICK, timing=TIMINGS)
     def reschedule(self, pick: int, timing: Timing) -> None:
         tenant, identity = self.job(pick)
-        self.each("reschedule", tenant, lambda office: office.facade.reschedule(identity, timing, now=self.now))
+        self.each(
+            "reschedule", tenant, lambda participant: participant.facade.reschedule(identity, timing, now=self.now)
+        )
 
     @precondition(lambda self: self.jobs)
     @rule(
@@ -213,53 +223,55 @@ class Asking(Weighted):
     )
     def update(self, pick: int, changes: dict[str, Any]) -> None:
         tenant, identity = self.job(pick)
-        self.each("update", tenant, lambda office: office.facade.update(identity, Patch(**changes), now=self.now))
+        self.each(
+            "update", tenant, lambda participant: participant.facade.update(identity, Patch(**changes), now=self.now)
+        )
 
     @rule(tenant=OF, event=st.sampled_from(["push", "push", "pull"]), event_id=st.sampled_from(["e1", "e2"]))
     def trigger_event(self, tenant: str, event: str, event_id: str) -> None:
         self.each(
             "trigger_event",
             tenant,
-            lambda office: office.facade.trigger_event(event, {"a": 1}, event_id=event_id, now=self.now),
+            lambda participant: participant.facade.trigger_event(event, {"a": 1}, event_id=event_id, now=self.now),
         )
 
     @precondition(lambda self: self.jobs)
     @rule(4, pick=PICK, place=st.integers(0, 3))
     def retry(self, pick: int, place: int) -> None:
         tenant, identity = self.job(pick)
-        with self.offices[tenant][0].store.session(tenant, now=self.now) as session:
+        with self.participants[tenant][0].store.session(tenant, now=self.now) as session:
             runs = session.runs.of_schedule(identity, 4)
         if runs:
             run_id = runs[place % len(runs)].id
-            self.each("retry", tenant, lambda office: office.facade.retry(run_id, now=self.now))
-            self.each("get_execution", tenant, lambda office: bare_execution(office, run_id, self.now))
+            self.each("retry", tenant, lambda participant: participant.facade.retry(run_id, now=self.now))
+            self.each("get_execution", tenant, lambda participant: bare_execution(participant, run_id, self.now))
 
     # -- what happens meanwhile
 
     @rule(8, tenant=OF, mood=st.sampled_from(["done", "mixed", "mixed", "mixed", "open", "failed", *OUTCOMES]))
     def turn(self, tenant: str, mood: str) -> None:
-        def act(office: Office) -> Any:  # noqa: ANN401 - counts
-            office.hand.mood = mood
-            return office.turn()
+        def act(participant: Participant) -> Any:  # noqa: ANN401 - counts
+            participant.mood = mood
+            return participant.turn()
 
         self.each(f"turn {mood}", tenant, act)
 
     @rule(3, tenant=OF, mood=st.sampled_from(["done", "failed", "timeout"]))
     def end_one(self, tenant: str, mood: str) -> None:
-        def act(office: Office) -> Any:  # noqa: ANN401 - counts
-            office.hand.end(mood)
-            return office.worker.collect()
+        def act(participant: Participant) -> Any:  # noqa: ANN401 - counts
+            participant.end_oldest(mood)
+            return participant.worker.collect()
 
         self.each(f"end one as {mood}", tenant, act)
 
     @rule(3, tenant=OF, what=st.sampled_from(["renew", "give_back", "crash", "sweep", "sweep", "adopt"]))
     def work(self, tenant: str, what: str) -> None:
-        acts: dict[str, Callable[[Office], Any]] = {
-            "renew": lambda office: office.worker.renew(),
-            "give_back": lambda office: office.worker.release(),
-            "crash": lambda office: office.sit_down() and None,
-            "sweep": lambda office: office.broom.sweep(),
-            "adopt": lambda office: office.broom.adopt(),
+        acts: dict[str, Callable[[Participant], Any]] = {
+            "renew": lambda participant: participant.worker.renew(),
+            "give_back": lambda participant: participant.worker.release(),
+            "crash": lambda participant: participant.restart(),
+            "sweep": lambda participant: participant.leader.sweep(),
+            "adopt": lambda participant: participant.leader.adopt(),
         }
         self.each(what, tenant, acts[what])
 
@@ -286,13 +298,13 @@ class Asking(Weighted):
     )
     def history(self, pick: int, query: HistoryQuery) -> None:
         tenant, identity = self.job(pick)
-        self.each("history", tenant, lambda office: office.facade.history(identity, query, now=self.now))
-        self.each("stats", tenant, lambda office: office.facade.stats(identity, now=self.now))
+        self.each("history", tenant, lambda participant: participant.facade.history(identity, query, now=self.now))
+        self.each("stats", tenant, lambda participant: participant.facade.stats(identity, now=self.now))
 
     @rule(tenant=OF, zone=st.sampled_from(["UTC", "America/New_York"]))
     def figures(self, tenant: str, zone: str) -> None:
-        def act(office: Office) -> Any:  # noqa: ANN401 - figures, without those of this process
-            found = office.facade.metrics(zone=zone, now=self.now)
+        def act(participant: Participant) -> Any:  # noqa: ANN401 - figures, without those of this process
+            found = participant.facade.metrics(zone=zone, now=self.now)
             return [found.jobs, found.executions, found.performance, found.queue, found.today, found.start, found.end]
 
         self.each("metrics", tenant, act)
@@ -311,7 +323,7 @@ class Asking(Weighted):
         ),
     )
     def list_jobs(self, tenant: str, query: ScheduleQuery) -> None:
-        self.each("list", tenant, lambda office: office.facade.list(query, now=self.now))
+        self.each("list", tenant, lambda participant: participant.facade.list(query, now=self.now))
 
     @invariant()
     def every_so_often_all_is_equal(self) -> None:
@@ -321,25 +333,28 @@ class Asking(Weighted):
     def compare_all(self) -> None:
         """Compare everything that is stored; not counted as a step."""
         self.since = 0
-        for tenant, offices in self.offices.items():
-            pairs = zip(self.names, offices, strict=True)
-            agreed(f"all of {tenant}", [(name, outcome(partial(self._all, office))) for name, office in pairs])
+        for tenant, participants in self.participants.items():
+            pairs = zip(self.names, participants, strict=True)
+            agreed(
+                f"all of {tenant}", [(name, outcome(partial(self._all, participant))) for name, participant in pairs]
+            )
 
-    def _all(self, office: Office) -> list[Any]:
-        jobs = office.facade.list(ScheduleQuery(limit=1000), now=self.now).jobs
-        mine = [identity for whose, identity in self.jobs if whose == office.tenant]
+    def _all(self, participant: Participant) -> list[Any]:
+        participant.now = self.now
+        jobs = participant.facade.list(ScheduleQuery(limit=1000), now=self.now).jobs
+        mine = [identity for whose, identity in self.jobs if whose == participant.tenant]
         histories = [
-            office.facade.history(identity, HistoryQuery(limit=100), now=self.now)
+            participant.facade.history(identity, HistoryQuery(limit=100), now=self.now)
             for identity in mine
-            if office.facade.get(identity, now=self.now)
+            if participant.facade.get(identity, now=self.now)
         ]
-        return [jobs, histories, office.audited(self.now), office.said(self.now)]
+        return [jobs, histories, participant.audited(), participant.said()]
 
     def teardown(self) -> None:
         self.compare_all()
 
 
-def bare_execution(office: Office, run_id: UUID, now: datetime) -> Any:  # noqa: ANN401 - a run
+def bare_execution(participant: Participant, run_id: UUID, now: datetime) -> Any:  # noqa: ANN401 - a run
     """Return a run without its log, whose ids nobody chose."""
-    found = office.facade.get_execution(run_id, now=now)
+    found = participant.facade.get_execution(run_id, now=now)
     return None if found is None else found.run

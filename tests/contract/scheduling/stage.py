@@ -6,40 +6,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from migrator.records import AuditEntry, ExecutionLog, Run
-from migrator.scheduler.completion import Outcome
-from migrator.scheduler.executor import Executor, RunListener
+from migrator.scheduler.executor import Executor
 from migrator.scheduler.lifecycle import Event
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import RunQuery, Store
-from migrator.store.queue import Claim
 from tests.contract.memory.clock import Clock
 from tests.contract.rows import NOW
 
 LEASE = timedelta(minutes=2)
-
-
-class Puppet:
-    """A executor that only takes notes; the test decides when a run ends, how, and how often it says so."""
-
-    def __init__(self, *, task_id: str | None = None) -> None:
-        self.handed: list[tuple[Claim, RunListener]] = []
-        self.cancelled: list[UUID] = []
-        self._task_id = task_id
-
-    def submit(self, claim: Claim, reports: RunListener) -> str | None:
-        self.handed.append((claim, reports))
-        return self._task_id
-
-    def cancel(self, run_id: UUID) -> None:
-        self.cancelled.append(run_id)
-
-    def close(self) -> None:
-        pass
-
-    def end(self, place: int = -1, state: Any = "completed", **outcome: Any) -> None:  # noqa: ANN401 - of an outcome
-        """Report how the run ended that was handed over in this place."""
-        claim, reports = self.handed[place]
-        reports.ended(claim, Outcome(state=state, **outcome))
 
 
 class Stage:

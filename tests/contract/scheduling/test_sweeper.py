@@ -9,14 +9,16 @@ import pytest
 
 from migrator.errors import LostLockError
 from migrator.records import WorkerRecord
+from migrator.scheduler.completion import Outcome
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper, Swept
 from migrator.scheduler.worker import Scope, scope_metadata
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
+from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
 from tests.contract.memory.clock import Clock
 from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
-from tests.contract.scheduling.stage import LEASE, Puppet, Stage
+from tests.contract.scheduling.stage import LEASE, Stage
 from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
 
 TTL = timedelta(hours=2)  # longer than any test's clock moves
@@ -47,8 +49,8 @@ def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule
 ) -> None:
     of = schedule(tenant, max_retries=retries)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    puppet = Puppet()
-    stage = Stage(at_work, tenant, puppet, clock=clock)
+    executor = ScriptedExecutor(stay_open)
+    stage = Stage(at_work, tenant, executor, clock=clock)
     stage.turn()
     broom = sweeper(at_work, leadership, tenant, clock)
     clock.advance(LEASE - SECOND)
@@ -58,7 +60,7 @@ def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule
     assert broom.reclaim() == (0, 0)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("error", "lost: its worker did not renew the lease")
-    puppet.end(result=b'"too late"')
+    executor.end(Outcome(state="completed", result=b'"too late"'))
     stage.turn()
     assert run_of(at_work, tenant, row.id) == found
     assert f"error: {found.error}" in [line.message for line in stage.logs(row.id)]
@@ -70,7 +72,7 @@ def test_a_lease_that_is_renewed_survives_the_sweep(
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    stage = Stage(at_work, tenant, Puppet(), clock=clock)
+    stage = Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
     stage.turn()
     for _ in range(4):
         stage.after(LEASE * 0.8)
@@ -84,7 +86,7 @@ def test_a_run_over_its_time_is_timed_out_though_its_lease_holds(
 ) -> None:
     of = schedule(tenant, timeout_ms=10_000)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage = Stage(at_work, tenant, Puppet(), clock=clock)
+    stage = Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
     stage.turn()
     clock.advance(10 * SECOND)
     assert sweeper(at_work, leadership, tenant, clock).reclaim() == (1, 0)
@@ -97,7 +99,7 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
 ) -> None:
     of = schedule(tenant, max_retries=1, retry_delay_ms=0)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    stage = Stage(at_work, tenant, Puppet(), clock=clock)
+    stage = Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
     # Long ago, so that no other test's process is as silent as this one.
     past = NOW - timedelta(days=20_000)
     at_work.workers.register(
@@ -221,13 +223,13 @@ def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(at
 
 @pytest.mark.proves("2-F3d", "4-C8")
 def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: Store, tenant: str) -> None:
-    puppet = Puppet()
-    stage = Stage(at_work, tenant, puppet)
+    executor = ScriptedExecutor(stay_open)
+    stage = Stage(at_work, tenant, executor)
     of = schedule(tenant)
     put(at_work, of, trigger(of))
     for _ in range(3):
         stage.turn()
-        puppet.end()
+        executor.end()
         stage.clock.advance(MINUTE)
     stage.clock.advance(timedelta(hours=-2))
     for _ in range(5):

@@ -11,26 +11,27 @@ from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Registry, Request
 from migrator.store.protocols import Store
 from migrator.values import jsonb
+from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
 from tests.contract.rows import NOW, SECOND, changed, run, schedule, trigger
-from tests.contract.scheduling.stage import LEASE, Puppet, Stage, moment
+from tests.contract.scheduling.stage import LEASE, Stage, moment
 from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
 
 RETRYING: dict[str, Any] = {"max_retries": 2, "retry_delay_ms": 60_000, "retry_strategy": "exponential"}
 
 
 @pytest.fixture
-def puppet() -> Puppet:
-    return Puppet()
+def executor() -> ScriptedExecutor:
+    return ScriptedExecutor(stay_open)
 
 
 @pytest.fixture
-def stage(at_work: Store, tenant: str, puppet: Puppet) -> Stage:
-    return Stage(at_work, tenant, puppet)
+def stage(at_work: Store, tenant: str, executor: ScriptedExecutor) -> Stage:
+    return Stage(at_work, tenant, executor)
 
 
 @pytest.mark.proves("0-T2.11.5", "2-X3", "2-X10", "2-X12", "4-C3")
 def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, handler_name="mail")
     put(at_work, of, trigger(of))
@@ -38,8 +39,8 @@ def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
     (row,) = stage.runs()
     assert (row.state, row.started_at, row.worker_id) == ("running", NOW, str(stage.options.worker_id))
     stage.clock.advance(3 * SECOND)
-    puppet.handed[0][1].said(puppet.handed[0][0], "info", "half way")
-    puppet.end(result=b'{"sent":3}')
+    executor.listener(executor.taken[0]).said(executor.taken[0], "info", "half way")
+    executor.end(Outcome(state="completed", result=b'{"sent":3}'))
     stage.turn()
     (row,) = stage.runs()
     assert (row.state, row.finished_at, row.duration_ms) == ("completed", moment(3), 3000)
@@ -59,13 +60,13 @@ def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
 
 @pytest.mark.proves("2-X1", "4-C5", "2-X10", "2-X12", "3-C3")
 def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_than_allowed(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, handler_name="mail", **RETRYING)
     once = trigger(of, kind="one_time", run_at=NOW)
     put(at_work, of, once)
     stage.turn()
-    puppet.end(state="error", error="no route", error_detail="Traceback …")
+    executor.end(Outcome(state="error", error="no route", error_detail="Traceback …"))
     stage.after(SECOND)
     assert stage.states() == ["error", "queued"]
     first, retry = stage.runs()
@@ -75,14 +76,14 @@ def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_t
     assert (retry.trace_id, retry.parent_span_id) == (first.trace_id, first.span_id)
     assert retry.span_id != first.span_id
     stage.after(59 * SECOND)
-    assert len(puppet.handed) == 1
+    assert len(executor.taken) == 1
     stage.after(SECOND)
-    assert len(puppet.handed) == 2
-    puppet.end(state="error", error="no route")
+    assert len(executor.taken) == 2
+    executor.end(Outcome(state="error", error="no route"))
     stage.after(SECOND)
     assert stage.runs()[-1].available_at == stage.clock.now + 2 * MINUTE
     stage.after(2 * MINUTE)
-    puppet.end(state="error", error="no route")
+    executor.end(Outcome(state="error", error="no route"))
     stage.after(MINUTE)
     stage.after(timedelta(days=1))
     assert stage.states() == ["error", "error", "error"]
@@ -97,14 +98,14 @@ def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_t
     ("policy", "status", "fires"), [(None, "scheduled", 3), ("keep", "scheduled", 3), ("stop", "failed", 1)]
 )
 def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to_stop(
-    policy: str | None, status: str, fires: int, stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    policy: str | None, status: str, fires: int, stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, on_exhausted=policy)
     put(at_work, of, trigger(of))
     for _ in range(3):
         stage.turn()
-        if puppet.handed and stage.worker.active:
-            puppet.end(state="error", error="broken")
+        if executor.taken and stage.worker.active:
+            executor.end(Outcome(state="error", error="broken"))
         stage.after(SECOND)
         stage.clock.advance(MINUTE - SECOND)
     assert schedule_of(at_work, of).status == status
@@ -113,7 +114,7 @@ def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to
 
 @pytest.mark.proves("2-F2", "2-X9")
 def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_handed_over(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of, kind="one_time", run_at=NOW))
@@ -121,7 +122,7 @@ def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_
     assert (schedule_of(at_work, of).status, stage.states()) == ("running", ["running"])
     stage.after(MINUTE)
     assert schedule_of(at_work, of).status == "running"
-    puppet.end()
+    executor.end()
     stage.after(SECOND)
     found = schedule_of(at_work, of)
     assert (found.status, found.completed_at) == ("completed", stage.clock.now)
@@ -130,16 +131,16 @@ def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_
 @pytest.mark.proves("2-F3b", "2-F3c")
 @pytest.mark.parametrize("bound", [{"max_fires": 3}, {"end_at": NOW + 2 * MINUTE}])
 def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
-    bound: dict[str, Any], stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    bound: dict[str, Any], stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of, **bound))
-    other = Stage(at_work, tenant, puppet, clock=stage.clock)  # ticks of two processes overlap
+    other = Stage(at_work, tenant, executor, clock=stage.clock)  # ticks of two processes overlap
     for _ in range(6):
         stage.turn()
         other.turn()
-        for place in range(len(puppet.handed)):
-            puppet.end(place)
+        for place in range(len(executor.taken)):
+            executor.end(claim=executor.taken[place])
         stage.turn()
         other.turn()
         stage.clock.advance(MINUTE)
@@ -149,7 +150,7 @@ def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
 
 @pytest.mark.proves("2-X2", "4-C4")
 def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result_ignored(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, timeout_ms=30_000)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -159,8 +160,8 @@ def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result
     stage.after(SECOND)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("timeout", "timeout: ran for longer than 30000 ms")
-    assert puppet.cancelled == [row.id]
-    puppet.end(result=b'"late"')
+    assert executor.cancelled == [row.id]
+    executor.end(Outcome(state="completed", result=b'"late"'))
     stage.after(SECOND)
     assert run_of(at_work, tenant, row.id) == found
     assert stage.worker.counters.snapshot().late == 1
@@ -169,26 +170,26 @@ def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result
 
 @pytest.mark.proves("2-F12", "3-B7", "3-C6")
 def test_a_run_that_was_cancelled_is_told_so_and_no_outcome_revives_it(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, **RETRYING)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
     stage.turn()
     with at_work.session(tenant, now=stage.clock.now) as session:
         assert session.runs.cancel(row.id, "no longer wanted") is not None
-    puppet.end(state="error", error="late failure")
+    executor.end(Outcome(state="error", error="late failure"))
     stage.worker.collect()
     stage.after(SECOND)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("cancelled", "no longer wanted")
-    assert puppet.cancelled == [row.id]
+    assert executor.cancelled == [row.id]
     assert stage.states() == ["cancelled"]
     assert stage.worker.active == ()
 
 
 @pytest.mark.proves("2-X8")
 def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, timeout_ms=20_000, max_retries=1, retry_delay_ms=1_000)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
@@ -196,11 +197,11 @@ def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
     stage.after(20 * SECOND)
     stage.after(SECOND)
     assert stage.states() == ["timeout", "running"]
-    puppet.end(1, result=b"2")
-    puppet.end(1, result=b"3")  # delivered twice
-    puppet.end(0, result=b"1")  # and attempt 1 comes back after attempt 2
+    executor.end(Outcome(state="completed", result=b"2"), executor.taken[1])
+    executor.end(Outcome(state="completed", result=b"3"), executor.taken[1])  # delivered twice
+    executor.end(Outcome(state="completed", result=b"1"), executor.taken[0])  # and attempt 1 comes back after attempt 2
     stage.after(SECOND)
-    puppet.end(1, state="error", error="again")
+    executor.end(Outcome(state="error", error="again"), executor.taken[1])
     stage.after(SECOND)
     first, second = stage.runs()
     assert (first.state, second.state, second.result) == ("timeout", "completed", b"2")
@@ -210,23 +211,23 @@ def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
 
 @pytest.mark.proves("2-X8", "3-B12")
 def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
     stage.turn()
-    first = puppet.handed[0][0]
+    first = executor.taken[0]
     assert at_work.queue.release([first], NOW) == [row.id]
-    other, taker = Puppet(), Stage(at_work, tenant, Puppet(), clock=stage.clock)
+    other, taker = ScriptedExecutor(stay_open), Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=stage.clock)
     taker = Stage(at_work, tenant, other, clock=stage.clock)
     taker.turn()
-    assert len(other.handed) == 1
-    puppet.end(0, result=b'"the first one"')
+    assert len(other.taken) == 1
+    executor.end(Outcome(state="completed", result=b'"the first one"'), executor.taken[0])
     stage.worker.collect()
     assert run_of(at_work, tenant, row.id).state == "running"
     stage.turn()
     assert stage.worker.active == ()
-    other.end(0, result=b'"the second one"')
+    other.end(Outcome(state="completed", result=b'"the second one"'), other.taken[0])
     taker.turn()
     assert run_of(at_work, tenant, row.id).result == b'"the second one"'
 
@@ -262,19 +263,21 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
 
 @pytest.mark.proves("2-X9")
 def test_an_interval_from_completion_is_counted_from_the_end_that_was_written(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     made = trigger(of, kind="interval", interval_ms=60_000, anchor="completion")
     put(at_work, of, made)
     stage.turn()
-    puppet.end()
+    executor.end()
     stage.after(25 * SECOND)
     assert trigger_of(at_work, made).next_fire_at == moment(85)
 
 
 @pytest.mark.proves("2-X7", "4-C6")
-def test_a_full_schedule_skips_its_slot_and_says_so(stage: Stage, puppet: Puppet, at_work: Store, tenant: str) -> None:
+def test_a_full_schedule_skips_its_slot_and_says_so(
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+) -> None:
     of = schedule(tenant, max_concurrency=1)
     made = trigger(of)
     put(at_work, of, made)
@@ -282,27 +285,27 @@ def test_a_full_schedule_skips_its_slot_and_says_so(stage: Stage, puppet: Puppet
     stage.after(MINUTE)
     assert stage.states() == ["running", "skipped"]
     assert trigger_of(at_work, made).next_fire_at == moment(120)
-    puppet.end()
+    executor.end()
     stage.turn()
     stage.after(MINUTE)
     assert stage.states() == ["completed", "skipped", "running"]
 
 
 def test_a_process_takes_no_more_than_it_has_room_for(at_work: Store, tenant: str) -> None:
-    puppet = Puppet()
-    stage = Stage(at_work, tenant, puppet, capacity=2)
+    executor = ScriptedExecutor(stay_open)
+    stage = Stage(at_work, tenant, executor, capacity=2)
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(5)))
     stage.turn()
-    assert len(puppet.handed) == 2
-    puppet.end(0)
+    assert len(executor.taken) == 2
+    executor.end(claim=executor.taken[0])
     stage.turn()
-    assert len(puppet.handed) == 3
+    assert len(executor.taken) == 3
 
 
 @pytest.mark.proves("3-C7")
 def test_what_is_given_back_is_queued_again_with_the_same_attempt(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
@@ -310,14 +313,14 @@ def test_what_is_given_back_is_queued_again_with_the_same_attempt(
     assert stage.worker.release() == 1
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.worker_id, found.attempt) == ("queued", None, row.attempt)
-    assert puppet.cancelled == [row.id]
-    puppet.end(0)
+    assert executor.cancelled == [row.id]
+    executor.end(claim=executor.taken[0])
     stage.worker.collect()
     assert run_of(at_work, tenant, row.id).state == "queued"
 
 
 def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: Store, tenant: str) -> None:
-    class Broken(Puppet):
+    class Broken(ScriptedExecutor):
         def submit(self, *_: object) -> str | None:
             raise OSError("no broker")
 
@@ -331,13 +334,13 @@ def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: Store, tenan
 
 @pytest.mark.proves("4-X5")
 def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_went(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(2)))
     stage.turn()
-    puppet.end(0)
-    puppet.end(1)
+    executor.end(claim=executor.taken[0])
+    executor.end(claim=executor.taken[1])
 
     def left(*_: object) -> NoReturn:
         raise BackendMovedError("the data is elsewhere")
@@ -354,14 +357,14 @@ def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_we
 
 
 def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_others(
-    stage: Stage, puppet: Puppet, at_work: Store, tenant: str
+    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(3)))
     stage.turn()
-    puppet.end(0)
-    puppet.end(1, state="error", error="nul \0")
-    puppet.end(2)
+    executor.end(claim=executor.taken[0])
+    executor.end(Outcome(state="error", error="nul \0"), executor.taken[1])
+    executor.end(claim=executor.taken[2])
     stage.turn()
     assert sorted(stage.states()) == ["completed", "completed", "error"]
 

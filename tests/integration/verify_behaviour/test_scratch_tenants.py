@@ -84,7 +84,7 @@ def test_real_tenants_are_not_touched(store: Store, settings: Settings, backend:
 def linger(settings: Settings, backend: str, pipe: Connection) -> None:
     """Be in the middle of a verification, for ever."""
     with scratch_tenants(settings, backend, Components(), new_scratch_tenant()) as place:
-        harness = Harness(place, "lingering")
+        harness = Harness.of(place, "lingering")
         harness.cron()
         harness.now = START + timedelta(minutes=5)
         harness.run_once()
@@ -127,7 +127,7 @@ def over(settings: Settings, name: str) -> None:
 def test_it_goes_also_when_the_script_fails(store: Store, settings: Settings, backend: str) -> None:
     def fail() -> None:
         with scratch_tenants(settings, backend, Components(), new_scratch_tenant()) as place:
-            Harness(place, "failing").cron()
+            Harness.of(place, "failing").cron()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

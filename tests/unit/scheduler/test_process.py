@@ -13,10 +13,10 @@ from migrator.errors import ConfigurationError, ConflictError, RefusedError, Unr
 from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, intervals_of
 from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
+from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
 from tests.contract.memory.clock import Clock
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, run, schedule, trigger
-from tests.contract.scheduling.stage import Puppet
 
 SECOND = timedelta(seconds=1)
 
@@ -24,8 +24,8 @@ SECOND = timedelta(seconds=1)
 class World:
     """A store in memory, a process, and a clock that moves only while the process waits."""
 
-    def __init__(self, executor: Puppet | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
-        self.clock, self.puppet = Clock(), Puppet() if executor is None else executor
+    def __init__(self, executor: ScriptedExecutor | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
+        self.clock, self.executor = Clock(), ScriptedExecutor(stay_open) if executor is None else executor
         self.store = MemoryStore(self.clock)
         self.waits: list[float] = []
         self.on_wait: Callable[[], object] = lambda: None
@@ -33,7 +33,7 @@ class World:
         self.process = SchedulerProcess(
             self.store,
             SchedulerSettings(**settings),
-            self.puppet,
+            self.executor,
             retention=self._remove,
             clock=self.clock,
             monotonic=self._seconds,
@@ -181,7 +181,7 @@ def test_what_is_not_enabled_neither_registers_nor_claims() -> None:
     with pytest.raises(RefusedError, match="not enabled"):
         world.process.run("once")
     assert world.store.workers.list() == []
-    assert world.puppet.handed == []
+    assert world.executor.taken == []
 
 
 @pytest.mark.proves("3-C9", "3-C7")
@@ -190,10 +190,10 @@ def test_it_registers_works_and_leaves_in_good_order() -> None:
     row = world.put()
 
     def act() -> None:
-        if world.puppet.handed and world.process.worker.active:
+        if world.executor.taken and world.process.worker.active:
             world.process.stop()
             world.put()  # not claimed any more
-            world.puppet.end()
+            world.executor.end()
 
     world.on_wait = act
     done = world.process.run()
@@ -213,7 +213,7 @@ def test_a_process_that_was_declared_dead_stops_at_once_and_says_so() -> None:
     row = world.put()
 
     def bury() -> None:
-        if world.puppet.handed:
+        if world.executor.taken:
             world.store.workers.declare_dead(SECOND, world.clock.now + timedelta(hours=1), [world.process.worker_id])
 
     world.on_wait = bury
@@ -232,7 +232,7 @@ def test_while_the_store_is_away_it_waits_and_stops_work_whose_lease_is_over() -
     world.put()
 
     def fall() -> None:
-        if world.puppet.handed:
+        if world.executor.taken:
 
             def away(*_: object, **__: object) -> Any:  # noqa: ANN401 - never returns
                 raise UnreachableError("gone")
@@ -254,9 +254,9 @@ def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
         raise UnreachableError("permission denied")
 
     def deny() -> None:
-        if world.puppet.handed and world.process.worker.active:
+        if world.executor.taken and world.process.worker.active:
             world.store.queue.finish = away  # type: ignore[method-assign] # the fence of a rollback
-            world.puppet.end()
+            world.executor.end()
         if world.clock.now > NOW + 30 * SECOND:
             world.process.stop()
 
