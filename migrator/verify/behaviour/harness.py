@@ -32,6 +32,23 @@ FAILED: Final = Outcome(state="error", error="refused: no such host")
 FAILED_FOR_GOOD: Final = Outcome(state="error", error="refused: for good", final=True)
 
 
+class Clock:
+    """A clock that is moved by hand: called, it tells the time where it was set."""
+
+    def __init__(self, now: datetime) -> None:
+        """Begin at this time."""
+        self.now = now
+
+    def __call__(self) -> datetime:
+        """Return the time."""
+        return self.now
+
+    def advance(self, by: timedelta) -> datetime:
+        """Move by so much (back, too), and return the time then."""
+        self.now += by
+        return self.now
+
+
 def stay_open(_claim: Claim) -> None:
     """Let a run stay open until ``ScriptedExecutor.end`` ends it."""
 
@@ -102,18 +119,19 @@ class Harness:
         *,
         components: Components | None = None,
         scratch: ScratchTenants | None = None,
-        now: datetime = START,
+        clock: Clock | None = None,
         new_id: Callable[[], UUID] | None = None,
     ) -> None:
         """``tenants``: the one that is driven, and another one. ``scenario`` names the ids: the same on every backend.
 
-        ``new_id`` names them otherwise. ``scratch`` is what the tenants are of, where they are scratch tenants.
+        ``new_id`` names them otherwise. ``clock`` begins at ``START`` if omitted; several harnesses may share one.
+        ``scratch`` is what the tenants are of, where they are scratch tenants.
         """
         self.store, self.scratch = store, scratch
         self.components = components or Components()
         self.backend = store.backend
         self.tenant, self.other = tenants
-        self.now = now
+        self.clock = Clock(START) if clock is None else clock
         self.events: list[Event] = []
         """What the facade told its listeners."""
         self._scenario, self._made = scenario, 0
@@ -155,24 +173,32 @@ class Harness:
             batch=batch,
             lease=lease,
         )
-        more.setdefault("clock", lambda: self.now)
+        more.setdefault("clock", self.clock)
         return self.components.worker(self.store, executor, options, **more)
 
     def sweeper(self, leadership: Leadership | None = None, *, dead_after: timedelta = MINUTE) -> Sweeper:
         """Return a leader's sweeper for the tenant."""
         leads: Any = _UncontestedLeadership() if leadership is None else leadership
         return self.components.sweeper(
-            self.store, leads, dead_after=dead_after, scope=None, tenants=(self.tenant,), clock=lambda: self.now
+            self.store, leads, dead_after=dead_after, scope=None, tenants=(self.tenant,), clock=self.clock
         )
 
     def session(self, tenant: str | None = None) -> Any:  # noqa: ANN401 - a context manager of a session
         """Open a transaction at the present moment."""
         return self.store.session(self.tenant if tenant is None else tenant, now=self.now)
 
+    @property
+    def now(self) -> datetime:
+        """The present moment of the clock."""
+        return self.clock.now
+
+    @now.setter
+    def now(self, moment: datetime) -> None:
+        self.clock.now = moment
+
     def advance(self, by: timedelta) -> datetime:
         """Move the clock."""
-        self.now += by
-        return self.now
+        return self.clock.advance(by)
 
     def run_once(self) -> int:
         """Fire, claim and collect once; return how many runs ended."""

@@ -10,7 +10,7 @@ from migrator.errors import UsageError
 from migrator.records import Run, Schedule
 from migrator.scheduler.client import Scheduler
 from migrator.store.statistics import RunFilter
-from migrator.verify.behaviour.harness import MINUTE, Harness
+from migrator.verify.behaviour.harness import MINUTE, Clock, Harness
 from tests.contract.facade.stored import everything
 from tests.contract.rows import (
     NOW,
@@ -99,7 +99,7 @@ def live(harness: Harness) -> None:
 def test_removing_a_tenant_removes_every_row_of_it_and_none_of_another(
     harness: Harness, plant: Callable[..., None], look: Callable[..., Any]
 ) -> None:
-    beside = Harness(harness.store, (f"{harness.tenant}x", harness.tenant), now=NOW)  # its name begins alike
+    beside = Harness(harness.store, (f"{harness.tenant}x", harness.tenant), clock=Clock(NOW))  # its name begins alike
     of_all = schedule("*", name=fresh())
     plant(of_all)
     live(harness)

@@ -11,7 +11,7 @@ from migrator.cron import CronError, ZoneError
 from migrator.errors import NotFoundError, UsageError
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import Action, EventRequest, Patch, Timing
-from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import HOUR, MINUTE, Clock, Harness
 from tests.contract.facade.stored import everything
 from tests.contract.rows import NOW, event_trigger, fresh, schedule, trigger
 
@@ -239,7 +239,7 @@ def test_a_facade_without_a_tenant_does_nothing(harness: Harness, wrong: str) ->
 
 
 def test_nobody_writes_for_all_tenants(harness: Harness) -> None:
-    of_all = Harness(harness.store, ("*", harness.tenant), now=NOW)
+    of_all = Harness(harness.store, ("*", harness.tenant), clock=Clock(NOW))
     with pytest.raises(UsageError, match=r"tenant \*"):
         of_all.recurring()
     with pytest.raises(UsageError, match=r"\* is not purged"):

@@ -9,7 +9,7 @@ from migrator.scheduler.models import Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
 from migrator.verify.behaviour.cron_oracle import fires, matcher
-from migrator.verify.behaviour.harness import DAY, DONE, FAILED, FAILED_FOR_GOOD, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import DAY, DONE, FAILED, FAILED_FOR_GOOD, HOUR, MINUTE, Clock, Harness
 from tests.contract.facade.stored import status_of, stored
 from tests.contract.rows import NOW, handler
 
@@ -143,7 +143,7 @@ def test_the_last_fire_is_not_after_the_end_and_then_it_is_completed(harness: Ha
 @pytest.mark.parametrize("fires", [1, 2, 5])
 def test_exactly_so_many_executions_also_with_ticks_that_overlap(harness: Harness, fires: int) -> None:
     job = harness.recurring(max_fires=fires, max_concurrency=None)
-    beside = Harness(harness.store, (harness.tenant, harness.other), "beside", now=harness.now)
+    beside = Harness(harness.store, (harness.tenant, harness.other), "beside", clock=Clock(harness.now))
     for _ in range(fires + 3):
         beside.now = harness.advance(MINUTE)
         harness.worker.fire()

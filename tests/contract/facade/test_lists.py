@@ -15,7 +15,7 @@ from migrator.records import Run
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import HistoryQuery, Job
 from migrator.store.protocols import ScheduleQuery, SortKey, Store
-from migrator.verify.behaviour.harness import MINUTE, Harness
+from migrator.verify.behaviour.harness import MINUTE, Clock, Harness
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
 
 FEW = settings(max_examples=5, deadline=None)
@@ -195,7 +195,7 @@ def past(store: Store, tenant: str, job: UUID, drawn: list[Any]) -> list[tuple[R
 def test_a_history_is_what_a_walk_over_all_runs_gives(
     at_work: Store, drawn: list[Any], pages: list[dict[str, Any]]
 ) -> None:
-    harness = Harness(at_work, (fresh(), fresh()), now=NOW)
+    harness = Harness(at_work, (fresh(), fresh()), clock=Clock(NOW))
     job = harness.recurring()
     rows = past(at_work, harness.tenant, job.id, drawn)
     for page in pages:

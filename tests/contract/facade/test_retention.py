@@ -14,7 +14,7 @@ from migrator.errors import UsageError
 from migrator.scheduler import retention
 from migrator.scheduler.retention import RetentionRule
 from migrator.store.protocols import RunQuery, Store
-from migrator.verify.behaviour.harness import DAY, MINUTE, Harness
+from migrator.verify.behaviour.harness import DAY, MINUTE, Clock, Harness
 from tests.contract.rows import MILLISECOND, NOW, fresh, line, run, schedule
 
 FEW = settings(max_examples=5, deadline=None)
@@ -140,7 +140,7 @@ def test_summaries_stay_what_the_runs_say_and_logs_go_with_their_runs(harness: H
 
 @pytest.mark.proves("3-R2", "0-X2")
 def test_other_tenants_are_served_each_by_itself(harness: Harness) -> None:
-    beside = Harness(harness.store, (fresh(), fresh()), now=NOW)
+    beside = Harness(harness.store, (fresh(), fresh()), clock=Clock(NOW))
     scratch = f"~verify-{uuid4().hex[:8]}"
     for tenant in (harness.tenant, beside.tenant, scratch):
         fill(harness.store, tenant, [(0, 50, "completed"), (0, 1, "completed")])

@@ -16,7 +16,7 @@ from migrator.records import Run, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.health import Limits
 from migrator.store.protocols import Store
-from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, Clock, Harness
 from tests.contract.rows import MILLISECOND, NOW, SECOND, fresh, run
 
 FEW = settings(max_examples=5, deadline=None)
@@ -68,7 +68,7 @@ def nearest(durations: list[int], percentile: int) -> int:
 def test_every_group_of_metrics_is_what_the_rows_say(
     at_work: Store, drawn: list[Any], window: tuple[int, int] | None
 ) -> None:
-    harness = Harness(at_work, (fresh(), fresh()), now=NOW)
+    harness = Harness(at_work, (fresh(), fresh()), clock=Clock(NOW))
     jobs = [harness.recurring() for _ in range(3)]
     harness.facade.pause(jobs[0].id, now=NOW)
     harness.facade.toggle(jobs[1].id, enabled=False, now=NOW)
@@ -184,7 +184,7 @@ def test_a_window_that_ends_before_it_begins_is_refused(harness: Harness, start:
 @FEW
 @given(drawn=st.lists(ENDS, max_size=25))
 def test_statistics_of_a_schedule_are_what_its_rows_say(at_work: Store, drawn: list[Any]) -> None:
-    harness = Harness(at_work, (fresh(), fresh()), now=NOW)
+    harness = Harness(at_work, (fresh(), fresh()), clock=Clock(NOW))
     job, other = harness.recurring(), harness.recurring()
     rows = made(harness, drawn, job.id)
     made(harness, [("error", 1, 1, "another's"), ("completed", 1, 1, None)], other.id)

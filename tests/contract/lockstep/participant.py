@@ -9,7 +9,7 @@ import msgspec
 from migrator.scheduler.completion import Outcome
 from migrator.store.protocols import RunQuery, Store
 from migrator.store.queue import Claim
-from migrator.verify.behaviour.harness import DONE, FAILED_FOR_GOOD, Harness
+from migrator.verify.behaviour.harness import DONE, FAILED_FOR_GOOD, Clock, Harness
 
 OUTCOMES: Final[dict[str, Outcome | None]] = {
     "done": DONE,
@@ -28,7 +28,7 @@ class Participant(Harness):
         self.step, self._asked, self._workers = 0, 0, 0
         self.mood = "done"
         """How runs end; half of them, by their ids, where it says mixed."""
-        super().__init__(store, (tenant, tenant), now=now, new_id=self._id_of_step)
+        super().__init__(store, (tenant, tenant), clock=Clock(now), new_id=self._id_of_step)
         self.executor.outcome = self._outcome
         self.restart()
         self.leader = self.sweeper(dead_after=LEASE)

@@ -2,10 +2,10 @@
 
 A test of anything that needs a ``SchedulerStore`` builds one with a clock of its own::
 
-    from tests.contract.memory.clock import Clock
+    from migrator.verify.behaviour.harness import Clock
     from tests.contract.memory.store import MemoryStore
 
-    clock = Clock()  # at rows.NOW; clock.advance(timedelta(minutes=5))
+    clock = Clock(NOW)  # at rows.NOW; clock.advance(timedelta(minutes=5))
     store = MemoryStore(clock)
 
 ``MemoryStore()`` goes by the time of day. ``store.plant(row, …)`` puts rows there past the sessions.

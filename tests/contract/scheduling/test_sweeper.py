@@ -15,10 +15,9 @@ from migrator.scheduler.sweeper import Sweeper, Swept
 from migrator.scheduler.worker import Scope, scope_metadata
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
-from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
-from tests.contract.memory.clock import Clock
+from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
 from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
-from tests.contract.scheduling.stage import LEASE, Stage
+from tests.contract.scheduling.process import LEASE, Process
 from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
 
 TTL = timedelta(hours=2)  # longer than any test's clock moves
@@ -26,7 +25,7 @@ TTL = timedelta(hours=2)  # longer than any test's clock moves
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 @pytest.fixture
@@ -50,8 +49,8 @@ def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule
     of = schedule(tenant, max_retries=retries)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
     executor = ScriptedExecutor(stay_open)
-    stage = Stage(at_work, tenant, executor, clock=clock)
-    stage.turn()
+    process = Process(at_work, tenant, executor, clock=clock)
+    process.turn()
     broom = sweeper(at_work, leadership, tenant, clock)
     clock.advance(LEASE - SECOND)
     assert broom.reclaim() == (0, 0)
@@ -61,9 +60,9 @@ def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("error", "lost: its worker did not renew the lease")
     executor.end(Outcome(state="completed", result=b'"too late"'))
-    stage.turn()
+    process.turn()
     assert run_of(at_work, tenant, row.id) == found
-    assert f"error: {found.error}" in [line.message for line in stage.logs(row.id)]
+    assert f"error: {found.error}" in [line.message for line in process.logs(row.id)]
 
 
 @pytest.mark.proves("3-B4", "3-B12")
@@ -72,12 +71,12 @@ def test_a_lease_that_is_renewed_survives_the_sweep(
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    stage = Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
-    stage.turn()
+    process = Process(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
+    process.turn()
     for _ in range(4):
-        stage.after(LEASE * 0.8)
+        process.after(LEASE * 0.8)
         assert sweeper(at_work, leadership, tenant, clock).reclaim() == (0, 0)
-    assert stage.states() == ["running"]
+    assert process.states() == ["running"]
 
 
 @pytest.mark.proves("4-C4", "2-X2")
@@ -86,8 +85,8 @@ def test_a_run_over_its_time_is_timed_out_though_its_lease_holds(
 ) -> None:
     of = schedule(tenant, timeout_ms=10_000)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage = Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
-    stage.turn()
+    process = Process(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
+    process.turn()
     clock.advance(10 * SECOND)
     assert sweeper(at_work, leadership, tenant, clock).reclaim() == (1, 0)
     assert run_of(at_work, tenant, row.id).state == "timeout"
@@ -99,20 +98,20 @@ def test_the_runs_of_a_process_that_fell_silent_are_reclaimed_once(
 ) -> None:
     of = schedule(tenant, max_retries=1, retry_delay_ms=0)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    stage = Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
+    process = Process(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
     # Long ago, so that no other test's process is as silent as this one.
     past = NOW - timedelta(days=20_000)
     at_work.workers.register(
-        WorkerRecord(id=stage.options.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past),
+        WorkerRecord(id=process.worker_id, tenant_id="*", kind="scheduler", status="active", registered_at=past),
         past,
     )
-    stage.turn()
+    process.turn()
     broom = sweeper(at_work, leadership, tenant, clock)
     swept = broom.sweep()
     assert (swept.dead, swept.ended, swept.retried) == (1, 1, 1)
     assert broom.sweep() == Swept()
-    assert sorted(stage.states()) == ["error", "queued"]
-    assert not at_work.workers.heartbeat(stage.options.worker_id, NOW)
+    assert sorted(process.states()) == ["error", "queued"]
+    assert not at_work.workers.heartbeat(process.worker_id, NOW)
 
 
 @pytest.mark.proves("2-X9", "2-F2")
@@ -224,21 +223,21 @@ def test_a_leader_that_died_is_replaced_when_its_lease_is_over_and_not_before(at
 @pytest.mark.proves("2-F3d", "4-C8")
 def test_a_clock_that_was_set_back_runs_nothing_twice(at_work: Store, tenant: str) -> None:
     executor = ScriptedExecutor(stay_open)
-    stage = Stage(at_work, tenant, executor)
+    process = Process(at_work, tenant, executor)
     of = schedule(tenant)
     put(at_work, of, trigger(of))
     for _ in range(3):
-        stage.turn()
+        process.turn()
         executor.end()
-        stage.clock.advance(MINUTE)
-    stage.clock.advance(timedelta(hours=-2))
+        process.clock.advance(MINUTE)
+    process.clock.advance(timedelta(hours=-2))
     for _ in range(5):
-        stage.after(MINUTE)
-    assert len(stage.runs()) == 3
-    stage.clock.advance(timedelta(hours=2))
-    stage.clock.now = NOW + 3 * MINUTE
-    stage.turn()
-    slots = [each.scheduled_at for each in stage.runs()]
+        process.after(MINUTE)
+    assert len(process.all_runs()) == 3
+    process.clock.advance(timedelta(hours=2))
+    process.clock.now = NOW + 3 * MINUTE
+    process.turn()
+    slots = [each.scheduled_at for each in process.all_runs()]
     assert len(slots) == len(set(slots)) == 4
 
 

@@ -13,7 +13,7 @@ from migrator.store.protocols import Store
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
 from tests.contract.rows import NOW, SECOND, changed, run, schedule, trigger
-from tests.contract.scheduling.stage import LEASE, Stage, moment
+from tests.contract.scheduling.process import LEASE, Process, moment
 from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
 
 RETRYING: dict[str, Any] = {"max_retries": 2, "retry_delay_ms": 60_000, "retry_strategy": "exponential"}
@@ -25,72 +25,72 @@ def executor() -> ScriptedExecutor:
 
 
 @pytest.fixture
-def stage(at_work: Store, tenant: str, executor: ScriptedExecutor) -> Stage:
-    return Stage(at_work, tenant, executor)
+def process(at_work: Store, tenant: str, executor: ScriptedExecutor) -> Process:
+    return Process(at_work, tenant, executor)
 
 
 @pytest.mark.proves("0-T2.11.5", "2-X3", "2-X10", "2-X12", "4-C3")
 def test_a_due_trigger_ends_as_a_run_with_log_summary_and_events(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, handler_name="mail")
     put(at_work, of, trigger(of))
-    stage.turn()
-    (row,) = stage.runs()
-    assert (row.state, row.started_at, row.worker_id) == ("running", NOW, str(stage.options.worker_id))
-    stage.clock.advance(3 * SECOND)
+    process.turn()
+    (row,) = process.all_runs()
+    assert (row.state, row.started_at, row.worker_id) == ("running", NOW, str(process.worker_id))
+    process.clock.advance(3 * SECOND)
     executor.listener(executor.taken[0]).said(executor.taken[0], "info", "half way")
     executor.end(Outcome(state="completed", result=b'{"sent":3}'))
-    stage.turn()
-    (row,) = stage.runs()
+    process.turn()
+    (row,) = process.all_runs()
     assert (row.state, row.finished_at, row.duration_ms) == ("completed", moment(3), 3000)
     assert jsonb.decode(row.result or b"null") == {"sent": 3}
-    lines = stage.logs(row.id)
+    lines = process.logs(row.id)
     assert [line.message for line in lines] == ["attempt 1 began", "half way", "completed"]
     assert [line.logged_at for line in lines] == [NOW, moment(3), moment(3)]
     assert all(jsonb.decode(line.context or b"{}")["traceId"] == row.trace_id for line in lines)
-    with at_work.session(tenant, now=stage.clock.now) as session:
+    with at_work.session(tenant, now=process.clock.now) as session:
         summary = session.run_summaries.get(of.id)
     assert summary is not None
     assert jsonb.decode(summary.counters or b"{}")["completed"] == 1
-    assert stage.names() == ["dispatch", "execution.success"]
-    assert [entry.action.removeprefix("scheduler:job.") for entry in stage.trail()] == stage.names()
-    assert {entry.correlation_id for entry in stage.trail()} == {row.trace_id}
+    assert process.names() == ["dispatch", "execution.success"]
+    assert [entry.action.removeprefix("scheduler:job.") for entry in process.trail()] == process.names()
+    assert {entry.correlation_id for entry in process.trail()} == {row.trace_id}
 
 
 @pytest.mark.proves("2-X1", "4-C5", "2-X10", "2-X12", "3-C3")
 def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_than_allowed(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, handler_name="mail", **RETRYING)
     once = trigger(of, kind="one_time", run_at=NOW)
     put(at_work, of, once)
-    stage.turn()
+    process.turn()
     executor.end(Outcome(state="error", error="no route", error_detail="Traceback …"))
-    stage.after(SECOND)
-    assert stage.states() == ["error", "queued"]
-    first, retry = stage.runs()
+    process.after(SECOND)
+    assert process.states() == ["error", "queued"]
+    first, retry = process.all_runs()
     assert (first.error, first.error_detail) == ("no route", "Traceback …")
     assert (retry.retry_of, retry.attempt, retry.cause) == (first.id, 2, "retry")
     assert (retry.scheduled_at, retry.available_at) == (first.scheduled_at, moment(61))
     assert (retry.trace_id, retry.parent_span_id) == (first.trace_id, first.span_id)
     assert retry.span_id != first.span_id
-    stage.after(59 * SECOND)
+    process.after(59 * SECOND)
     assert len(executor.taken) == 1
-    stage.after(SECOND)
+    process.after(SECOND)
     assert len(executor.taken) == 2
     executor.end(Outcome(state="error", error="no route"))
-    stage.after(SECOND)
-    assert stage.runs()[-1].available_at == stage.clock.now + 2 * MINUTE
-    stage.after(2 * MINUTE)
+    process.after(SECOND)
+    assert process.all_runs()[-1].available_at == process.clock.now + 2 * MINUTE
+    process.after(2 * MINUTE)
     executor.end(Outcome(state="error", error="no route"))
-    stage.after(MINUTE)
-    stage.after(timedelta(days=1))
-    assert stage.states() == ["error", "error", "error"]
-    assert [run.attempt for run in stage.runs()] == [1, 2, 3]
+    process.after(MINUTE)
+    process.after(timedelta(days=1))
+    assert process.states() == ["error", "error", "error"]
+    assert [run.attempt for run in process.all_runs()] == [1, 2, 3]
     assert schedule_of(at_work, of).status == "failed"
     again = ["dispatch", "execution.failed", "execution.retry_scheduled"]
-    assert stage.names() == [*again, *again, "dispatch", "execution.failed"]
+    assert process.names() == [*again, *again, "dispatch", "execution.failed"]
 
 
 @pytest.mark.proves("2-X1")
@@ -98,135 +98,144 @@ def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_t
     ("policy", "status", "fires"), [(None, "scheduled", 3), ("keep", "scheduled", 3), ("stop", "failed", 1)]
 )
 def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to_stop(
-    policy: str | None, status: str, fires: int, stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    policy: str | None,
+    status: str,
+    fires: int,
+    process: Process,
+    executor: ScriptedExecutor,
+    at_work: Store,
+    tenant: str,
 ) -> None:
     of = schedule(tenant, on_exhausted=policy)
     put(at_work, of, trigger(of))
     for _ in range(3):
-        stage.turn()
-        if executor.taken and stage.worker.active:
+        process.turn()
+        if executor.taken and process.worker.active:
             executor.end(Outcome(state="error", error="broken"))
-        stage.after(SECOND)
-        stage.clock.advance(MINUTE - SECOND)
+        process.after(SECOND)
+        process.clock.advance(MINUTE - SECOND)
     assert schedule_of(at_work, of).status == status
-    assert stage.states() == ["error"] * fires
+    assert process.states() == ["error"] * fires
 
 
 @pytest.mark.proves("2-F2", "2-X9")
 def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_handed_over(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of, kind="one_time", run_at=NOW))
-    stage.turn()
-    assert (schedule_of(at_work, of).status, stage.states()) == ("running", ["running"])
-    stage.after(MINUTE)
+    process.turn()
+    assert (schedule_of(at_work, of).status, process.states()) == ("running", ["running"])
+    process.after(MINUTE)
     assert schedule_of(at_work, of).status == "running"
     executor.end()
-    stage.after(SECOND)
+    process.after(SECOND)
     found = schedule_of(at_work, of)
-    assert (found.status, found.completed_at) == ("completed", stage.clock.now)
+    assert (found.status, found.completed_at) == ("completed", process.clock.now)
 
 
 @pytest.mark.proves("2-F3b", "2-F3c")
 @pytest.mark.parametrize("bound", [{"max_fires": 3}, {"end_at": NOW + 2 * MINUTE}])
 def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
-    bound: dict[str, Any], stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    bound: dict[str, Any], process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of, **bound))
-    other = Stage(at_work, tenant, executor, clock=stage.clock)  # ticks of two processes overlap
+    other = Process(at_work, tenant, executor, clock=process.clock)  # ticks of two processes overlap
     for _ in range(6):
-        stage.turn()
+        process.turn()
         other.turn()
         for place in range(len(executor.taken)):
             executor.end(claim=executor.taken[place])
-        stage.turn()
+        process.turn()
         other.turn()
-        stage.clock.advance(MINUTE)
-    assert stage.states() == ["completed"] * 3
+        process.clock.advance(MINUTE)
+    assert process.states() == ["completed"] * 3
     assert schedule_of(at_work, of).status == "completed"
 
 
 @pytest.mark.proves("2-X2", "4-C4")
 def test_a_run_that_takes_too_long_is_timed_out_told_to_stop_and_its_late_result_ignored(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, timeout_ms=30_000)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage.turn()
-    stage.after(29 * SECOND)
-    assert stage.states() == ["running"]
-    stage.after(SECOND)
+    process.turn()
+    process.after(29 * SECOND)
+    assert process.states() == ["running"]
+    process.after(SECOND)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("timeout", "timeout: ran for longer than 30000 ms")
     assert executor.cancelled == [row.id]
     executor.end(Outcome(state="completed", result=b'"late"'))
-    stage.after(SECOND)
+    process.after(SECOND)
     assert run_of(at_work, tenant, row.id) == found
-    assert stage.worker.counters.snapshot().late == 1
-    assert stage.names() == ["dispatch", "execution.failed"]
+    assert process.worker.counters.snapshot().late == 1
+    assert process.names() == ["dispatch", "execution.failed"]
 
 
 @pytest.mark.proves("2-F12", "3-B7", "3-C6")
 def test_a_run_that_was_cancelled_is_told_so_and_no_outcome_revives_it(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, **RETRYING)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage.turn()
-    with at_work.session(tenant, now=stage.clock.now) as session:
+    process.turn()
+    with at_work.session(tenant, now=process.clock.now) as session:
         assert session.runs.cancel(row.id, "no longer wanted") is not None
     executor.end(Outcome(state="error", error="late failure"))
-    stage.worker.collect()
-    stage.after(SECOND)
+    process.worker.collect()
+    process.after(SECOND)
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.error) == ("cancelled", "no longer wanted")
     assert executor.cancelled == [row.id]
-    assert stage.states() == ["cancelled"]
-    assert stage.worker.active == ()
+    assert process.states() == ["cancelled"]
+    assert process.worker.active == ()
 
 
 @pytest.mark.proves("2-X8")
 def test_outcomes_that_come_twice_late_and_out_of_order_make_one_effective_run(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, timeout_ms=20_000, max_retries=1, retry_delay_ms=1_000)
     put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    stage.turn()  # attempt 1 is dropped: nobody ever runs it
-    stage.after(20 * SECOND)
-    stage.after(SECOND)
-    assert stage.states() == ["timeout", "running"]
+    process.turn()  # attempt 1 is dropped: nobody ever runs it
+    process.after(20 * SECOND)
+    process.after(SECOND)
+    assert process.states() == ["timeout", "running"]
     executor.end(Outcome(state="completed", result=b"2"), executor.taken[1])
     executor.end(Outcome(state="completed", result=b"3"), executor.taken[1])  # delivered twice
     executor.end(Outcome(state="completed", result=b"1"), executor.taken[0])  # and attempt 1 comes back after attempt 2
-    stage.after(SECOND)
+    process.after(SECOND)
     executor.end(Outcome(state="error", error="again"), executor.taken[1])
-    stage.after(SECOND)
-    first, second = stage.runs()
+    process.after(SECOND)
+    first, second = process.all_runs()
     assert (first.state, second.state, second.result) == ("timeout", "completed", b"2")
-    assert stage.names().count("execution.success") == 1
-    assert stage.worker.counters.snapshot().late == 3
+    assert process.names().count("execution.success") == 1
+    assert process.worker.counters.snapshot().late == 3
 
 
 @pytest.mark.proves("2-X8", "3-B12")
 def test_what_was_taken_over_by_another_process_does_not_count_from_the_first(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage.turn()
+    process.turn()
     first = executor.taken[0]
     assert at_work.queue.release([first], NOW) == [row.id]
-    other, taker = ScriptedExecutor(stay_open), Stage(at_work, tenant, ScriptedExecutor(stay_open), clock=stage.clock)
-    taker = Stage(at_work, tenant, other, clock=stage.clock)
+    other, taker = (
+        ScriptedExecutor(stay_open),
+        Process(at_work, tenant, ScriptedExecutor(stay_open), clock=process.clock),
+    )
+    taker = Process(at_work, tenant, other, clock=process.clock)
     taker.turn()
     assert len(other.taken) == 1
     executor.end(Outcome(state="completed", result=b'"the first one"'), executor.taken[0])
-    stage.worker.collect()
+    process.worker.collect()
     assert run_of(at_work, tenant, row.id).state == "running"
-    stage.turn()
-    assert stage.worker.active == ()
+    process.turn()
+    assert process.worker.active == ()
     other.end(Outcome(state="completed", result=b'"the second one"'), other.taken[0])
     taker.turn()
     assert run_of(at_work, tenant, row.id).result == b'"the second one"'
@@ -241,81 +250,81 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
 
     registry.send_with("celery_task", send)
     executor = InProcessExecutor(registry)
-    stage = Stage(at_work, tenant, executor)
+    process = Process(at_work, tenant, executor)
     of = schedule(
         tenant, handler_name="sync", handler_type="celery_task", queue="ad_queue", payload=b'{"retention_days":7}'
     )
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW, trace_id="t", span_id="s"))[1:]
-    stage.turn()
+    process.turn()
     (request,) = asked
     assert (request.handler_name, request.queue, request.arguments) == ("sync", "ad_queue", {"retention_days": 7})
     assert (request.run_id, request.trace_id, request.span_id) == (row.id, "t", "s")
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.external_task_id) == ("running", "celery-1")
-    stage.after(LEASE * 0.9)
-    assert run_of(at_work, tenant, row.id).lease_expires_at == stage.clock.now + LEASE
+    process.after(LEASE * 0.9)
+    assert run_of(at_work, tenant, row.id).lease_expires_at == process.clock.now + LEASE
     assert executor.deliver(row.id, Outcome(state="completed", result=b"7"))
     assert not executor.deliver(row.id, Outcome(state="error", error="twice"))
-    stage.turn()
+    process.turn()
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.external_task_id, found.result) == ("completed", "celery-1", b"7")
 
 
 @pytest.mark.proves("2-X9")
 def test_an_interval_from_completion_is_counted_from_the_end_that_was_written(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     made = trigger(of, kind="interval", interval_ms=60_000, anchor="completion")
     put(at_work, of, made)
-    stage.turn()
+    process.turn()
     executor.end()
-    stage.after(25 * SECOND)
+    process.after(25 * SECOND)
     assert trigger_of(at_work, made).next_fire_at == moment(85)
 
 
 @pytest.mark.proves("2-X7", "4-C6")
 def test_a_full_schedule_skips_its_slot_and_says_so(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant, max_concurrency=1)
     made = trigger(of)
     put(at_work, of, made)
-    stage.turn()
-    stage.after(MINUTE)
-    assert stage.states() == ["running", "skipped"]
+    process.turn()
+    process.after(MINUTE)
+    assert process.states() == ["running", "skipped"]
     assert trigger_of(at_work, made).next_fire_at == moment(120)
     executor.end()
-    stage.turn()
-    stage.after(MINUTE)
-    assert stage.states() == ["completed", "skipped", "running"]
+    process.turn()
+    process.after(MINUTE)
+    assert process.states() == ["completed", "skipped", "running"]
 
 
 def test_a_process_takes_no_more_than_it_has_room_for(at_work: Store, tenant: str) -> None:
     executor = ScriptedExecutor(stay_open)
-    stage = Stage(at_work, tenant, executor, capacity=2)
+    process = Process(at_work, tenant, executor, capacity=2)
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(5)))
-    stage.turn()
+    process.turn()
     assert len(executor.taken) == 2
     executor.end(claim=executor.taken[0])
-    stage.turn()
+    process.turn()
     assert len(executor.taken) == 3
 
 
 @pytest.mark.proves("3-C7")
 def test_what_is_given_back_is_queued_again_with_the_same_attempt(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage.turn()
-    assert stage.worker.release() == 1
+    process.turn()
+    assert process.worker.release() == 1
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.worker_id, found.attempt) == ("queued", None, row.attempt)
     assert executor.cancelled == [row.id]
     executor.end(claim=executor.taken[0])
-    stage.worker.collect()
+    process.worker.collect()
     assert run_of(at_work, tenant, row.id).state == "queued"
 
 
@@ -324,21 +333,21 @@ def test_what_cannot_be_handed_over_is_an_error_of_the_run(at_work: Store, tenan
         def submit(self, *_: object) -> str | None:
             raise OSError("no broker")
 
-    stage = Stage(at_work, tenant, Broken())
+    process = Process(at_work, tenant, Broken())
     of = schedule(tenant)
     (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    stage.turn()
-    stage.turn()
+    process.turn()
+    process.turn()
     assert run_of(at_work, tenant, row.id).error == "OSError: no broker"
 
 
 @pytest.mark.proves("4-X5")
 def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_went(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(2)))
-    stage.turn()
+    process.turn()
     executor.end(claim=executor.taken[0])
     executor.end(claim=executor.taken[1])
 
@@ -346,47 +355,49 @@ def test_outcomes_that_come_while_the_data_is_moved_away_are_written_where_it_we
         raise BackendMovedError("the data is elsewhere")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage.worker, "_time", left)  # a store that was left does not even tell the time
+        patched.setattr(process.worker, "_time", left)  # a store that was left does not even tell the time
         for _ in range(2):
             with pytest.raises(BackendMovedError):
-                stage.worker.collect()
-    stage.worker.move(at_work)
-    assert stage.worker.collect() == 2
-    assert stage.states() == ["completed", "completed"]
-    assert stage.worker.active == ()
+                process.worker.collect()
+    process.worker.move(at_work)
+    assert process.worker.collect() == 2
+    assert process.states() == ["completed", "completed"]
+    assert process.worker.active == ()
 
 
 def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_others(
-    stage: Stage, executor: ScriptedExecutor, at_work: Store, tenant: str
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
     of = schedule(tenant)
     put(at_work, of, *(run(tenant, schedule_id=of.id, available_at=NOW) for _ in range(3)))
-    stage.turn()
+    process.turn()
     executor.end(claim=executor.taken[0])
     executor.end(Outcome(state="error", error="nul \0"), executor.taken[1])
     executor.end(claim=executor.taken[2])
-    stage.turn()
-    assert sorted(stage.states()) == ["completed", "completed", "error"]
+    process.turn()
+    assert sorted(process.states()) == ["completed", "completed", "error"]
 
 
 @pytest.mark.proves("4-S2")
-def test_a_schedule_that_is_disabled_between_two_ticks_fires_no_more(stage: Stage, at_work: Store, tenant: str) -> None:
+def test_a_schedule_that_is_disabled_between_two_ticks_fires_no_more(
+    process: Process, at_work: Store, tenant: str
+) -> None:
     of = schedule(tenant)
     put(at_work, of, trigger(of))
-    stage.turn()
+    process.turn()
     put(at_work, changed(of, enabled=False))
-    stage.after(MINUTE)
-    stage.after(MINUTE)
-    assert len(stage.runs()) == 1
+    process.after(MINUTE)
+    process.after(MINUTE)
+    assert len(process.all_runs()) == 1
 
 
 @pytest.mark.proves("3-E1")
-def test_an_edit_is_seen_at_the_next_tick_without_a_reload(stage: Stage, at_work: Store, tenant: str) -> None:
+def test_an_edit_is_seen_at_the_next_tick_without_a_reload(process: Process, at_work: Store, tenant: str) -> None:
     of = schedule(tenant)
     made = trigger(of, next_fire_at=moment(3600))
     put(at_work, of, made)
-    stage.turn()
-    assert stage.runs() == []
+    process.turn()
+    assert process.all_runs() == []
     put(at_work, changed(made, next_fire_at=moment(60)))
-    stage.after(MINUTE)
-    assert [each.scheduled_at for each in stage.runs()] == [moment(60)]
+    process.after(MINUTE)
+    assert [each.scheduled_at for each in process.all_runs()] == [moment(60)]

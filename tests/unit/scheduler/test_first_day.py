@@ -16,9 +16,9 @@ from migrator.scheduler import metrics
 from migrator.scheduler.leadership import RESOURCE
 from migrator.scheduler.metrics import Threshold, crossed, parse_threshold
 from migrator.store.validation import GLOBAL
-from tests.contract.memory.clock import Clock
+from migrator.verify.behaviour.harness import Clock
 from tests.contract.memory.store import MemoryStore
-from tests.contract.rows import run, schedule
+from tests.contract.rows import NOW, run, schedule
 
 RUNBOOK = Path(__file__).resolve().parents[3] / "docs" / "runbook.md"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -38,7 +38,7 @@ class Day:
     """A scheduler that makes ten runs an hour, and is looked at every hour."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = Clock(NOW)
         self.store = MemoryStore(self.clock)
         self.list = list(thresholds())
         self.leader = self.store.locks.acquire(GLOBAL, RESOURCE, ttl=9 * HOUR + MINUTE)

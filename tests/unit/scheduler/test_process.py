@@ -13,8 +13,7 @@ from migrator.errors import ConfigurationError, ConflictError, RefusedError, Unr
 from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, intervals_of
 from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
-from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
-from tests.contract.memory.clock import Clock
+from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import NOW, run, schedule, trigger
 
@@ -25,7 +24,7 @@ class World:
     """A store in memory, a process, and a clock that moves only while the process waits."""
 
     def __init__(self, executor: ScriptedExecutor | None = None, **settings: Any) -> None:  # noqa: ANN401 - settings have all types
-        self.clock, self.executor = Clock(), ScriptedExecutor(stay_open) if executor is None else executor
+        self.clock, self.executor = Clock(NOW), ScriptedExecutor(stay_open) if executor is None else executor
         self.store = MemoryStore(self.clock)
         self.waits: list[float] = []
         self.on_wait: Callable[[], object] = lambda: None
