@@ -29,6 +29,8 @@ enough, but for one file that fills and empties every table."""
 ALL_THE_SAME = "test_administration.py"
 ROUTES = "test_routes.py"
 """Rows of the three systems are copied to PostgreSQL only."""
+SCENARIOS = "test_scenarios.py"
+"""The scenarios run on MongoDB and PostgreSQL through their checks (``integration/verify_behaviour``)."""
 
 
 class Bench:
@@ -47,6 +49,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     path = metafunc.definition.path
     newest = not DEEP and path.parent.name in ABOVE and path.name != ALL_THE_SAME
     backends = ["memory", "mongo", VERSIONS[0]] if newest else BACKENDS
+    if path.name == SCENARIOS and not DEEP:
+        backends = ["memory"]
     if path.name == ROUTES:
         backends = VERSIONS if DEEP else VERSIONS[:1]
     metafunc.parametrize("bench", backends, indirect=True, scope="session")

@@ -138,6 +138,21 @@ def one_time_retry(harness: Harness, observed: Observations) -> None:
     )
 
 
+def one_time_failure(harness: Harness, observed: Observations) -> None:
+    """Fail at a single fire and at each retry: the schedule has failed when no retry is left."""
+    job = harness.once(None, max_retries=2, retry_delay_ms=60_000)
+    harness.executor.outcome = lambda _claim: FAILED
+    harness.run_until(START + 10 * MINUTE)
+    runs = harness.runs(job)
+    observed.expect(
+        "repeated as often as it may",
+        [("error", 1, "one_time"), ("error", 2, "retry"), ("error", 3, "retry")],
+        [(run.state, run.attempt, run.cause) for run in runs],
+    )
+    observed.expect("each repeats the one before", [run.id for run in runs[:-1]], [run.retry_of for run in runs[1:]])
+    observed.expect("failed when no retry is left", "failed", harness.status(job))
+
+
 def timeouts(harness: Harness, observed: Observations) -> None:
     """Exceed the timeout: the run ends as timeout, its handler is told, and a later result is ignored."""
     job = harness.every(30 * DAY, timeout_ms=60_000, max_retries=1, retry_delay_ms=1000)

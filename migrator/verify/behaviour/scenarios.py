@@ -135,16 +135,21 @@ ByBackend: TypeAlias = dict[str, Observations]
 """By backend."""
 
 
+class ScenarioCheck(msgspec.Struct, frozen=True):
+    """A check's function: runs scenarios, each in emptied scratch tenants. The tests run the same scenarios."""
+
+    scenarios: tuple[Scenario, ...]
+    tables: tuple[str, ...]
+    """What the scenarios read and write: the squares of the coverage map."""
+
+    def __call__(self, context: Context) -> CheckResult:
+        """Run the scenarios on the backends of the context."""
+        return result_of(context, self.scenarios, run_scenarios(context, self.scenarios), self.tables)
+
+
 def scenario_check(*scenarios: Scenario, tables: tuple[str, ...]) -> CheckFunction:
-    """Return a check's function that runs scenarios, each in emptied scratch tenants.
-
-    ``tables`` are those that the scenarios read and write: the squares of the coverage map.
-    """
-
-    def run(context: Context) -> CheckResult:
-        return result_of(context, scenarios, run_scenarios(context, scenarios), tables)
-
-    return run
+    """Return a check's function that runs scenarios, which read and write these tables."""
+    return ScenarioCheck(scenarios, tables)
 
 
 def run_scenarios(context: Context, scenarios: tuple[Scenario, ...]) -> dict[str, ByBackend]:

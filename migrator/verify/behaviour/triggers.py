@@ -79,7 +79,11 @@ def bounds(harness: Harness, observed: Observations) -> None:
         (True, START + 5 * MINUTE),
         (inside, fires[-1] if fires else None),
     )
+    observed.expect("every fire inside its window", [START + MINUTE * n for n in (3, 4, 5)], fires)
     observed.expect("completed at its end", "completed", harness.status(window))
+    ended = harness.job(window)
+    observed.expect("at its end without a next fire", None, ended.next_fire_at)
+    observed.expect_true("its end is noted", ended.schedule.completed_at is not None)
 
 
 def misfires(harness: Harness, observed: Observations) -> None:
@@ -104,7 +108,14 @@ def pause_and_resume(harness: Harness, observed: Observations) -> None:
     """Pause across several fires, and resume: nothing fires at once, and the phase stays."""
     job = harness.every(10 * MINUTE)
     harness.run_until(START + 12 * MINUTE)
-    harness.facade.pause(job.id, now=harness.now)
+    planned = harness.job(job).next_fire_at
+    paused = harness.facade.pause(job.id, by="other", now=harness.now)
+    observed.expect(
+        "paused: since when, and by whom",
+        ("paused", harness.now, "other"),
+        (paused.schedule.status, paused.schedule.paused_at, paused.schedule.updated_by),
+    )
+    observed.expect("paused: its next fire stays", planned, paused.next_fire_at)
     harness.run_until(START + 47 * MINUTE)
     observed.expect("paused: nothing fires", 1, len(harness.fired(job)))
     harness.facade.resume(job.id, now=harness.now)
@@ -176,6 +187,7 @@ def disabled(harness: Harness, observed: Observations) -> None:
 def one_time(harness: Harness, observed: Observations) -> None:
     """Fire once: the schedule is completed when its run has ended, not when it was claimed."""
     job = harness.once(START + 5 * MINUTE)
+    observed.expect("its time is its next fire", START + 5 * MINUTE, job.next_fire_at)
     harness.executor.outcome = lambda _claim: None
     harness.run_until(START + 4 * MINUTE)
     observed.expect("not before its time", (0, "scheduled"), (len(harness.fired(job)), harness.status(job)))
@@ -188,6 +200,7 @@ def one_time(harness: Harness, observed: Observations) -> None:
         ("running", None),
         (harness.status(job), harness.job(job).schedule.completed_at),
     )
+    observed.expect("handed over, its run is running", ["running"], [run.state for run in harness.runs(job)])
     harness.advance(MINUTE)
     harness.executor.end()
     harness.run_once()
@@ -197,7 +210,9 @@ def one_time(harness: Harness, observed: Observations) -> None:
         (harness.status(job), harness.job(job).schedule.completed_at),
     )
     harness.run_until(START + 20 * MINUTE)
+    harness.run_until(START + 3 * HOUR, HOUR)
     observed.expect("once", [START + 5 * MINUTE], harness.fired(job))
+    observed.expect("its run is completed", ["completed"], [run.state for run in harness.runs(job)])
 
 
 def events(harness: Harness, observed: Observations) -> None:

@@ -209,6 +209,7 @@ _EXECUTION_CHECKS = (
         requirements=("0-T2.11.2", "0-T2.11.5"),
         run=scenario_check(
             Scenario("failure and repetition", execution.retries),
+            Scenario("failure of a single fire", execution.one_time_failure),
             Scenario("timeout", execution.timeouts),
             Scenario("cancelling", execution.cancellation),
             tables=_EXECUTION_TABLES,

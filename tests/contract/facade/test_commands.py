@@ -18,16 +18,6 @@ from tests.contract.rows import NOW, SECOND, handler
 # -- pausing and resuming
 
 
-@pytest.mark.proves("2-F10", "3-B5")
-def test_a_paused_schedule_does_not_fire_and_its_plan_stays(harness: Harness) -> None:
-    job = harness.recurring()
-    paused = harness.facade.pause(job.id, by="ann", now=NOW)
-    assert (paused.schedule.status, paused.schedule.paused_at, paused.schedule.updated_by) == ("paused", NOW, "ann")
-    assert paused.next_fire_at == job.next_fire_at
-    harness.run_until(NOW + 5 * MINUTE, MINUTE)
-    assert harness.runs(job) == []
-
-
 @pytest.mark.proves("2-F10")
 def test_runs_that_were_queued_before_the_pause_wait(harness: Harness) -> None:
     job = harness.recurring()

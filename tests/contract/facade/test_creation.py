@@ -9,7 +9,7 @@ from migrator.scheduler.models import Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
 from migrator.verify.behaviour.cron_oracle import fires, matcher
-from migrator.verify.behaviour.harness import DAY, DONE, FAILED, FAILED_FOR_GOOD, HOUR, MINUTE, Clock, Harness
+from migrator.verify.behaviour.harness import DAY, FAILED_FOR_GOOD, HOUR, MINUTE, Clock, Harness
 from tests.contract.facade.stored import status_of, stored
 from tests.contract.rows import NOW, handler
 
@@ -90,23 +90,6 @@ def test_a_disabled_one_is_paused_and_fires_only_when_resumed(harness: Harness) 
 
 
 @pytest.mark.proves("2-F2")
-def test_a_one_time_schedule_fires_once_and_is_completed_when_its_run_has_ended(harness: Harness) -> None:
-    job = harness.once(run_at=NOW + HOUR)
-    assert job.next_fire_at == NOW + HOUR
-    harness.advance(HOUR - MINUTE)
-    assert harness.run_once() == 0
-    harness.advance(MINUTE)
-    harness.executor.outcome = lambda _: None
-    harness.run_once()
-    assert status_of(harness, job) == "running"  # not completed before it ran
-    harness.executor.end(DONE, harness.executor.taken[0])
-    harness.run_once()
-    assert status_of(harness, job) == "completed"
-    harness.run_until(NOW + 3 * HOUR, HOUR)
-    assert [run.state for run in harness.runs(job)] == ["completed"]
-
-
-@pytest.mark.proves("2-F2")
 def test_a_one_time_schedule_without_a_time_runs_at_once(harness: Harness) -> None:
     job = harness.once()
     assert harness.run_once() == 1
@@ -127,16 +110,6 @@ def test_nothing_fires_before_the_start(harness: Harness) -> None:
 def test_a_start_that_is_past_gives_the_phase(harness: Harness) -> None:
     job = harness.recurring(Timing(interval=HOUR), start_at=NOW - 90 * MINUTE)
     assert job.next_fire_at == NOW + 30 * MINUTE
-
-
-@pytest.mark.proves("2-F3b")
-def test_the_last_fire_is_not_after_the_end_and_then_it_is_completed(harness: Harness) -> None:
-    job = harness.recurring(start_at=NOW + MINUTE, end_at=NOW + 3 * MINUTE)
-    harness.run_until(NOW + 6 * MINUTE, MINUTE)
-    assert [run.scheduled_at for run in harness.runs(job)] == [NOW + MINUTE * n for n in (1, 2, 3)]
-    found = stored(harness, job)
-    assert (found.schedule.status, found.next_fire_at) == ("completed", None)
-    assert found.schedule.completed_at is not None
 
 
 @pytest.mark.proves("2-F3c")
@@ -175,21 +148,6 @@ def test_a_recurring_cron_keeps_its_zone_over_the_change_of_the_clock(harness: H
     harness.run_until(datetime(2026, 3, 30, 12, 0, tzinfo=UTC), HOUR)
     hours = [run.scheduled_at.hour for run in harness.runs(job) if run.scheduled_at is not None]
     assert hours == [7, 7]  # nine in summer time; the day before it was eight in UTC
-
-
-@pytest.mark.proves("4-C5", "2-X1")
-def test_a_failure_is_retried_as_often_as_asked_for_then_it_stays_failed(harness: Harness) -> None:
-    job = harness.once(max_retries=2, retry_delay_ms=60_000)
-    harness.executor.outcome = lambda _: FAILED
-    harness.run_until(NOW + 10 * MINUTE, MINUTE)
-    runs = harness.runs(job)
-    assert [(run.state, run.attempt, run.cause) for run in runs] == [
-        ("error", 1, "one_time"),
-        ("error", 2, "retry"),
-        ("error", 3, "retry"),
-    ]
-    assert [later.retry_of for later in runs[1:]] == [run.id for run in runs[:2]]
-    assert status_of(harness, job) == "failed"
 
 
 def test_a_recurring_one_goes_on_after_its_last_retry_unless_it_is_to_stop(harness: Harness) -> None:

@@ -118,22 +118,6 @@ def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to
     assert process.states() == ["error"] * fires
 
 
-@pytest.mark.proves("2-F2", "2-X9")
-def test_a_one_time_schedule_is_completed_when_its_run_has_ended_not_when_it_is_handed_over(
-    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
-) -> None:
-    of = schedule(tenant)
-    put(at_work, of, trigger(of, kind="one_time", run_at=NOW))
-    process.turn()
-    assert (schedule_of(at_work, of).status, process.states()) == ("running", ["running"])
-    process.after(MINUTE)
-    assert schedule_of(at_work, of).status == "running"
-    executor.end()
-    process.after(SECOND)
-    found = schedule_of(at_work, of)
-    assert (found.status, found.completed_at) == ("completed", process.clock.now)
-
-
 @pytest.mark.proves("2-F3b", "2-F3c")
 @pytest.mark.parametrize("bound", [{"max_fires": 3}, {"end_at": NOW + 2 * MINUTE}])
 def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
@@ -268,19 +252,6 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
     process.turn()
     found = run_of(at_work, tenant, row.id)
     assert (found.state, found.external_task_id, found.result) == ("completed", "celery-1", b"7")
-
-
-@pytest.mark.proves("2-X9")
-def test_an_interval_from_completion_is_counted_from_the_end_that_was_written(
-    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
-) -> None:
-    of = schedule(tenant)
-    made = trigger(of, kind="interval", interval_ms=60_000, anchor="completion")
-    put(at_work, of, made)
-    process.turn()
-    executor.end()
-    process.after(25 * SECOND)
-    assert trigger_of(at_work, made).next_fire_at == moment(85)
 
 
 @pytest.mark.proves("2-X7", "4-C6")

@@ -1,0 +1,46 @@
+"""The scenarios of ``migrator verify`` on every backend of the suite, each in a tenant of its own.
+
+What a scenario asserts, no test of the facade, the worker or the sweeper repeats. Here they run on the model in memory
+(``MIGRATOR_TESTS=deep``: on every backend); on MongoDB and PostgreSQL they run through their checks, in
+``tests/integration/verify_behaviour``.
+"""
+
+import pytest
+
+from migrator.store.protocols import Store
+from migrator.verify.areas import every_check
+from migrator.verify.behaviour import execution, isolation, locking, triggers
+from migrator.verify.behaviour.harness import Harness
+from migrator.verify.behaviour.scenarios import Observations, Scenario, ScenarioCheck
+from tests.contract.rows import fresh
+
+ELSEWHERE = (locking.contention, isolation.rows)
+"""Need several processes, or PostgreSQL: they run through their checks alone."""
+SHOWS = {
+    triggers.one_time: ("2-F2", "2-X9"),
+    triggers.bounds: ("2-F3b",),
+    triggers.intervals: ("2-X9",),
+    triggers.pause_and_resume: ("2-F10", "3-B5"),
+    execution.one_time_failure: ("4-C5", "2-X1"),
+}
+"""What a scenario shows besides what its check does."""
+
+SCENARIOS = [
+    pytest.param(
+        scenario,
+        id=f"{spec.id}: {scenario.name}",
+        marks=[pytest.mark.proves(*SHOWS[scenario.run])] if scenario.run in SHOWS else [],
+    )
+    for spec in every_check()
+    if isinstance(spec.run, ScenarioCheck)
+    for scenario in spec.run.scenarios
+    if scenario.run not in ELSEWHERE
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_is_as_it_must_be(scenario: Scenario, at_work: Store) -> None:
+    observed = Observations()
+    scenario.run(Harness(at_work, (fresh(), fresh()), scenario.name), observed)
+    assert observed.failures == []
+    assert observed.expected > 0
