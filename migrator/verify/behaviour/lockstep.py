@@ -43,7 +43,8 @@ class Player:
 
     def __init__(self, place: ScratchTenants) -> None:
         """Begin with nothing made."""
-        self._operation, self._asked = 0, 0  # an operation names its ids, not a count
+        self._tenant = place.tenants[0]
+        self._operation, self._asked = -1, 0  # an operation names its ids, not a count
         self.harness = Harness.of(place, new_id=self._new_id)
         self.harness.executor.outcome = self._outcome
         self.jobs: list[UUID] = []
@@ -51,7 +52,7 @@ class Player:
 
     def _new_id(self) -> UUID:
         self._asked += 1
-        return uuid5(NAMESPACE_URL, f"{self.harness.tenant}/{self._operation}/{self._asked}")
+        return uuid5(NAMESPACE_URL, f"{self._tenant}/{self._operation}/{self._asked}")
 
     def _outcome(self, claim: Any) -> Outcome | None:  # noqa: ANN401 - a claim
         return (DONE, FAILED, None, Outcome(state="error", error="for good", final=True))[claim.run.id.int % 4]
