@@ -236,7 +236,7 @@ _JOB_FIELDS = frozenset({"name", "payload", "priority", "max_retries", "timeout_
 
 
 def job_creator(service_of: Callable[[str], Scheduler]) -> Function:
-    """Return the function to register under the names of such handlers; ``service_of`` gives a tenant's facade.
+    """Return the function to register under the names of such handlers; ``service_of`` returns the client of a tenant.
 
     The id of the job is that of its run: a run that is delivered twice makes one job. It raises ``UsageError`` for a
     config that is none, which makes the run fail.

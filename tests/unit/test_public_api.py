@@ -15,6 +15,7 @@ import pytest
 
 import migrator
 from migrator import AsyncScheduler, ConflictError, Schedule, Scheduler, Worker, prepare
+from migrator.store import Preparable
 from migrator.store.protocols import Store
 from migrator.store.shadow_reads import ShadowedStore
 from tests.contract.memory.store import MemoryStore
@@ -67,7 +68,7 @@ def test_importing_the_package_imports_none_of_its_modules() -> None:
     assert {name for name in modules_after("import migrator") if name.startswith("migrator")} == {"migrator"}
 
 
-class Prepared(MemoryStore):
+class Prepared(MemoryStore, Preparable):
     """A store that notes what is done with it."""
 
     def __init__(self, done: list[str]) -> None:
@@ -79,8 +80,12 @@ class Prepared(MemoryStore):
         return {"schedules": ["by name"]}
 
     def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:  # noqa: ARG002 - as the protocol says
-        self.done.append("adopted")
+        self.done.append("triggers")
         return 1
+
+    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:  # noqa: ARG002 - as above
+        self.done.append("priorities")
+        return 2
 
     def close(self) -> None:
         self.done.append("closed")
@@ -91,8 +96,11 @@ def test_a_store_with_shadow_reads_is_prepared_and_closed_like_the_one_behind_it
     with ShadowedStore(Prepared(done), MemoryStore) as store:
         assert prepare(store) == ["created in schedules: by name"]
         assert done == ["prepared"]
-        assert prepare(store, lambda _: True)[1:] == ["created 1 triggers from the cron lines of schedules"]
-    assert done == ["prepared", "prepared", "adopted", "closed"]
+        assert prepare(store, lambda _: True)[1:] == [
+            "created 1 triggers from the cron lines of schedules",
+            "wrote the schedule's priority into 2 documents",
+        ]
+    assert done == ["prepared", "prepared", "triggers", "priorities", "closed"]
     assert prepare(ShadowedStore(MemoryStore(), MemoryStore), lambda _: True) == []
 
 

@@ -51,70 +51,21 @@ GIVEN = (migrator.Context,)
 LEFT_OUT = {"Queue": {"fire_due", "expired", "expire", "tenants"}, "Context": {"cancel"}}
 """What the worker process alone calls."""
 
-HEAD = """\
-# The Python API
-
-What an application imports: `from migrator import …`. These names are promised: their parameters and their meaning
-stay. Everything else in the package may change. They have types for type checkers, and importing them does not import
-the tool that moves the data. The same calls work on MongoDB and on PostgreSQL; `[persistence] scheduler` chooses the
-database.
-
-An application in another language uses [the tables](tables.md). [The scheduler's client](client.md) describes what the
-client decides and how it counts; [the scheduler](scheduler.md) describes a worker process.
-
-- Times are aware `datetime` values; they are stored in UTC, cut to milliseconds. Fields that end in `_ms` are
-  milliseconds, rates are percentages.
-- `payload` and `data` are any JSON value. Columns of records that hold JSON are `bytes`: JSON text in UTF-8.
-- An error is a `MigratorError`. After an error nothing is changed.
-- A store and a client may be used by any number of threads. A store must not be used by a forked child.
-
-## Settings in code
-
-`load_settings()` reads `config.toml` and the environment. Settings can also be built, without a file:
-
-```python
-from migrator import PersistenceSettings, PostgresSettings, Settings
-
-settings = Settings(
-    postgres=PostgresSettings(dsn="service=scheduler"),
-    persistence=PersistenceSettings(scheduler="postgres"),
-)
-```
-"""
-
-ASYNC = """\
-## Asynchronous applications
-
-`AsyncScheduler` has the methods of `Scheduler` as coroutines. Each call runs in a thread.
-
-```python
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
-
-from migrator import AsyncScheduler, Scheduler, load_settings, open_store
-
-
-async def main() -> None:
-    with ThreadPoolExecutor(10) as threads, open_store(load_settings()) as store:
-        scheduler = AsyncScheduler(Scheduler(store, "acme"), threads)
-        print(await scheduler.health())
-
-
-asyncio.run(main())
-```
-"""
+HEAD = Path(__file__).with_name("api_head.md")
+PROGRAMS_HERE = "<!-- programs -->\n"
 
 
 def api_page(notice: str) -> str:
     """Return the page."""
-    lines = [notice, *HEAD.splitlines(), ""]
+    programs: list[str] = []
     for heading, program in (
         ("Create, trigger, claim, finish, read history", "client.py"),
         ("A worker process", "worker.py"),
     ):
-        lines += [f"## Program: {heading}", "", f"[programs/{program}](programs/{program})", "", "```python"]
-        lines += [*(PROGRAMS / program).read_text().splitlines(), "```", ""]
-    lines += [*ASYNC.splitlines(), ""]
+        programs += [f"## Program: {heading}", "", f"[programs/{program}](programs/{program})", "", "```python"]
+        programs += [*(PROGRAMS / program).read_text().splitlines(), "```", ""]
+    before, after = HEAD.read_text().split(PROGRAMS_HERE)
+    lines = [notice, *before.splitlines(), *programs, *after.strip().splitlines(), ""]
     for heading, modules in GROUPS.items():
         lines += [f"## {heading}", ""]
         if heading == "Errors":
