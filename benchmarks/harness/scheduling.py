@@ -68,16 +68,25 @@ def fill_postgres(settings: Settings, tenant: str, amount: RowCounts) -> None:
 
 def fill_mongo(settings: Settings, tenant: str, amount: RowCounts) -> None:
     """Insert the same as documents of the profile, the indexes being there."""
+    from migrator.records import Schedule  # noqa: PLC0415 - see ``work``
     from migrator.store.mongo.places import PLACES, document_of  # noqa: PLC0415 - the driver, only where it is measured
+    from migrator.store.mongo.priority import with_priority  # noqa: PLC0415 - as above
     from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - as above
 
     store = MongoStore(settings)
     try:
+        store.prepare()
         batches: dict[str, list[Any]] = {}
+        schedules: dict[UUID, Schedule] = {}
         for record in _records(tenant, amount):
             name = PLACES[type(record)][0].name
             batch = batches.setdefault(name, [])
-            batch.append(document_of(record))
+            document = document_of(record)
+            if isinstance(record, Schedule):
+                schedules[record.id] = record
+            else:
+                document = with_priority(document, schedules.get(record.schedule_id))
+            batch.append(document)
             if len(batch) == BATCH:
                 store.database[name].insert_many(batch, ordered=False)
                 batch.clear()
@@ -100,7 +109,13 @@ def _records(tenant: str, amount: RowCounts) -> Iterator[Any]:
     for number in range(1, amount.schedules + 1):
         schedule = name("schedule", number)
         yield Schedule(
-            id=schedule, tenant_id=tenant, name=f"job {number}", status="scheduled", created_at=now, updated_at=now
+            id=schedule,
+            tenant_id=tenant,
+            name=f"job {number}",
+            status="scheduled",
+            priority=number % 101 if number <= amount.explicit else None,
+            created_at=now,
+            updated_at=now,
         )
         late = number - amount.due if number <= amount.due else 3_600_000 + number
         yield Trigger(

@@ -8,6 +8,7 @@ computes the remainder: ``pipeline.transform`` compares, finds what ``encode`` c
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -138,13 +139,13 @@ class Collection(msgspec.Struct, frozen=True, kw_only=True):
     """Field paths of references: a text kept there in the remainder does not make a document unclean."""
     known: frozenset[str] = frozenset()
     """Field paths that the profile knows (``sources.shapes.known_paths``); the census lists the others."""
-    derived: frozenset[str] = frozenset()
-    """Fields whose whole numbers follow from another document, which has rows of its own: no row and no remainder
-    keeps them."""
+    derived: Mapping[str, type] = MappingProxyType({})
+    """Fields of our own store, with the type of their values, that say nothing of their own: they follow from another
+    document, or are gone with a transaction. No row and no remainder keeps them."""
 
     def without_derived(self, document: Document) -> Document:
         """Return the document without its derived fields."""
-        found = {name for name in self.derived if type(document.get(name)) is int}
+        found = {name for name, kind in self.derived.items() if type(document.get(name)) is kind}
         return {name: value for name, value in document.items() if name not in found} if found else document
 
 

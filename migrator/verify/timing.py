@@ -46,6 +46,8 @@ class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     schedules: int
     """And as many triggers."""
+    explicit: int = 0
+    """The first so many schedules state a priority of their own, from 0 to 100 in turn."""
     due: int = 0
     waiting: int = 0
     stale: int = 0
@@ -61,8 +63,9 @@ class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 _STATEMENTS: Final = (
     # schedules
-    """INSERT INTO scheduler.schedules (id, tenant_id, name, status, enabled, created_at, updated_at)
+    """INSERT INTO scheduler.schedules (id, tenant_id, name, status, enabled, priority, created_at, updated_at)
     SELECT md5({tenant} || ' schedule ' || n)::uuid, {tenant}, 'job ' || n, 'scheduled', true,
+        CASE WHEN n <= {explicit} THEN n % 101 END,
         statement_timestamp() - n * interval '1 millisecond', statement_timestamp()
     FROM generate_series(1, {schedules}) AS n""",
     # triggers: the first are due, a millisecond apart
@@ -71,10 +74,11 @@ _STATEMENTS: Final = (
         3600000, 'fixed_rate', true, date_trunc('milliseconds', statement_timestamp())
         + CASE WHEN n <= {due} THEN (n - {due}) ELSE 3600000 + n END * interval '1 millisecond'
     FROM generate_series(1, {schedules}) AS n""",
-    # runs that wait
-    """INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, cause, available_at, created_at)
+    # runs that wait, with the priority that the database would write after them
+    """INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, cause, priority, available_at, created_at)
     SELECT md5({tenant} || ' waiting ' || n)::uuid, {tenant},
         md5({tenant} || ' schedule ' || 1 + n % {schedules})::uuid, 'queued', 'schedule',
+        CASE WHEN 1 + n % {schedules} <= {explicit} THEN (1 + n % {schedules}) % 101 ELSE 50 END,
         date_trunc('milliseconds', statement_timestamp()) + (n - {waiting}) * interval '1 millisecond',
         date_trunc('milliseconds', statement_timestamp())
     FROM generate_series(1, {waiting}) AS n""",

@@ -36,6 +36,8 @@ _Check = Callable[[dict[str, Any]], None]
 
 COPY_OF: Final = "copyOf"
 """The field that marks a trigger which our store keeps for the rule of a schedule document: ``schedules``."""
+FIRING: Final = "firing"
+"""The field in which a process that fires a trigger says so (``by``, ``until``), for a few seconds."""
 SCHEDULE_PRIORITY: Final = "schedulePriority"
 """The field in which our store keeps the schedule's priority with triggers and runs: it follows from the schedule."""
 _BOUNDS: Final = ("startAt", "endAt", "maxFires")
@@ -272,8 +274,8 @@ TRIGGERS = Collection(
     attach=attach_extra,
     remainder=remainder_of,
     reference_paths=frozenset({"scheduleId"}),
-    known=_TRIGGERS.known | {COPY_OF, SCHEDULE_PRIORITY},
-    derived=frozenset({SCHEDULE_PRIORITY}),
+    known=_TRIGGERS.known | {COPY_OF, SCHEDULE_PRIORITY, FIRING, f"{FIRING}.by", f"{FIRING}.until"},
+    derived=MappingProxyType({SCHEDULE_PRIORITY: int, FIRING: dict}),
 )
 
 WORKERS = Collection(

@@ -1,6 +1,7 @@
 """``runs``: executions of schedules."""
 
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -272,5 +273,5 @@ COLLECTION = Collection(
     ),
     reference_paths=frozenset({"scheduleId", "retryOf", "triggerId"}),
     known=known_paths(RunDocument) | OWN.keys | {SCHEDULE_PRIORITY},
-    derived=frozenset({SCHEDULE_PRIORITY}),
+    derived=MappingProxyType({SCHEDULE_PRIORITY: int}),
 )

@@ -1,11 +1,13 @@
 """Firing in MongoDB: due triggers become runs and advance, all of a call or nothing of it."""
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
+from pymongo.errors import PyMongoError
 
 from migrator import states
 from migrator.connections.mongo import MongoDatabase, translate_errors
@@ -14,9 +16,11 @@ from migrator.records import Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
+from migrator.sources.stellaops.own import FIRING
 from migrator.store import transitions, validation
 from migrator.store.conflicts import pause
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting
+from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
@@ -24,6 +28,7 @@ from migrator.store.mongo.runs import lives_number, numbered, summary_key
 from migrator.store.mongo.schedules import ENABLED
 from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically
 from migrator.store.queue import Fire, FirePlan, HandlerFilter, is_served
+from migrator.values.identity import source_id
 from migrator.values.times import to_bson
 
 _Key = tuple[str, Any, Any]
@@ -178,13 +183,22 @@ def _keys(document: Document) -> set[_Key]:
 _ROUNDS = 5
 
 
+_HELD = timedelta(seconds=5)
+"""For so long a process that died keeps others from its triggers."""
+
+
+def not_held(now: datetime) -> Document:
+    """Return the condition on triggers that no process is firing."""
+    return {f"{FIRING}.until": {"$not": {"$gt": to_bson(now)}}}
+
+
 def due_triggers(now: datetime) -> Waiting:
     """Return what is due: enabled triggers whose next fire is not after ``now``."""
     return Waiting(
         record=Trigger,
         streams=(
             Stream(
-                where={"nextFireAt": {"$lte": to_bson(now)}, "enabled": ENABLED},
+                where={"nextFireAt": {"$lte": to_bson(now)}, "enabled": ENABLED, **not_held(now)},
                 order=(("nextFireAt", 1), ("_id", 1)),
                 index=DUE,
             ),
@@ -225,6 +239,7 @@ class Firing:
         self._database, self._foreign_ids, self._now, self._spread = database, foreign_ids, now, Spread()
         self._plan, self._tenants = plan, tenants
         self._queues, self._handlers = queues, handlers
+        self._token = uuid4().hex
 
     def fire(self, limit: int) -> Sequence[Run]:
         """Fire what comes first; triggers that others are firing at this moment are passed over."""
@@ -249,15 +264,47 @@ class Firing:
             )
             while candidates := reader.first(self._spread.read(limit)):
                 for page in self._spread.pages(candidates, limit):
+                    held = self._hold(page)
+                    fired = None
+                    lost = len(held) < len(page)
                     try:
-                        fired = self._fire(page)
+                        fired = self._fire(held) if held else None
                     except Overtaken:
+                        lost = True
+                    finally:
+                        self._let_go(held)
+                    if lost:
                         overtaken = True
                         self._spread.met()
-                    else:
-                        if fired is not None:
-                            return fired, overtaken
+                    if fired is not None:
+                        return fired, overtaken
         return None, overtaken
+
+    def _hold(self, page: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the candidates that nobody else is firing, and keep others from them for ``_HELD``.
+
+        Two transactions that write one trigger conflict, and the one that loses has done all its work for nothing. The
+        fields that are written here bar nothing: the transaction decides.
+        """
+        require_here(self._database)
+        keys = {"_id": {"$in": [one.key for one in page]}}
+        mark = {"by": self._token, "until": to_bson(self._now + _HELD)}
+        triggers = self._database[names.TRIGGERS]
+        try:
+            marked = triggers.update_many({**keys, **not_held(self._now)}, {"$set": {FIRING: mark}})
+            if marked.modified_count == len(page):
+                return page
+            held = {source_id(one["_id"]) for one in triggers.find({**keys, f"{FIRING}.by": self._token}, {"_id": 1})}
+        except PyMongoError:  # the transaction begins again where that helps, and names what does not mend
+            return page
+        return [one for one in page if one.source_id in held]
+
+    def _let_go(self, held: Sequence[Candidate]) -> None:
+        """Take the mark away; one that stays for an error lapses."""
+        if held:
+            mine = {"_id": {"$in": [one.key for one in held]}, f"{FIRING}.by": self._token}
+            with suppress(PyMongoError):
+                self._database[names.TRIGGERS].update_many(mine, {"$unset": {FIRING: ""}})
 
     def _may(self, schedule: Schedule | None) -> bool:
         """Tell whether a schedule's triggers are fired by this call."""

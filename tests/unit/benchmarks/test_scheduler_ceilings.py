@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scheduler import CEILINGS, JOBS, TOGETHER, Ceiling, judged
+from benchmarks.scheduler import CEILINGS, CLAIM_AT, CLAIM_P99_OF, JOBS, TOGETHER, Ceiling, claims_judged, judged
 
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "scheduler.json"
 CAPABILITIES = ["2-X15", "3-P1", "3-P2", "3-P3", "3-P4"]
@@ -53,3 +53,14 @@ def test_the_recorded_figures_keep_to_their_ceilings(name: str) -> None:
     """The figures in the checkout, as measured on a quiet machine with two cores; a new measurement is judged anew."""
     found = judged(json.loads(RESULTS.read_text(encoding="utf-8")))
     assert found[name] == []
+
+
+@pytest.mark.parametrize("backend", ["postgres", "mongo"])
+@pytest.mark.parametrize(("instances", "most"), CLAIM_P99_OF.items())
+def test_claims_of_one_run_are_judged_on_both_backends(backend: str, instances: int, most: float) -> None:
+    line = {
+        "backend": backend, "instances": instances, "operation": "claim, batch 1", "p99": most,
+        "backlog": CLAIM_AT, "explicit": 10_000,
+    }  # fmt: skip
+    slow, batch, short = line | {"p99": most + 0.1}, line | {"operation": "claim, batch 10"}, line | {"backlog": 9}
+    assert [met for _, met in claims_judged({"lines": [line, slow, batch, short]})] == [True, False]
