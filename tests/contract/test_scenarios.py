@@ -5,6 +5,8 @@ What a scenario asserts, no test of the facade, the worker or the sweeper repeat
 ``tests/integration/verify_behaviour``.
 """
 
+from typing import Any
+
 import pytest
 
 from migrator.store.protocols import Store
@@ -12,6 +14,7 @@ from migrator.verify.areas import every_check
 from migrator.verify.behaviour import execution, isolation, locking, triggers
 from migrator.verify.behaviour.harness import Harness
 from migrator.verify.behaviour.scenarios import Observations, Scenario, ScenarioCheck
+from migrator.verify.behaviour.scratch_tenants import ScopedStore, TenantScope
 from tests.contract.rows import fresh
 
 ELSEWHERE = (locking.contention, isolation.rows)
@@ -40,7 +43,8 @@ SCENARIOS = [
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_is_as_it_must_be(scenario: Scenario, at_work: Store) -> None:
-    observed = Observations()
-    scenario.run(Harness(at_work, (fresh(), fresh()), scenario.name), observed)
+    observed, tenants = Observations(), (fresh(), fresh())
+    scoped: Any = ScopedStore(at_work, TenantScope(tenants[0], tenants))  # the workers of other tests are not seen
+    scenario.run(Harness(scoped, tenants, scenario.name), observed)
     assert observed.failures == []
     assert observed.expected > 0
