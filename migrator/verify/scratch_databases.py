@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import msgspec
-import psycopg
 from bson.raw_bson import RawBSONDocument
 from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
@@ -24,11 +23,10 @@ from pymongo.errors import OperationFailure
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.advisory_locks import advisory_lock, held_keys
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, grant_of, open_source, translate_errors
-from migrator.connections.postgres import Connection
+from migrator.connections.postgres import Connection, open_login
 from migrator.connections.postgres import translate_errors as translate_target_errors
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import close_cached
-from migrator.schema.transaction import connect
 from migrator.values.identity import stable_hash64
 
 PREFIX: Final = "migrator_scratch_"
@@ -99,7 +97,7 @@ def scratch_target(settings: Settings) -> Iterator[Settings]:
     Raises ``RefusedError`` where the user may not make databases.
     """
     name = _new_name(TARGET_PREFIX)
-    with translate_target_errors("the target"), plain_connection(settings) as control:
+    with translate_target_errors("the target"), open_login(settings) as control:
         for left in itertools.chain.from_iterable(leftovers(control, TARGET_PREFIX).values()):
             drop_database(control, left)
         with _database(control, name):
@@ -116,7 +114,7 @@ def scratch_databases(settings: Settings) -> Iterator[ScratchDatabases]:
     with ExitStack() as closing, translate_target_errors("the target"):
         source = open_source(msgspec.structs.replace(settings, mongo=_mongo_settings(settings, name)))
         closing.callback(source.client.close)
-        control = closing.enter_context(plain_connection(settings))
+        control = closing.enter_context(open_login(settings))
         remove_leftovers(control, source)
         closing.enter_context(_database(control, name))
         with writes(source):
@@ -237,10 +235,3 @@ def _new_name(prefix: str) -> str:
 
 def _key(name: str) -> int:
     return stable_hash64(f"*/migrator/scratch/{name}")
-
-
-def plain_connection(settings: Settings) -> psycopg.Connection[tuple[Any, ...]]:
-    """Connect as the user of the DSN, in autocommit: a mutation is applied as somebody would do it."""
-    connection = connect(postgres_dsn(settings))
-    connection.autocommit = True
-    return connection

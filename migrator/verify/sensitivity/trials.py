@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity.check import LEFT_OUT, check_parity
 from migrator.parity.model import ParityOutcome
@@ -26,7 +26,7 @@ from migrator.schema.revisions import upgrade
 from migrator.schema.security import Roles
 from migrator.sources import profile_of
 from migrator.verify.check import CheckSpec, Context
-from migrator.verify.scratch_databases import ScratchDatabases, plain_connection
+from migrator.verify.scratch_databases import ScratchDatabases
 from migrator.verify.sensitivity.mutation import AREAS, Mutation, NoMaterial, ScratchCopy, Sql
 
 SAVED_SCHEMA: Final = "kept"
@@ -234,7 +234,7 @@ def _run_trial(
     """Try one mutation; with ``kept`` the rows are put back afterwards."""
     with ExitStack() as undone:
         try:
-            with plain_connection(settings) as target:
+            with open_login(settings) as target:
                 if kept is not None:
                     kept.keep(target, one.touched_tables)
                     undone.callback(_restore, settings, kept, one.touched_tables)
@@ -254,5 +254,5 @@ def _run_trial(
 
 
 def _restore(settings: Settings, kept: SavedRows, tables: tuple[str, ...]) -> None:
-    with plain_connection(settings) as target:
+    with open_login(settings) as target:
         kept.restore(target, tables)
