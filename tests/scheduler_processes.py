@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from migrator.config import load_settings
+from migrator.errors import ConflictError
 from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.leadership import RESOURCE
 from migrator.store import open_scheduler_store
@@ -97,10 +98,20 @@ class Site:
         return of
 
     def runs(self, of: Schedule | None = None) -> list[Run]:
-        """Return the runs, oldest first."""
-        with self.store.session(self.tenant) as session:
-            found = session.runs.list(RunQuery(schedule_id=None if of is None else of.id, limit=1000)).runs
-        return sorted(found, key=lambda run: (run.created_at, run.attempt or 0))
+        """Return the runs, oldest first.
+
+        A process that starts creates indexes. MongoDB refuses transactions meanwhile, so the session is repeated.
+        """
+        end = monotonic() + PATIENCE
+        while True:
+            try:
+                with self.store.session(self.tenant) as session:
+                    found = session.runs.list(RunQuery(schedule_id=None if of is None else of.id, limit=1000)).runs
+            except ConflictError:
+                assert monotonic() < end, "the store refuses a session again and again"
+                Event().wait(0.02)
+            else:
+                return sorted(found, key=lambda run: (run.created_at, run.attempt or 0))
 
     def states(self, of: Schedule | None = None) -> list[str]:
         return [run.state for run in self.runs(of)]
