@@ -208,8 +208,8 @@ class Transaction:
         """Yield what a read finds. A read that is the first statement is tried again with its transaction."""
 
         def opened() -> tuple[Cursor[Found] | CommandCursor[Found], Found | None]:
-            if not self._used and not self._session.in_transaction:
-                self.begin()
+            if not self._used and self._start is not None and not self._session.in_transaction:
+                self._start()
             cursor = read()
             try:
                 return cursor, next(cursor, None)
