@@ -10,10 +10,11 @@ from migrator.config import LARGEST
 from migrator.errors import UsageError
 from migrator.exit_status import mask
 from migrator.scheduler import metrics
-from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants, served_tenants
+from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants
 from migrator.scheduler.process import Until, run
 from migrator.scheduler.retention import RetentionPlan, RetentionRule, apply_all
 from migrator.store import open_scheduler_store
+from migrator.store.queue import served_tenants
 from migrator.telemetry import say
 
 
@@ -132,7 +133,7 @@ def metrics_command(
     settings = load(config)
     store = open_scheduler_store(settings)
     try:
-        samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store))
+        samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store.queue))
         samples += metrics.key_samples(metrics.take_key_metrics(store))
     finally:
         store.close()

@@ -17,7 +17,7 @@ from migrator.records import WorkerRecord
 from migrator.scheduler.leadership import RESOURCE
 from migrator.states import WORKER_ENDED, WORKER_LIVE
 from migrator.store.protocols import Store
-from migrator.store.queue import SCRATCH
+from migrator.store.queue import served_tenants
 from migrator.store.statistics import Backlog, NextFire
 from migrator.store.validation import GLOBAL
 
@@ -269,7 +269,7 @@ def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: dateti
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
     living = {worker.id for worker in alive_workers(workers, at, silent_for)}
-    tenants = [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
+    tenants = served_tenants(store.queue)
     statuses: Counter[str] = Counter()
     enabled = ready = delayed = running = 0
     oldest: list[datetime] = []

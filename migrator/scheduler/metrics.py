@@ -18,7 +18,7 @@ from migrator.scheduler import health, queries
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.queries import Metrics
 from migrator.store.protocols import Store
-from migrator.store.queue import SCRATCH
+from migrator.store.queue import served_tenants
 from migrator.store.statistics import RunFilter
 from migrator.store.validation import GLOBAL
 from migrator.telemetry import visible
@@ -106,11 +106,6 @@ def _escaped(value: str) -> str:
 
 OPTIONAL_SAMPLES: Final = frozenset({"success_rate_percent", "failure_rate_percent", "run_duration_seconds"})
 """Samples that exist only where runs ended."""
-
-
-def served_tenants(store: Store) -> list[str]:
-    """Return the tenants that have schedules or runs, without ``*`` and those of verifications."""
-    return [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
 
 
 def known_tenants(store: Store, tenants: Sequence[str]) -> Sequence[str]:
@@ -275,7 +270,7 @@ def take_key_metrics(
     at = store.now() if now is None else now
     by_state: Counter[str] = Counter()
     lasted = completed = ready = 0
-    for tenant in served_tenants(store):
+    for tenant in served_tenants(store.queue):
         if monotonic() > end:
             raise UnreachableError(f"the key metrics of all tenants take longer than {within.total_seconds():g} s")
         with store.session(tenant, now=now) as session:

@@ -19,8 +19,7 @@ from migrator.config import SchedulerSettings
 from migrator.errors import UsageError
 from migrator.scheduler.lifecycle import Event, audit_entry
 from migrator.store.protocols import Session, Store
-from migrator.store.queue import SCRATCH
-from migrator.store.validation import GLOBAL
+from migrator.store.queue import served_tenants
 
 REMOVED: Final = "scheduler:retention.removed"
 """Action of the audit entries; no lifecycle event of the source."""
@@ -139,7 +138,7 @@ def apply_all(
 ) -> list[Removal]:
     """Do so for these tenants, or for all but ``*`` and those of verifications."""
     if tenants is None:
-        tenants = [one for one in store.queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]
+        tenants = served_tenants(store.queue)
     return [apply(store, tenant, rule, dry_run=dry_run, now=now) for tenant in tenants]
 
 

@@ -20,8 +20,7 @@ from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
 from migrator.scheduler.worker import Scope
 from migrator.states import SCHEDULE_FIRING, WORKER_LIVE
 from migrator.store.protocols import ScheduleQuery, Session, Store
-from migrator.store.queue import SCRATCH
-from migrator.store.validation import GLOBAL
+from migrator.store.queue import served_tenants
 from migrator.telemetry import logger
 
 _BEFORE_ALL: Final = datetime(1, 1, 1, tzinfo=UTC)
@@ -152,7 +151,7 @@ class Sweeper:
     def _served(self) -> Sequence[str]:
         if self._tenants is not None:
             return self._tenants
-        return [name for name in self._store.queue.tenants() if name != GLOBAL and not name.startswith(SCRATCH)]
+        return served_tenants(self._store.queue)
 
     @staticmethod
     def _end_schedules(session: Session, covered: Callable[[Schedule], bool]) -> int:

@@ -18,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.records import Run, Schedule, Trigger
+from migrator.store.validation import GLOBAL
 
 SCRATCH: Final = "~verify-"
 """How the tenants of a verification begin. They are served only where they are named: no live scheduler meets them."""
@@ -195,3 +196,8 @@ class Queue(Protocol):
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
         """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
+
+
+def served_tenants(queue: Queue) -> list[str]:
+    """Return the tenants that have schedules or runs, without ``*`` and those of verifications."""
+    return [one for one in queue.tenants() if one != GLOBAL and not one.startswith(SCRATCH)]

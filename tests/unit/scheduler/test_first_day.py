@@ -15,6 +15,7 @@ from migrator.records import Run
 from migrator.scheduler import metrics
 from migrator.scheduler.leadership import RESOURCE
 from migrator.scheduler.metrics import Threshold, crossed, parse_threshold
+from migrator.store.queue import served_tenants
 from migrator.store.validation import GLOBAL
 from migrator.verify.behaviour.harness import Clock
 from tests.contract.memory.store import MemoryStore
@@ -54,7 +55,7 @@ class Day:
 
     def look(self) -> list[str]:
         """Return the names of the figures that are beyond their bounds."""
-        found = metrics.collect_samples(self.store, metrics.served_tenants(self.store), now=self.clock.now)
+        found = metrics.collect_samples(self.store, served_tenants(self.store.queue), now=self.clock.now)
         found += metrics.key_samples(metrics.take_key_metrics(self.store, now=self.clock.now))
         known = metrics.OPTIONAL_SAMPLES | metrics.OPTIONAL_KEY_SAMPLES
         return [sentence.split()[0] for sentence in crossed(found, self.list, known)]

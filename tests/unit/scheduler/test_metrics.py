@@ -16,8 +16,8 @@ from migrator.scheduler.metrics import (
     crossed,
     parse_threshold,
     prometheus_text,
-    served_tenants,
 )
+from migrator.store.queue import served_tenants
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import run, schedule
 
@@ -79,10 +79,10 @@ def test_the_scheduler_s_figures_are_those_of_each_tenant_it_serves() -> None:
             session.runs.create(
                 run(tenant, schedule_id=of.id, created_at=NOW, started_at=NOW, finished_at=NOW, state="completed")
             )
-    assert served_tenants(store) == ["a", "b"]
+    assert served_tenants(store.queue) == ["a", "b"]
     found = {
         (one.name, *sorted(one.labels.values())): one.value
-        for one in collect_samples(store, served_tenants(store), now=NOW)
+        for one in collect_samples(store, served_tenants(store.queue), now=NOW)
     }
     assert found["runs_ready", "a"] == found["runs_ready", "b"] == 1
     assert found["jobs", "a", "scheduled"] == 1
