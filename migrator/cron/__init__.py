@@ -6,7 +6,6 @@
 
 from migrator.cron.dialects import DIALECTS, next_fire, next_fires, parse, previous_fire, validate
 from migrator.cron.expression import CronError, UnavailableError, ZoneError
-from migrator.cron.prose import describe
 from migrator.cron.zones import database_version, zone
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "UnavailableError",
     "ZoneError",
     "database_version",
-    "describe",
     "next_fire",
     "next_fires",
     "parse",

@@ -41,7 +41,6 @@ STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
 _EPOCH: Final = "epoch"
 REVERSE_STOPPED: Final = "reverse_stopped"
 """The member of the journal's detail that says why the reverse sync stopped."""
-POLL_S: Final = 0.05
 
 
 class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):

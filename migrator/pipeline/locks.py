@@ -54,13 +54,13 @@ def _reconnect_and_lock(sessions: Sessions) -> None:
     _take_backfill_lock(sessions.target)
 
 
-def take_tail_lock(target: Connection, patience_ms: int = TAIL_WAIT_MS) -> None:
+def take_tail_lock(target: Connection) -> None:
     """Take the lock for this session; raise ``RefusedError`` when another one holds it.
 
     It is waited for: the server may take a moment to see that a tail was killed.
     """
     busy = "another tail follows the source into this target; end it first"
-    advisory_locks.take(target, TAIL_KEY, busy=busy, wait_ms=patience_ms)
+    advisory_locks.take(target, TAIL_KEY, busy=busy, wait_ms=TAIL_WAIT_MS)
 
 
 def is_tail_running(target: Connection) -> bool:

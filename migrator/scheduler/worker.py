@@ -124,11 +124,6 @@ class CounterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         ended = self.completed + self.failed + self.timed_out
         return self.completed / ended if ended else None
 
-    @property
-    def mean_duration_ms(self) -> float | None:
-        """Return the mean duration of completed runs; none before the first."""
-        return self.duration_ms / self.completed if self.completed else None
-
 
 _COUNTS: Final = frozenset(CounterSnapshot.__struct_fields__) - {"last_tick_at"}
 

@@ -88,9 +88,9 @@ def alembic_configuration() -> Config:
     return config
 
 
-def known_revisions(branch: str, config: Config | None = None) -> list[Revision]:
+def known_revisions(branch: str) -> list[Revision]:
     """Return a branch's revisions, first to last."""
-    scripts = ScriptDirectory.from_config(config or alembic_configuration())
+    scripts = ScriptDirectory.from_config(alembic_configuration())
     walk = list(scripts.walk_revisions("base", f"{branch}@head"))
     return [_revision(branch, script) for script in reversed(walk)]
 
@@ -257,12 +257,6 @@ def _downgrade(dsn: str, revision: str, names: Roles, *, discard_rows: bool) -> 
             done += _run(alchemy, branch, known, names, partial(command.downgrade, revision=f"{branch}@{stop}"))
             _drop_if_empty(connection, branch)
     return done
-
-
-def losses(dsn: str, revision: str = BASE) -> dict[str, int]:
-    """Return how many rows a downgrade to ``revision`` would lose, by ``schema.table``; none: left out."""
-    with translate_errors("the target"), connect(dsn) as connection:
-        return _losses(connection, revision)
 
 
 def current(dsn: str, names: Roles | None = None) -> list[Position]:

@@ -39,8 +39,6 @@ from migrator.verify.scratch_databases import scratch_databases, scratch_target
 from migrator.verify.sensitivity.sample import copy_sample
 from migrator.verify.sensitivity.trials import prepare
 
-BACKENDS: Final = ("mongo", "postgres")
-
 
 class CutoverRehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """What the rehearsal has done and found."""

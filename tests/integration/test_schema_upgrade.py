@@ -172,8 +172,8 @@ def test_a_downgrade_that_would_lose_rows_is_refused_and_says_which(any_schedule
         expected = r"scheduler.schedules: 2, scheduler.triggers: 1\); call again with --discard-rows"
         with pytest.raises(RefusedError, match=expected):
             revisions.downgrade(any_scheduler_dsn)
-        assert revisions.losses(any_scheduler_dsn) == {"scheduler.schedules": 2, "scheduler.triggers": 1}
-        assert revisions.losses(any_scheduler_dsn, "0001") == {}
+        assert revisions._losses(connection, revisions.BASE) == {"scheduler.schedules": 2, "scheduler.triggers": 1}
+        assert revisions._losses(connection, "0001") == {}
         assert count(connection, "triggers") == 1
     assert facts(any_scheduler_dsn) == before
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from migrator.cron import DIALECTS, CronError, describe, next_fire, next_fires, parse, previous_fire, validate, zone
+from migrator.cron import DIALECTS, CronError, next_fire, next_fires, parse, previous_fire, validate, zone
 from migrator.cron.agenda import interval_ms
 from migrator.cron.expression import Expression, Fold, Gap
 from migrator.cron.interval import constant_interval
@@ -185,7 +185,6 @@ def test_any_text_is_evaluated_or_refused_with_a_reason(dialect: str, text: str)
         return
     fires = next_fires(dialect, text, "America/New_York", datetime(2026, 1, 1, tzinfo=UTC), 3)
     assert fires == sorted(set(fires))
-    assert dialect == "croniter" or describe(dialect, text)
 
 
 @settings(PROFILE)

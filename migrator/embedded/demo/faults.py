@@ -183,11 +183,9 @@ def _duplicate_keys(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
         yield _first_stays("duplicate-policy-run", "policy_jobs", job, number)
 
 
-def _first_stays(
-    kind: str, collection: str, document: dict[str, object], number: int, finding: str = ""
-) -> FaultyDocument:
+def _first_stays(kind: str, collection: str, document: dict[str, object], number: int) -> FaultyDocument:
     if number == 0:
-        return loaded(kind, collection, document, finding, residue=False)
+        return loaded(kind, collection, document, residue=False)
     return quarantined(kind, collection, document, "duplicate-key")
 
 

@@ -4,7 +4,6 @@ from typing import Final
 
 from migrator.verify.sensitivity.mutation import Mutation, sql
 
-_MIDDLE = "Where the row is the first or the last of its tenant: first and last times are known, in milliseconds."
 _SUMMED = "Where the schedule has a summary."
 
 ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
@@ -266,7 +265,6 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
 
 
 _EDGE = "Where the row is the first or the last of its tenant: first and last times are known, in milliseconds."
-_COUNTED = "Where the field is one that is counted, summed, or whose first and last time is taken."
 _ORDER = "Where the moved time leaves the order of the row's times."
 
 VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (

@@ -186,7 +186,6 @@ def run_trials(
     databases: ScratchDatabases,
     classes: Sequence[Mutation],
     specs: Sequence[CheckSpec],
-    say: Callable[[Trial], None] = lambda _trial: None,
     *,
     made: bool = False,
 ) -> list[Trial]:
@@ -204,14 +203,12 @@ def run_trials(
             shared = [one for one in classes if is_restorable(one)]
             for one in shared:
                 found[one.name] = _run_trial(settings, databases, source, one, specs, kept)
-                say(found[one.name])
             if shared:
                 _require_passed(settings, source, [spec for spec in sound if spec.area in AREAS["data"]])
         for one in classes:
             if one.name not in found:
                 with databases.clone() as settings:
                     found[one.name] = _run_trial(settings, databases, source, one, specs)
-                    say(found[one.name])
     return [msgspec.structs.replace(found[one.name], made=made) for one in classes]
 
 
