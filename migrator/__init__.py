@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ConflictError,
         MigratorError,
         NotFoundError,
+        OvertakenError,
         RefusedError,
         StoreError,
         TransitionError,
@@ -63,6 +64,7 @@ __all__ = [
     "NotFoundError",
     "OnceRequest",
     "Outcome",
+    "OvertakenError",
     "Patch",
     "PersistenceSettings",
     "PostgresSettings",
@@ -108,7 +110,7 @@ _MODULES: Final = MappingProxyType(
         "migrator.scheduler.completion": "Outcome finish_of",
         "migrator.errors": (
             "MigratorError UsageError ConfigurationError RefusedError UnreachableError StoreError ConflictError"
-            " TransitionError NotFoundError BackendMovedError"
+            " OvertakenError TransitionError NotFoundError BackendMovedError"
         ),
     }
 )

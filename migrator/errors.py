@@ -10,6 +10,7 @@ MigratorError                exit status 16: the tool failed
 ├── UnexpectedError          16: an error of the tool itself, raised from what happened
 └── StoreError               what the scheduler's store refuses; the application decides
     ├── ConflictError        a key is taken already
+    │   └── OvertakenError   another session changed the same at the same moment; the call may be made again
     ├── TransitionError      the state machine has no such edge
     ├── NotFoundError        there is no such row
     └── LostLockError        the lock is held by another one now, or by nobody
@@ -89,6 +90,10 @@ class StoreError(MigratorError):
 
 class ConflictError(StoreError):
     """A key is taken already."""
+
+
+class OvertakenError(ConflictError):
+    """Another session changed the same at the same moment. Nothing was written; the call may be made again."""
 
 
 class TransitionError(StoreError):

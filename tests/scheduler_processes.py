@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from migrator.config import load_settings
-from migrator.errors import ConflictError
+from migrator.errors import OvertakenError
 from migrator.records import Run, Schedule, Trigger
 from migrator.scheduler.leadership import RESOURCE
 from migrator.store import open_scheduler_store
@@ -107,7 +107,7 @@ class Site:
             try:
                 with self.store.session(self.tenant) as session:
                     found = session.runs.list(RunQuery(schedule_id=None if of is None else of.id, limit=1000)).runs
-            except ConflictError:
+            except OvertakenError:
                 assert monotonic() < end, "the store refuses a session again and again"
                 Event().wait(0.02)
             else:

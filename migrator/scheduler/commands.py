@@ -2,7 +2,7 @@
 
 Each command first asks the state machine (``states.SCHEDULE``); what it refuses changes nothing. Rows are written in
 the order triggers, runs, schedule, which is the worker's own, so that two transactions that change the same rows do
-not deadlock. If another transaction came first, the command is repeated (``ConcurrentChangeError``).
+not deadlock. If another transaction came first, the command is repeated (``OvertakenError``).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec import UNSET
 
-from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
+from migrator.errors import ConflictError, NotFoundError, OvertakenError, RefusedError, TransitionError, UsageError
 from migrator.records import EMPTY, Handler, Run, Schedule, Trigger
 from migrator.scheduler import completion, firing, validation
 from migrator.scheduler.completion import end_schedule, may_fire
@@ -31,10 +31,6 @@ from migrator.scheduler.models import Delivery, Job, Patch, Seeding, Timing
 from migrator.states import RUN_FAILED, RUN_WAITING
 from migrator.store.protocols import RunQuery, Session
 from migrator.store.validation import check_own_tenant
-
-
-class ConcurrentChangeError(ConflictError):
-    """Another one changed the same row at the same moment; judged again, the change may be right or wrong."""
 
 
 class Change:
@@ -99,9 +95,9 @@ class Change:
         return Job(schedule=schedule, triggers=tuple(self.session.triggers.of_schedule(schedule.id)))
 
 
-def concurrent_change() -> ConcurrentChangeError:
+def concurrent_change() -> OvertakenError:
     """Return the error for a row that another one changed in between."""
-    return ConcurrentChangeError("the schedule was changed at the same moment: call again")
+    return OvertakenError("the schedule was changed at the same moment: call again")
 
 
 def pause(change: Change, schedule_id: UUID) -> Job:
@@ -270,6 +266,8 @@ def trigger_event(change: Change, event: str, data: Any, event_id: str | None) -
         run = _queued_run(change, schedule, cause="event", metadata=metadata, trigger_id=trigger.id, dedupe_key=key)
         try:
             run = change.session.runs.create(run)
+        except OvertakenError:
+            raise
         except ConflictError:
             repeated += 1
             continue

@@ -17,13 +17,13 @@ from uuid import UUID
 
 import msgspec
 
-from migrator.errors import ConflictError, MigratorError
+from migrator.errors import MigratorError
 from migrator.records import ExecutionLog, Run
 from migrator.scheduler import completion, firing, lifecycle
 from migrator.scheduler.completion import stops_when_exhausted
 from migrator.scheduler.lifecycle import Event, EventSink
 from migrator.states import RUN_FAILED
-from migrator.store.conflicts import repeat
+from migrator.store.conflicts import is_overtaken, repeat
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish
 from migrator.store.validation import GLOBAL
@@ -51,8 +51,8 @@ class OrderedIds:
 
 Item = TypeVar("Item")
 
-_MAX_TRIES: Final = 3
-"""Two sessions may meet in one row; MongoDB then ends one of them."""
+_MAX_ATTEMPTS: Final = 30
+"""Two sessions may write one row; MongoDB then ends one of them. The pauses take 0.6 s on average."""
 
 
 _ids: Final = OrderedIds()
@@ -128,7 +128,7 @@ class Recorder:
                 return write(session)
 
         try:
-            events = repeat(once, lambda error: isinstance(error, ConflictError), attempts=_MAX_TRIES, longest=0)
+            events = repeat(once, is_overtaken, attempts=_MAX_ATTEMPTS)
         except MigratorError as error:
             logger().warning("the record of a run is incomplete", reason=str(error))
         else:

@@ -9,7 +9,14 @@ from random import uniform
 from time import sleep
 from typing import TypeVar
 
+from migrator.errors import OvertakenError
+
 Result = TypeVar("Result")
+
+
+def is_overtaken(error: Exception) -> bool:
+    """Tell whether the transaction may be repeated; a key that is taken stays taken."""
+    return isinstance(error, OvertakenError)
 
 
 def pause(attempt: int, *, longest: float = 0.05) -> None:

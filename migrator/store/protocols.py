@@ -18,9 +18,9 @@ them, lists hold the tenant's own rows only unless they say otherwise. Lists are
 What holds for every write (``store.validation`` and ``store.transitions``, pure functions that all backends call):
 
 - A refused call (any ``StoreError`` or ``UsageError``) changes nothing, and the session may go on. Only where two
-  sessions write the same key at the same moment may a backend end the transaction: then it raises ``ConflictError``
-  when the session ends, and nothing of the session is kept. MongoDB also ends a transaction that uses a collection
-  which is created, or whose index is created, at that moment; the session may then be begun again.
+  sessions write the same row at the same moment may a backend end the transaction: then it raises ``OvertakenError``,
+  at the latest when the session ends, and nothing of the session is kept; the session may be repeated. MongoDB also
+  ends a transaction that uses a collection which is created, or whose index is created, at that moment.
 - ``UsageError``: a record of another tenant or of ``*``, a word that its column does not know, a limit below 1, a
   negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse; on MongoDB also what the
   profile would not read back as it was given (a stats member that is no whole number, a blank text).

@@ -12,7 +12,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from migrator.errors import ConflictError, UnreachableError
+from migrator.errors import OvertakenError, UnreachableError
 from migrator.records import WorkerRecord
 from migrator.sources.stellaops.ids import schedule_id
 from migrator.store.mongo import candidates, repository
@@ -268,7 +268,7 @@ def test_a_session_that_has_read_something_is_not_begun_again_unseen(
     of = schedule()
     with opened(mongo_database) as store:
         mongo_database["schedules"].insert_one(document_of(of))
-        with pytest.raises(ConflictError), store.session(of.tenant_id) as session:  # noqa: PT012 - it is the session that fails
+        with pytest.raises(OvertakenError), store.session(of.tenant_id) as session:  # noqa: PT012 - it is the session that fails
             assert session.schedules.get(of.id) is not None
             with failing(mongo_client, "find", **SNAPSHOT):
                 session.runs.list(RunQuery())

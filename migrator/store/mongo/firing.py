@@ -11,7 +11,7 @@ from pymongo.errors import PyMongoError
 
 from migrator import states
 from migrator.connections.mongo import MongoDatabase, translate_errors
-from migrator.errors import ConflictError, UsageError
+from migrator.errors import ConflictError, OvertakenError, UsageError
 from migrator.records import Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
@@ -26,7 +26,7 @@ from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
 from migrator.store.mongo.runs import lives_number, numbered, summary_key
 from migrator.store.mongo.schedules import ENABLED
-from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically
+from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically
 from migrator.store.queue import Fire, FirePlan, HandlerFilter, is_served
 from migrator.values.identity import source_id
 from migrator.values.times import to_bson
@@ -269,7 +269,7 @@ class Firing:
                     lost = len(held) < len(page)
                     try:
                         fired = self._fire(held) if held else None
-                    except Overtaken:
+                    except OvertakenError:
                         lost = True
                     finally:
                         self._let_go(held)

@@ -15,12 +15,12 @@ from pymongo.collection import Collection
 from pymongo.write_concern import WriteConcern
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
-from migrator.errors import ConflictError, LostLockError
+from migrator.errors import ConflictError, LostLockError, OvertakenError
 from migrator.sources.profile import Document
 from migrator.sources.stellaops import names
 from migrator.store import validation
 from migrator.store.locks import Deadline, Trust, check_wait, key_of, whole_milliseconds
-from migrator.store.mongo.transaction import WHAT, Overtaken, Transaction, atomically
+from migrator.store.mongo.transaction import WHAT, Transaction, atomically
 from migrator.store.protocols import Session
 from migrator.values.times import to_bson
 
@@ -209,7 +209,7 @@ class MongoLocks:
 
         try:
             return atomically(self._database, act)
-        except Overtaken:
+        except OvertakenError:
             return None
 
 

@@ -15,7 +15,7 @@ import msgspec
 from pymongo import UpdateOne
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
-from migrator.errors import MigratorError
+from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
 from migrator.sources.profile import Document
 from migrator.sources.shapes import instant
@@ -28,7 +28,7 @@ from migrator.store.mongo.firing import Firing, RunCreation
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
 from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
-from migrator.store.mongo.transaction import WHAT, Change, Overtaken, Transaction, atomically, insistently
+from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically, insistently
 from migrator.store.queue import Claim, Finish, FirePlan, HandlerFilter, is_served
 from migrator.values.times import format_iso, to_bson
 
@@ -217,7 +217,7 @@ class ClaimAttempt:
         if limited:
             try:
                 claims |= atomically(self._database, lambda inside: self._write(inside, limited))
-            except Overtaken:
+            except OvertakenError:
                 lost = True
         return [claims[one.source_id] for one in page if one.source_id in claims], lost
 
@@ -296,7 +296,7 @@ class ClaimAttempt:
 
 
 def pass_gates(transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]]) -> None:
-    """Let one transaction at a time count the runs of these schedules and add to them; others are ``Overtaken``.
+    """Let one transaction at a time count the runs of these schedules and add to them; others raise ``OvertakenError``.
 
     The document that they all write is gone before anybody could see it.
     """

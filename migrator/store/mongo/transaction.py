@@ -17,9 +17,9 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from migrator.connections.mongo import MongoDatabase, translate_errors
-from migrator.errors import ConflictError, MigratorError, UnreachableError
+from migrator.errors import MigratorError, OvertakenError, UnreachableError
 from migrator.sources.profile import Document
-from migrator.store.conflicts import repeat
+from migrator.store.conflicts import is_overtaken, repeat
 from migrator.store.mongo.epoch import require_here
 
 WHAT = "the source"
@@ -101,7 +101,7 @@ class Transaction:
             return list(self._first(lambda: self.database[name].aggregate(pipeline, session=self._session, **options)))
 
     def insert(self, name: str, documents: Sequence[Document]) -> None:
-        """Insert; who found the keys free and was overtaken is told ``ConflictError``, and the transaction is over."""
+        """Insert; ``OvertakenError``, and the end of the transaction, if another session took a key that was free."""
         with self._translating():
             self.database[name].insert_many(documents, session=self._session)
         self._mine |= {_place(name, one["_id"]) for one in documents}
@@ -268,16 +268,16 @@ def _labelled(label: str) -> Callable[[BaseException | None], bool]:
 _may_begin_again = _labelled("TransientTransactionError")
 
 
-def _overtaken(error: BaseException | None) -> ConflictError | None:
+def _overtaken(error: BaseException | None) -> OvertakenError | None:
     """Return the store's error for a transaction that lost against another one."""
     if isinstance(error, BulkWriteError):
         codes = {one.get("code") for one in (error.details or {}).get("writeErrors", ())}
     else:
         codes = {error.code} if isinstance(error, OperationFailure) else set()
     if _DUPLICATE in codes:
-        return ConflictError("another session took the same key at the same moment")
+        return OvertakenError("another session took the same key at the same moment")
     if codes & _OVERTAKEN:
-        return ConflictError("another session wrote the same at the same moment")
+        return OvertakenError("another session wrote the same at the same moment")
     return None
 
 
@@ -286,43 +286,24 @@ _LONGEST_WAIT = 1.0
 _INSISTENT_ATTEMPTS = 200
 
 
-class Overtaken(Exception):  # noqa: N818 - an outcome, which the caller takes into account
-    """Another session wrote the same documents at the same moment; nothing of this one is kept."""
-
-
 def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
-    """Return what ``act`` makes of a transaction that lasts; raises ``Overtaken``.
+    """Return what ``act`` returns, in a transaction that is committed; raises ``OvertakenError``.
 
-    Where the server says that the transaction may be begun again (its primary stepped down, the connection broke before
-    the end) it is, after a while: ``act`` may be called several times, and only the last one counts.
+    If the server says that the transaction may be begun again (its primary stepped down, the connection broke before
+    the end), ``act`` is called again after a pause, and only the last call counts.
     """
 
-    def once() -> Result:
-        try:
-            return _once(database, act)
-        except ConflictError as error:
-            if isinstance(error.__cause__, PyMongoError):
-                raise Overtaken from error
-            raise
+    def begins_again(error: Exception) -> bool:
+        if isinstance(error, OvertakenError):
+            return False
+        return isinstance(error, MigratorError) and _may_begin_again(error.__cause__)
 
-    return repeat(
-        once,
-        lambda error: isinstance(error, MigratorError) and _may_begin_again(error.__cause__),
-        attempts=_AGAIN,
-        longest=_LONGEST_WAIT,
-    )
+    return repeat(lambda: _once(database, act), begins_again, attempts=_AGAIN, longest=_LONGEST_WAIT)
 
 
 def insistently(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
-    """Do the same until nobody overtakes; raises ``ConflictError`` where that never happens."""
-    try:
-        return repeat(
-            lambda: atomically(database, act),
-            lambda error: isinstance(error, Overtaken),
-            attempts=_INSISTENT_ATTEMPTS,
-        )
-    except Overtaken as error:
-        raise ConflictError("other sessions write the same all the time") from error
+    """Do the same, and begin again each time another session was first; raises ``OvertakenError`` after the last."""
+    return repeat(lambda: atomically(database, act), is_overtaken, attempts=_INSISTENT_ATTEMPTS)
 
 
 def _once(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:

@@ -19,7 +19,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.postgres import first_line, is_alive, not_a_member, translate_errors
-from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
+from migrator.errors import OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store import validation
 from migrator.store.conflicts import repeat
 from migrator.store.postgres.repository import refusal
@@ -42,10 +42,6 @@ _SETTINGS = {
 }
 _SESSION = ", ".join(f"set_config('{name}', '{value}', %(local)s)" for name, value in _SETTINGS.items())
 _ENTER = f"SELECT set_config('role', %(role)s, %(local)s), {_SESSION}"
-
-
-class OvertakenError(ConflictError):
-    """Another session was quicker with the same key; the call may be made again."""
 
 
 _OVERTAKEN = (OvertakenError, errors.DeadlockDetected, errors.SerializationFailure)
@@ -120,7 +116,7 @@ class DispatcherPool:
         try:
             return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS, longest=0)
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-            raise ConflictError("another session wrote the same at the same moment") from error
+            raise OvertakenError("another session wrote the same at the same moment") from error
 
     @contextmanager
     def _borrowed(self) -> Iterator[DispatcherConnection]:

@@ -10,11 +10,11 @@ import msgspec
 
 from migrator import states
 from migrator.connections.postgres import Connection
-from migrator.errors import ConflictError, UsageError
+from migrator.errors import ConflictError, OvertakenError, UsageError
 from migrator.records import Run, Schedule, Trigger
 from migrator.store import transitions, validation
 from migrator.store.postgres import queue_statements
-from migrator.store.postgres.dispatcher_pool import OvertakenError, as_json, fetch_rows
+from migrator.store.postgres.dispatcher_pool import as_json, fetch_rows
 from migrator.store.postgres.rows import global_schedule, table
 from migrator.store.postgres.runs import take_many
 from migrator.store.queue import FirePlan
@@ -47,8 +47,9 @@ _INSERT = (
 def insert_runs(connection: Connection, given: Sequence[tuple[Run, str]], now: datetime) -> list[Run]:
     """Insert runs, each for a tenant, in this order; return those that were, as they were.
 
-    Passed over is one whose slot or dedupe key is taken. Raises ``ConflictError`` for an id that is taken, and where
-    another session took a number, slot or key at this moment; ``UsageError`` for a run of another tenant.
+    Passed over is one whose slot or dedupe key is taken. Raises ``ConflictError`` for an id that is taken,
+    ``OvertakenError`` if another session took a number, slot or key at this moment, ``UsageError`` for a run of another
+    tenant.
     """
     if not given:
         return []

@@ -19,7 +19,7 @@ from psycopg import errors, sql
 from migrator.config import Settings, postgres_dsn
 from migrator.connections import postgres
 from migrator.connections.postgres import is_alive, not_a_dsn, not_a_member, not_migrated, translate_errors
-from migrator.errors import ConflictError, RefusedError, UnreachableError
+from migrator.errors import OvertakenError, RefusedError, UnreachableError
 
 WHAT = "the target"
 
@@ -141,7 +141,7 @@ class LockSession:
     def wait(self, key: int, seconds: float | None) -> bool:
         """Wait in turn for the lock, for so long (none: for ever); tell whether it was had.
 
-        Raises ``ConflictError`` where the server finds that those who wait wait for each other.
+        Raises ``OvertakenError`` if the server ends the wait because of a deadlock.
         """
         length = 0 if seconds is None else max(int(seconds * 1000), 1)
         with translate_errors(WHAT):
@@ -151,7 +151,7 @@ class LockSession:
             except errors.LockNotAvailable:
                 return self.holds(key)  # the lock may have come together with the end of the wait
             except errors.DeadlockDetected as error:
-                raise ConflictError("holders of locks wait for each other") from error
+                raise OvertakenError("holders of locks wait for each other") from error
             finally:
                 with suppress(psycopg.Error):
                     self._connection.execute("SELECT set_config('lock_timeout', '0', false)")

@@ -18,7 +18,7 @@ from migrator import records
 from migrator.config import Settings, postgres_dsn
 from migrator.connections import postgres
 from migrator.connections.postgres import Connection, not_a_member, open_target, translate_errors
-from migrator.errors import ConflictError, RefusedError, UnreachableError, UsageError
+from migrator.errors import OvertakenError, RefusedError, UnreachableError, UsageError
 from migrator.store.epoch import require
 from migrator.store.postgres import epoch
 from migrator.store.postgres.rows import SCHEMA, register_json_loaders
@@ -96,7 +96,7 @@ class SessionPool:
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 with suppress(psycopg.Error):
                     connection.rollback()
-                raise ConflictError("another session wrote the same at the same moment") from error
+                raise OvertakenError("another session wrote the same at the same moment") from error
             except BaseException:
                 # A connection that broke is closed already, and the pool throws it away.
                 with suppress(psycopg.Error):

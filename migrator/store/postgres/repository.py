@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors, sql
 
 from migrator.connections.postgres import Connection, first_line
-from migrator.errors import ConflictError, NotFoundError, UsageError
+from migrator.errors import ConflictError, NotFoundError, OvertakenError, UsageError
 from migrator.records import Record
 from migrator.store.postgres.rows import Table, table, table_name
 from migrator.store.validation import GLOBAL
@@ -22,7 +22,6 @@ Query: TypeAlias = sql.SQL | sql.Composed
 
 _TAKEN = {
     "uq_schedules_name": "the name of a schedule is taken",
-    "uq_runs_number": "the run number is taken",
     "uq_runs_slot": "the slot of the trigger is taken: it ran, or is to run, already",
     "uq_runs_dedupe": "the trigger ran for this dedupe key already",
     "uq_policy_jobs_run": "the run id of a policy job is taken",
@@ -112,6 +111,8 @@ class Repository(Generic[R]):
 def refusal(error: psycopg.IntegrityError) -> Exception:
     """Return the store's error for a constraint that does not hold."""
     name = error.diag.constraint_name or ""
+    if name == "uq_runs_number":  # the store counts it itself
+        return OvertakenError("another session took the run number at the same moment")
     if isinstance(error, errors.UniqueViolation):
         return ConflictError(_TAKEN.get(name, f"the id is taken ({name})"))
     if isinstance(error, errors.ForeignKeyViolation):
