@@ -23,19 +23,18 @@ __all__ = [
     "NOT_DUE",
     "PASSED",
     "Area",
+    "AreaStatus",
     "Cell",
     "Check",
+    "CollectionCounts",
     "Decision",
-    "Edge",
     "Evidence",
-    "Exhibit",
     "Finding",
     "Loss",
-    "Machine",
     "Measurement",
-    "Moved",
+    "OutOfScope",
     "Outcome",
-    "Outside",
+    "Panel",
     "Part",
     "Policy",
     "Quarantined",
@@ -45,9 +44,10 @@ __all__ = [
     "Severity",
     "Side",
     "Signature",
-    "Standing",
+    "StateMachine",
     "Status",
     "Tally",
+    "Transition",
     "Verdict",
     "build",
     "decode",
@@ -61,10 +61,10 @@ __all__ = [
 ]
 
 Status: TypeAlias = Literal["passed", "failed", "unverified", "not-asked-for", "not-applicable"]
-Severity: TypeAlias = Literal["difference", "warning", "settled"]
-"""``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``settled``: a declared policy says what it is."""
-Standing: TypeAlias = Literal["checked", "skipped", "not-asked-for", "not-applicable", "absent"]
-"""``absent``: this version of the tool has no checks of that area; shown in plain sight, sets no bit."""
+Severity: TypeAlias = Literal["difference", "warning", "explained"]
+"""``difference``: wrong; ``warning``: wrong only under ``fail_on``; ``explained``: by a policy or the source."""
+AreaStatus: TypeAlias = Literal["checked", "skipped", "not-asked-for", "not-applicable", "absent"]
+"""``absent``: this version of the tool has no checks of that area. The report shows it, and it sets no bit."""
 Verdict: TypeAlias = Literal["equal", "equal-but-quarantine", "accepted", "different", "tool-failed", "unverified"]
 """``accepted``: a check failed in an area whose failures the caller declared acceptable (``Policy.accepted``)."""
 
@@ -74,7 +74,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Outcome(Part, frozen=True, kw_only=True):
-    """How a check ended. "Wrong" and "could not tell" are different outcomes, and the latter says why."""
+    """How a check ended. "Failed" and "unverified" are different outcomes, and the latter has a reason."""
 
     status: Status
     reason: str = ""
@@ -82,7 +82,7 @@ class Outcome(Part, frozen=True, kw_only=True):
     """The statement with which an administrator gives the right that was missing, so that the check can be made."""
 
     def __post_init__(self) -> None:
-        """Demand a reason from what was not checked."""
+        """Require a reason of a check that was not made."""
         if self.status in ("unverified", "not-asked-for", "not-applicable") and not self.reason:
             raise ValueError(f"an outcome {self.status} needs a reason")
 
@@ -92,19 +92,19 @@ FAILED: Final = Outcome(status="failed")
 
 
 def unverified(reason: str, grant: str = "") -> Outcome:
-    """Return the outcome of a check that could not tell; ``grant``: for want of a right that this statement gives."""
+    """Return the outcome of a check that could not be made. ``grant`` is the statement that gives a missing right."""
     return Outcome(status="unverified", reason=reason, grant=grant)
 
 
 def not_applicable(reason: str) -> Outcome:
-    """Return the outcome of a check that a recorded decision makes meaningless here."""
+    """Return the outcome of a check that a recorded decision makes irrelevant."""
     return Outcome(status="not-applicable", reason=reason)
 
 
 def not_asked_for(reason: str) -> Outcome:
     """Return the outcome of a check that is made only when the caller asks for it; ``reason`` names the option.
 
-    It sets no bit, counts as neither passed nor complete, and stands on the first page of the report.
+    It sets no bit and does not count as passed. The first page of the report names it.
     """
     return Outcome(status="not-asked-for", reason=reason)
 
@@ -122,14 +122,14 @@ class Finding(Part, frozen=True, kw_only=True, order=True):
     path: str = ""
     """Column or field path."""
     side: str = ""
-    """Which link or side broke, in the words of the check."""
+    """Which link or side is wrong, in the words of the check."""
     count: int = 1
-    words: tuple[str, ...] = ()
-    """An explanation in words: paths and types, values only when asked for."""
+    details: tuple[str, ...] = ()
+    """An explanation: paths and types, values only when asked for."""
 
 
 class Tally(Part, frozen=True, kw_only=True, order=True):
-    """How many findings have one cause at one place; complete, also where the findings are cut."""
+    """How many findings have one cause at one place. The count is complete, also if the list of findings is cut."""
 
     severity: Severity
     cause: str
@@ -139,29 +139,29 @@ class Tally(Part, frozen=True, kw_only=True, order=True):
     title: str
     """The cause in words."""
     fix: str = ""
-    """What most often mends it; for a settled finding, the policy that settles it."""
+    """What most often corrects it; for an explained finding, the policy that decides it."""
     count: int
     keys: tuple[str, ...] = ()
     """The first few keys."""
 
 
 class Cell(Part, frozen=True, kw_only=True):
-    """What a check says about one table: a square of the coverage map."""
+    """The outcome of a check for one table: a square of the coverage map."""
 
     table: str
     outcome: Outcome
     count: int | None = None
-    """How many things were checked there, when they can be counted."""
+    """How many things were checked there, if they can be counted."""
     unit: str = ""
 
 
-class Exhibit(Part, frozen=True, kw_only=True):
-    """A table or chart of evidence that has no type of its own here (contention curves, readiness lists, ...).
+class Panel(Part, frozen=True, kw_only=True):
+    """A table or chart of the report without a type of its own (contention curves, readiness lists, ...).
 
-    ``table`` is shown as it stands. ``bars``: the first column names the bar, every column of numbers is a part of it;
+    ``table`` is shown unchanged. ``bars``: the first column names the bar, every column of numbers is a part of it;
     columns named ``caught``, ``missed``, ``passed``, ``failed``, ``skipped`` or ``unverified`` have their colours.
     ``series``: the first column is the point on the axis, every column of numbers a line. ``spans``: lane, first, last,
-    label: who held what from when to when. What varies from run to run goes into ``Found.varying``, not here.
+    label: who held what from when to when. A panel that varies from run to run is in ``Run.panels``, not in evidence.
     """
 
     kind: Literal["table", "bars", "series", "spans"]
@@ -177,15 +177,15 @@ class Check(Part, frozen=True, kw_only=True):
     """One check, and what it found."""
 
     id: str
-    """``<area>.<name>``; links into the report end in it."""
+    """``<area>.<name>``; links into the report end with it."""
     area: str
     title: str
     requirements: tuple[str, ...] = ()
     """Rows of the list of capabilities that it shows (``Evidence.requirements`` has their words)."""
-    judges: bool = True
-    """Whether it can fail. One that cannot only records what it saw, and shows no requirement."""
+    can_fail: bool = True
+    """Whether the check can fail. One that cannot only records, and shows no requirement."""
     outcome: Outcome
-    broke: bool = False
+    errored: bool = False
     """The check ended by an error of the tool or a server, not by a judgement."""
     counts: dict[str, int] = {}
     cells: tuple[Cell, ...] = ()
@@ -193,39 +193,39 @@ class Check(Part, frozen=True, kw_only=True):
     findings: tuple[Finding, ...] = ()
     findings_total: int = 0
     limits: tuple[str, ...] = ()
-    """What this check cannot see, each a sentence."""
-    exhibits: tuple[Exhibit, ...] = ()
+    """What this check cannot detect, each a sentence."""
+    panels: tuple[Panel, ...] = ()
 
 
 class Requirement(Part, frozen=True, kw_only=True):
-    """A row of the list of capabilities, in its words, and every check of this version that shows a part of it."""
+    """A row of the list of capabilities, and every check of this version that shows a part of it."""
 
     id: str
-    words: str
+    text: str
     checks: tuple[str, ...]
-    """Ids, also of checks that this run left out: then the requirement is not verified."""
+    """Ids, also of checks that this run left out; the requirement is unverified then."""
 
 
-class Outside(Part, frozen=True, kw_only=True):
-    """A row of the list of capabilities that the tool leaves to others or does not offer, in its words."""
+class OutOfScope(Part, frozen=True, kw_only=True):
+    """A row of the list of capabilities that the tool leaves to others or does not offer."""
 
     id: str
-    words: str
-    said: str
-    """What is recorded of it: who has it, or what the tool does in its place."""
+    text: str
+    note: str
+    """Who fulfils it, or what the tool does instead."""
 
 
 class Area(Part, frozen=True, kw_only=True):
-    """A field of verification, and whether it was looked at."""
+    """An area of verification, and whether it was checked."""
 
     name: str
     title: str
-    standing: Standing
+    status: AreaStatus
     reason: str = ""
 
 
-class Moved(Part, frozen=True, kw_only=True):
-    """Where the documents of one collection are: the sum that must come out even."""
+class CollectionCounts(Part, frozen=True, kw_only=True):
+    """How many documents of one collection are where. The counts must add up to ``documents``."""
 
     collection: str
     tables: tuple[str, ...]
@@ -237,8 +237,8 @@ class Moved(Part, frozen=True, kw_only=True):
     skipped: dict[str, int] = {}
     rows: int = 0
     extra: int = 0
-    clean: int = 0
-    residue: int = 0
+    without_remainder: int = 0
+    with_remainder: int = 0
 
 
 class Quarantined(Part, frozen=True, kw_only=True):
@@ -262,8 +262,8 @@ class Loss(Part, frozen=True, kw_only=True):
     kept: bool
 
 
-class Edge(Part, frozen=True, kw_only=True):
-    """A pair of states, and how often the pair was tried."""
+class Transition(Part, frozen=True, kw_only=True):
+    """A pair of states, and how often the step from one to the other was tried."""
 
     before: str
     after: str
@@ -272,12 +272,12 @@ class Edge(Part, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-class Machine(Part, frozen=True, kw_only=True):
-    """A state machine as exercised."""
+class StateMachine(Part, frozen=True, kw_only=True):
+    """A state machine, with the transitions that were tried."""
 
     name: str
     states: tuple[str, ...]
-    edges: tuple[Edge, ...]
+    transitions: tuple[Transition, ...]
 
 
 class Decision(Part, frozen=True, kw_only=True):
@@ -316,14 +316,14 @@ class Evidence(Part, frozen=True, kw_only=True):
     """Every table of the target: the rows of the coverage map, whether checked or not."""
     checks: tuple[Check, ...] = ()
     requirements: tuple[Requirement, ...] = ()
-    outside: tuple[Outside, ...] = ()
-    """What was asked for and is not this tool's to show."""
-    moved: tuple[Moved, ...] = ()
+    out_of_scope: tuple[OutOfScope, ...] = ()
+    """Requirements that this tool cannot verify."""
+    collections: tuple[CollectionCounts, ...] = ()
     quarantine: tuple[Quarantined, ...] = ()
     losses: tuple[Loss, ...] = ()
-    machines: tuple[Machine, ...] = ()
+    state_machines: tuple[StateMachine, ...] = ()
     left_out: tuple[str, ...] = ()
-    """What exists and was not looked at, each a sentence: collections in no profile, rows of other origin, ..."""
+    """What exists and was not checked, each a sentence: collections in no profile, rows of other origin, ..."""
 
     @property
     def quarantined(self) -> int:
@@ -349,11 +349,11 @@ class Measurement(Part, frozen=True, kw_only=True):
 
 
 class Side(Part, frozen=True, kw_only=True):
-    """A database that was looked at. Never the user, and nothing of a password."""
+    """A database that was checked; without its user and password."""
 
     name: Literal["source", "target"]
     server: str
-    """Product and version; or why nothing is known of it."""
+    """Product and version, or why they are not known."""
     address: str = ""
     """Hosts and ports, or the folder of a socket."""
     database: str = ""
@@ -361,7 +361,7 @@ class Side(Part, frozen=True, kw_only=True):
 
 
 class Run(Part, frozen=True, kw_only=True):
-    """The half that varies; outside the digest."""
+    """The half that varies. It is not part of the digest of the evidence."""
 
     name: str
     """Name of the folder under ``reports/``."""
@@ -373,7 +373,7 @@ class Run(Part, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     """Versions of servers and libraries, time zone data, pooling, clock skew, host, ports."""
     measurements: tuple[Measurement, ...] = ()
-    exhibits: dict[str, tuple[Exhibit, ...]] = {}
+    panels: dict[str, tuple[Panel, ...]] = {}
     """By check id: tables and charts that vary from run to run."""
 
 
@@ -387,7 +387,7 @@ class Signature(Part, frozen=True, kw_only=True):
     """The 64 bytes of the signature as base64."""
 
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Version of ``result.json``; it rises when a reader of the old one would misread the new one."""
 
 
@@ -415,12 +415,12 @@ class Result(Part, frozen=True, kw_only=True):
 
     def judged(self) -> tuple[int, int]:
         """Return how many checks that can fail have passed, and how many of them this run was to make."""
-        wanted = [one for one in self.evidence.checks if one.judges and one.outcome.status not in NOT_DUE]
+        wanted = [one for one in self.evidence.checks if one.can_fail and one.outcome.status not in NOT_DUE]
         return sum(one.outcome.status == "passed" for one in wanted), len(wanted)
 
     def recorded(self) -> int:
-        """Return how many checks cannot fail, and recorded what they saw."""
-        return sum(not one.judges and one.outcome.status == "passed" for one in self.evidence.checks)
+        """Return how many checks of this run cannot fail and only recorded."""
+        return sum(not one.can_fail and one.outcome.status == "passed" for one in self.evidence.checks)
 
     def exit_status(self) -> int:
         """Return the bit mask: 1 failed, 4 unverified, 8 quarantine, 16 the tool failed; 0 when none holds.
@@ -429,16 +429,16 @@ class Result(Part, frozen=True, kw_only=True):
         no bit.
         """
         checks = self.evidence.checks
-        skipped = any(area.standing == "skipped" for area in self.evidence.areas)
+        skipped = any(area.status == "skipped" for area in self.evidence.areas)
         return mask(
             different=any(map(self.counts_as_failed, checks)),
             unverified=skipped or not checks or any(map(is_unverified, checks)),
             quarantine=self.evidence.quarantined,
-            tool_failed=any(check.broke for check in checks),
+            tool_failed=any(check.errored for check in checks),
         )
 
     def verdict(self) -> Verdict:
-        """Return the worst thing that can be said, in one word: what is wrong before what is not known."""
+        """Return the verdict in one word. A failure takes precedence over what is not known."""
         status = self.exit_status()
         if status & DIFFERENT:
             return "different"
@@ -453,13 +453,13 @@ class Result(Part, frozen=True, kw_only=True):
     def requirement_status(self, requirement: Requirement) -> Status:
         """Return what this run shows of a requirement: passed only where a check that can fail has passed.
 
-        What was not asked for, or does not apply, does not count beside a check that was made; a check that this run
+        A check that was not asked for, or does not apply, does not count if another one was made. A check that this run
         left out leaves the requirement not verified.
         """
         made = {check.id: check for check in self.evidence.checks}
         own = [made[name] for name in requirement.checks if name in made]
-        statuses = [one.outcome.status for one in own if one.judges]
-        asked = {area.name for area in self.evidence.areas if area.standing in NOT_DUE}
+        statuses = [one.outcome.status for one in own if one.can_fail]
+        asked = {area.name for area in self.evidence.areas if area.status in NOT_DUE}
         left = any(name not in made and name.partition(".")[0] not in asked for name in requirement.checks)
         if "failed" in statuses:
             return "failed"
@@ -495,7 +495,7 @@ def is_unverified(check: Check) -> bool:
 def build(evidence: Evidence, run: Run) -> Result:
     """Put the two halves together under the digest of the first.
 
-    What is returned is what would be read back, the order of names included: the same result, the same rendering.
+    The returned result is the one that is read back, with names in the same order, so it renders to the same bytes.
     """
     return decode(encode(Result(evidence=evidence, run=run, digest=digest(evidence))))
 
@@ -506,7 +506,7 @@ def digest(half: Evidence | Run) -> str:
 
 
 def signed_text(result: Result) -> bytes:
-    """Return what a signature is taken over: two lines, the digest of the evidence and that of the run."""
+    """Return the signed text: two lines, the digest of the evidence and that of the run."""
     return f"migrator evidence {result.digest}\nmigrator run {digest(result.run)}\n".encode()
 
 
@@ -516,10 +516,10 @@ def encode(result: Result) -> bytes:
 
 
 def decode(text: bytes) -> Result:
-    """Read ``result.json``; raise ``UsageError`` when it is none, or of another format.
+    """Read ``result.json``; raise ``UsageError`` if it is not a result, or of another format.
 
-    A name that stands twice in one object is refused: readers differ in which of its values they take. So is a name
-    that this format does not have: no digest is taken over it.
+    A name that occurs twice in one object is refused: readers differ in which of its values they use. So is a name
+    that this format does not have, because no digest is computed over it.
     """
     try:
         version = msgspec.json.decode(text, type=_Versioned).format
@@ -538,7 +538,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the name {max(names, key=names.count)} stands in it twice")
+        raise ValueError(f"the name {max(names, key=names.count)} occurs twice in one object")
     return found
 
 

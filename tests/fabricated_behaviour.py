@@ -7,14 +7,14 @@ from migrator.result import (
     Cell,
     Check,
     Decision,
-    Edge,
     Evidence,
-    Exhibit,
-    Machine,
     Measurement,
+    Panel,
     Result,
     Run,
+    StateMachine,
     Tally,
+    Transition,
     build,
     not_applicable,
 )
@@ -40,7 +40,7 @@ def check(identity: str, title: str, **more: object) -> Check:
     return Check(id=identity, area=identity.partition(".")[0], title=title, **more)  # type: ignore[arg-type]
 
 
-def machine() -> Machine:
+def machine() -> StateMachine:
     edges = []
     for before in STATES:
         for after in STATES:
@@ -48,7 +48,7 @@ def machine() -> Machine:
                 continue  # one pair is left untried
             wrong = (before, after) == ("completed", "queued")
             edges.append(
-                Edge(
+                Transition(
                     before=before,
                     after=after,
                     allowed=(before, after) in ALLOWED,
@@ -56,7 +56,7 @@ def machine() -> Machine:
                     outcome=FAILED if wrong else PASSED,
                 )
             )
-    return Machine(name="run", states=STATES, edges=tuple(edges))
+    return StateMachine(name="run", states=STATES, transitions=tuple(edges))
 
 
 def checks() -> tuple[Check, ...]:
@@ -65,11 +65,11 @@ def checks() -> tuple[Check, ...]:
         check("schema.catalogue", "The live catalogue is the declared one", cells=every, requirements=("0-T2.2.2",)),
         check("parity.rows", "Every stored row is the row of its document", outcome=not_applicable("fresh start")),
         check(
-            "meaning.next-fires",
+            "semantics.next-fires",
             "Every trigger fires next when its document says",
             counts={"triggers": 96, "fires compared": 38_400, "changes of the clock crossed": 4},
-            exhibits=(
-                Exhibit(
+            panels=(
+                Panel(
                     kind="table",
                     title="Zones with a change of the clock in the window",
                     columns=("zone", "change", "triggers"),
@@ -90,8 +90,8 @@ def checks() -> tuple[Check, ...]:
             "locking.contention",
             "Of several processes one holds the lock",
             counts={"processes": 8, "turns": 400, "two at once": 0},
-            exhibits=(
-                Exhibit(
+            panels=(
+                Panel(
                     kind="bars",
                     title="Who held the lock how often",
                     columns=("process", "turns"),
@@ -105,20 +105,20 @@ def checks() -> tuple[Check, ...]:
         check("isolation.tenants", "No tenant sees another", counts={"probes": 52}, cells=every[:3]),
         check(
             "cutover.rehearsal",
-            "The switch was rehearsed there and back",
-            exhibits=(
-                Exhibit(
+            "Cutover and rollback were rehearsed",
+            panels=(
+                Panel(
                     kind="table",
                     title="Readiness",
                     columns=("step", "state"),
-                    rows=(("fence", "ready"), ("drain", "ready"), ("switch", "ready"), ("way back", "rehearsed")),
+                    rows=(("fence", "ready"), ("drain", "ready"), ("cutover", "ready"), ("rollback", "rehearsed")),
                     rows_total=4,
                 ),
             ),
         ),
         check("performance.claim", "A run is claimed in time"),
         check(
-            "sensitivity.planted",
+            "sensitivity.mutations",
             "Every planted fault was caught",
             outcome=FAILED,
             counts={"classes": 48, "caught": 47, "missed": 1},
@@ -132,8 +132,8 @@ def checks() -> tuple[Check, ...]:
                     count=1,
                 ),
             ),
-            exhibits=(
-                Exhibit(
+            panels=(
+                Panel(
                     kind="bars",
                     title="Planted faults by class",
                     columns=("class", "caught", "missed", "first seen by"),
@@ -161,23 +161,23 @@ def behaviour() -> Result:
             ),
         ),
         areas=tuple(
-            Area(name=name, title=title, standing="not-applicable", reason="fresh start")
+            Area(name=name, title=title, status="not-applicable", reason="fresh start")
             if name == "parity"
-            else Area(name=name, title=title, standing="checked")
+            else Area(name=name, title=title, status="checked")
             for name, title in AREAS.items()
         ),
         tables=TABLES,
         checks=checks(),
-        machines=(machine(),),
+        state_machines=(machine(),),
     )
-    contention = Exhibit(
+    contention = Panel(
         kind="series",
         title="Turns per second by number of processes",
         columns=("processes", "PostgreSQL", "MongoDB"),
         rows=((1, 410, 290), (2, 640, 420), (4, 820, 510), (8, 860, 530)),
         rows_total=4,
     )
-    held = Exhibit(
+    held = Panel(
         kind="spans",
         title="The first turns, in milliseconds",
         columns=("process", "from", "to", "fence"),
@@ -198,6 +198,6 @@ def behaviour() -> Result:
             Measurement(check="performance.claim", name="list runs p95", unit="ms", value=31.4, ceiling=25.0),
             Measurement(check="performance.claim", name="claims", unit="per second", value=1_840.0),
         ),
-        exhibits={"locking.contention": (contention, held)},
+        panels={"locking.contention": (contention, held)},
     )
     return build(evidence, run)

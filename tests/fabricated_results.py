@@ -6,28 +6,28 @@ from migrator.result import (
     Area,
     Cell,
     Check,
+    CollectionCounts,
     Decision,
-    Edge,
     Evidence,
-    Exhibit,
     Finding,
     Loss,
-    Machine,
     Measurement,
-    Moved,
+    Panel,
     Policy,
     Quarantined,
     Requirement,
     Result,
     Run,
     Side,
+    StateMachine,
     Tally,
+    Transition,
     build,
     not_applicable,
     not_asked_for,
     unverified,
 )
-from migrator.verify.requirements import OUTSIDE
+from migrator.verify.requirements import OUT_OF_SCOPE
 
 TABLES = ("schedules", "triggers", "runs", "graph_jobs", "policy_jobs", "impact_snapshots", "locks", "handlers")
 HOSTILE = "run-\u202e<script>alert(1)</script>|`x`\n"
@@ -37,8 +37,8 @@ def clean() -> Result:
     evidence = Evidence(
         basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
         areas=(
-            Area(name="schema", title="The target's schema", standing="checked"),
-            Area(name="parity", title="Everything is there, and equal", standing="checked"),
+            Area(name="schema", title="The target's schema", status="checked"),
+            Area(name="parity", title="Everything is there, and equal", status="checked"),
         ),
         tables=("runs",),
         checks=(
@@ -53,8 +53,15 @@ def clean() -> Result:
                 cells=(Cell(table="runs", outcome=PASSED, count=12_000, unit="rows"),),
             ),
         ),
-        moved=(
-            Moved(collection="runs", tables=("runs",), documents=12_000, matched=12_000, rows=12_000, clean=12_000),
+        collections=(
+            CollectionCounts(
+                collection="runs",
+                tables=("runs",),
+                documents=12_000,
+                matched=12_000,
+                rows=12_000,
+                without_remainder=12_000,
+            ),
         ),
     )
     return build(evidence, Run(name="20261120-170000", durations_ms={"parity.round-trip": 4_210}))
@@ -64,17 +71,17 @@ def troubled() -> Result:
     """Every kind of part that a result can have, and keys that try to break out of the page."""
     policy_tables = ("policy_jobs",)
     moved = (
-        Moved(
+        CollectionCounts(
             collection="schedules",
             tables=("schedules", "triggers"),
             documents=1_204,
             matched=1_201,
             quarantined=3,
             rows=2_388,
-            clean=1_150,
-            residue=51,
+            without_remainder=1_150,
+            with_remainder=51,
         ),
-        Moved(
+        CollectionCounts(
             collection="runs",
             tables=("runs",),
             documents=15_000,
@@ -84,27 +91,27 @@ def troubled() -> Result:
             quarantined=9,
             rows=14_989,
             extra=4,
-            clean=14_310,
-            residue=561,
+            without_remainder=14_310,
+            with_remainder=561,
         ),
-        Moved(
+        CollectionCounts(
             collection="policy_runs",
             tables=policy_tables,
             documents=840,
             matched=840,
             rows=840,
-            clean=840,
+            without_remainder=840,
         ),
-        Moved(
+        CollectionCounts(
             collection="locks",
             tables=("locks",),
             documents=40,
             matched=7,
             skipped={"expired": 33},
             rows=7,
-            clean=7,
+            without_remainder=7,
         ),
-        Moved(collection="impact_snapshots", tables=("impact_snapshots",), documents=0, matched=0),
+        CollectionCounts(collection="impact_snapshots", tables=("impact_snapshots",), documents=0, matched=0),
     )
     findings = [
         Finding(
@@ -115,7 +122,7 @@ def troubled() -> Result:
             key=HOSTILE if index == 0 else f"run_{index:032x}",
             path="started_at",
             side="row",
-            words=("the value of started_at differs (datetime)",),
+            details=("the value of started_at differs (datetime)",),
         )
         for index in range(30)
     ]
@@ -158,7 +165,7 @@ def troubled() -> Result:
                 keys=(HOSTILE,),
             ),
             Tally(
-                severity="settled",
+                severity="explained",
                 cause="orphan",
                 collection="runs",
                 path="schedule_id",
@@ -177,8 +184,8 @@ def troubled() -> Result:
         area="locking",
         title="One winner per lock under contention",
         outcome=PASSED,
-        exhibits=(
-            Exhibit(
+        panels=(
+            Panel(
                 kind="table",
                 title="Contenders and winners",
                 columns=("lock", "contenders", "winners"),
@@ -209,7 +216,7 @@ def troubled() -> Result:
             area="parity",
             title="Both databases compute the same figures",
             requirements=("0-X1",),
-            outcome=unverified("too many documents are set aside to leave them out one by one"),
+            outcome=unverified("too many documents are in quarantine to leave them out one by one"),
         ),
         locking,
         Check(
@@ -240,23 +247,23 @@ def troubled() -> Result:
             Decision(kind="fresh start", who="R. Lind", at="2026-11-20", why="no history is needed", tool="0.1.0"),
         ),
         areas=(
-            Area(name="schema", title="The target's schema", standing="checked"),
-            Area(name="parity", title="Everything is there, and equal", standing="checked"),
-            Area(name="transitions", title="State machines", standing="checked"),
-            Area(name="locking", title="Locks under contention", standing="checked"),
-            Area(name="workers", title="Workers and their heartbeats", standing="skipped", reason="left out by --skip"),
+            Area(name="schema", title="The target's schema", status="checked"),
+            Area(name="parity", title="Everything is there, and equal", status="checked"),
+            Area(name="transitions", title="State machines", status="checked"),
+            Area(name="locking", title="Locks under contention", status="checked"),
+            Area(name="workers", title="Workers and their heartbeats", status="skipped", reason="left out by --skip"),
             Area(
                 name="execution",
                 title="From due to done",
-                standing="absent",
+                status="absent",
                 reason="not checked by this version of the tool",
             ),
-            Area(name="performance", title="Times with ceilings", standing="checked"),
-            Area(name="cutover", title="The cutover and the rollback", standing="checked"),
+            Area(name="performance", title="Times with ceilings", status="checked"),
+            Area(name="cutover", title="The cutover and the rollback", status="checked"),
             Area(
                 name="sensitivity",
                 title="How strong this verification is",
-                standing="not-asked-for",
+                status="not-asked-for",
                 reason="made only with --sensitivity",
             ),
         ),
@@ -265,15 +272,15 @@ def troubled() -> Result:
         requirements=(
             Requirement(
                 id="0-X1",
-                words="parity counts, checksums per collection/table",
+                text="parity counts, checksums per collection/table",
                 checks=("parity.round-trip", "parity.aggregates"),
             ),
-            Requirement(id="0-T2.2.2", words="all 11 tables and indexes", checks=("schema.catalogue",)),
-            Requirement(id="0-T2.9.3", words="dead worker detection", checks=("workers.lives",)),
-            Requirement(id="4-B1", words="rollback level 1: switch back", checks=("cutover.way-back",)),
+            Requirement(id="0-T2.2.2", text="all 11 tables and indexes", checks=("schema.catalogue",)),
+            Requirement(id="0-T2.9.3", text="dead worker detection", checks=("workers.heartbeats",)),
+            Requirement(id="4-B1", text="rollback level 1: switch back", checks=("cutover.rollback",)),
         ),
-        outside=OUTSIDE[:2],
-        moved=moved,
+        out_of_scope=OUT_OF_SCOPE[:2],
+        collections=moved,
         quarantine=(
             Quarantined(
                 collection="runs",
@@ -289,13 +296,13 @@ def troubled() -> Result:
             Loss(collection="runs", path="createdAt", kind="precision", count=412, kept=True),
             Loss(collection="schedules", path="name", kind="nul", count=2, kept=False),
         ),
-        machines=(
-            Machine(
+        state_machines=(
+            StateMachine(
                 name="run",
                 states=("queued", "running"),
-                edges=(
-                    Edge(before="queued", after="running", allowed=True, exercised=12, outcome=PASSED),
-                    Edge(before="running", after="queued", allowed=False, exercised=12, outcome=PASSED),
+                transitions=(
+                    Transition(before="queued", after="running", allowed=True, exercised=12, outcome=PASSED),
+                    Transition(before="running", after="queued", allowed=False, exercised=12, outcome=PASSED),
                 ),
             ),
         ),
@@ -316,9 +323,9 @@ def troubled() -> Result:
             ),
             Side(name="target", server="PostgreSQL 18.4", address="pg.example:5432", database="scheduler"),
         ),
-        exhibits={
+        panels={
             "cutover.gates": (
-                Exhibit(
+                Panel(
                     kind="table",
                     title="Cutover readiness",
                     columns=("gate", "now", "why"),
@@ -351,13 +358,13 @@ def _of_the_cutover() -> tuple[Check, ...]:
             area="cutover",
             title="The gates of the cutover were looked at",
             outcome=PASSED,
-            judges=False,
+            can_fail=False,
             counts={"gates": 3},
         ),
-        Check(id="cutover.down-and-up", area="cutover", title="The schema goes down and up", outcome=lacking),
-        Check(id="cutover.switch", area="cutover", title="The configuration can be flipped", outcome=lacking),
+        Check(id="cutover.downgrade", area="cutover", title="The schema goes down and up", outcome=lacking),
+        Check(id="cutover.configuration", area="cutover", title="The configuration can be changed", outcome=lacking),
         Check(
-            id="cutover.way-back",
+            id="cutover.rollback",
             area="cutover",
             title="What is written after the cutover can be carried back",
             requirements=("4-B1",),

@@ -35,7 +35,7 @@ def differences(outcome: ParityOutcome) -> list[tuple[str, str, str, str]]:
         for one in collection.differences
     ]
     found += [(one.collection, "", "unverified", one.unverified) for one in outcome.collections if one.unverified]
-    return found + [(one.collection, one.measure, "figure", "") for one in outcome.aggregates if one.differing_total]
+    return found + [(one.collection, one.measure, "aggregate", "") for one in outcome.aggregates if one.differing_total]
 
 
 def compared(settings: Settings) -> list[tuple[str, str, str, str]]:

@@ -1,10 +1,10 @@
-"""Why two values differ, as far as the two values themselves can tell, what most often fixes it, and how it is told.
+"""Why two values differ, as far as the values show it; what most often corrects it; and its description in words.
 
 ``classify`` looks at one place only. ``stale`` (the document changed after it was copied) and ``foreign-writer`` (a row
 was written by another program) need more than the two values; ``parity.compare`` sets them where it knows.
 
-DeepDiff words the first few differences and decides nothing: equality is decided on canonical bytes. DeepDiff is a
-thousand times slower than a comparison, and its idea of equality is its own. Paths and types are named, types as BSON
+DeepDiff describes the first few differences and decides nothing: equality is decided on canonical bytes. DeepDiff is a
+thousand times slower than a comparison, and its equality is another one. Paths and types are named, types as BSON
 and PostgreSQL call them; values only when asked for.
 """
 
@@ -35,7 +35,7 @@ CauseCode: TypeAlias = Literal[
     "order",
     "quarantine-changed",
     "quarantine-entry",
-    "quarantine-mended",
+    "quarantine-loadable",
     "reference",
     "reference-unrecorded",
     "silent-schedule",
@@ -69,11 +69,11 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "encoding": Cause("NUL or a replacement character where the other side has the original", _CODEC),
     "extra-row": Cause(
         "a row of this source without a document",
-        "the document was deleted after it was copied, or somebody else wrote the row; find out which, and remove it",
+        "the document was deleted after it was copied, or another program wrote the row; find out which, and remove it",
     ),
     "foreign-writer": Cause(
-        "the row was written by somebody else than this tool",
-        "stop the other writer, then run backfill again: it puts back the rows that differ",
+        "the row was written by another program",
+        "stop the other writer, then run backfill again: it writes the rows that differ",
     ),
     "keys": Cause("a key is missing or new inside the value", _CODEC),
     "missing-row": Cause("a document without its row", "run backfill again: it writes the rows that are missing"),
@@ -87,23 +87,23 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     ),
     "quarantine-entry": Cause(
         "an entry of the quarantine that gives another reason than its document",
-        "find out who changed the entry, then call quarantine retry: it writes today's reason",
+        "find out who changed the entry, then call quarantine retry: it writes the present reason",
     ),
-    "quarantine-mended": Cause(
+    "quarantine-loadable": Cause(
         "a quarantined document that can be loaded now",
         "call quarantine retry: it loads the document",
     ),
     "reference": Cause(
-        "a reference that points elsewhere, or nowhere",
+        "a reference to another document, or a dangling one",
         "run backfill again, parents first: references are resolved while loading",
     ),
     "reference-unrecorded": Cause(
-        "a dangling reference that is not on record: the tail would not fill it",
+        "a dangling reference that is not recorded: the tail would not resolve it",
         "call parity --repair apply: it reads the document again, and records the reference",
     ),
     "silent-schedule": Cause(
         "an enabled schedule with a rule and without an enabled trigger: it never fires",
-        "call parity --repair apply: it makes the trigger again from the schedule's document",
+        "call parity --repair apply: it creates the trigger again from the schedule's document",
     ),
     "stale": Cause("the document changed after it was copied", _AGAIN),
     "text": Cause("a different text", _AGAIN),
@@ -118,7 +118,7 @@ CAUSES: Final[Mapping[CauseCode, Cause]] = {
     "type": Cause("values of different types", _CODEC),
     "unquarantined": Cause(
         "a document that cannot become rows, and is not in quarantine",
-        "mend it at the source, or run backfill again: it puts the document into quarantine",
+        "correct it in the source, or run backfill again: it quarantines the document",
     ),
     "value": Cause("a different value", _AGAIN),
 }
@@ -253,7 +253,7 @@ def describe_difference(
         return (f"the value is {_type_of(expected)} in the source and {_type_of(actual)} in the target",)
     said = sorted(_sentences(expected, actual, values=values))
     if not said:
-        return ("the same to the eye; the typed bytes differ (int32, int64 and double, or the sign of zero)",)
+        return ("they look the same, and their typed bytes differ (int32, int64 and double, or the sign of zero)",)
     rest = len(said) - lines
     return (*said[:lines], f"and {rest} more") if rest > 0 else tuple(said)
 

@@ -39,13 +39,13 @@ def stored_rows(target: Connection, found: Iterable[DocumentOutcome]) -> StoredR
 def quarantine_difference(outcome: DocumentOutcome, entry: ledger.QuarantineEntry) -> CauseCode | None:
     """Return how a document's entry in quarantine is not what the document says; None where it is."""
     if sha256(outcome.raw).digest() != entry.digest:
-        return "quarantine-changed" if outcome.loadable is None else "quarantine-mended"
+        return "quarantine-changed" if outcome.loadable is None else "quarantine-loadable"
     why = outcome.rejected
     if why is not None:
         said = (why.reason, why.path, why.expected)
         return None if said == (entry.reason, entry.path, entry.expected) else "quarantine-entry"
     if entry.reason not in CONTESTED:
-        return "quarantine-mended"
+        return "quarantine-loadable"
     lacks_id = entry.expected == EXPECTED_ID
     return None if lacks_id == (entry.reason == DUPLICATE_ID) and not entry.path else "quarantine-entry"
 

@@ -1,6 +1,7 @@
-"""Exhibits, measurements and state machines as geometry: whole numbers that the templates write down as SVG.
+"""Panels, measurements and state machines as geometry: whole numbers that the templates write down as SVG.
 
-Pure and deterministic. Every chart has its numbers in words or in a table beside it: colour alone says nothing.
+Pure and deterministic. Every chart has its numbers in words or in a table next to it, so no
+information is in the colour alone.
 """
 
 from collections.abc import Sequence
@@ -9,14 +10,14 @@ from typing import Final
 import msgspec
 
 from migrator.report import wording
-from migrator.result import Edge, Exhibit, Machine, Measurement
+from migrator.result import Measurement, Panel, StateMachine, Transition
 
 LISTED_ROWS: Final = 200
 """Of one table."""
 CHART_WIDTH: Final = 1_000
 CHART_HEIGHT: Final = 240
 MIN_WIDTH: Final = 6
-"""What is there is never too thin to be seen."""
+"""So that every part can be seen."""
 _KINDS: Final = {
     "caught": "clean",
     "passed": "clean",
@@ -28,7 +29,7 @@ _KINDS: Final = {
     "refused": "skipped",
     "unverified": "ask",
 }
-_PALETTE: Final = ("plain", "aside", "ask", "residue", "none")
+_PALETTE: Final = ("plain", "quarantined", "ask", "remainder", "none")
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """An exhibit, drawn: bars, lines or spans; a plain table has none of them."""
+    """A panel, drawn: bars, lines or spans; a plain table has none of them."""
 
     kind: str
     title: str
@@ -75,28 +76,28 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
     more: int = 0
 
 
-def chart(exhibit: Exhibit) -> Chart:
-    """Draw an exhibit; what cannot be drawn (no numbers in it) is shown as a table."""
-    rows = exhibit.rows[:LISTED_ROWS]
+def chart(panel: Panel) -> Chart:
+    """Draw a panel; what cannot be drawn (no numbers in it) is shown as a table."""
+    rows = panel.rows[:LISTED_ROWS]
     numeric = [
         index
-        for index in range(1, len(exhibit.columns))
+        for index in range(1, len(panel.columns))
         if rows and all(isinstance(row[index], int | None) for row in rows)
     ]
     plain = Chart(
         kind="table",
-        title=exhibit.title,
-        columns=exhibit.columns,
+        title=panel.title,
+        columns=panel.columns,
         rows=rows,
-        more=exhibit.rows_total - len(rows),
+        more=panel.rows_total - len(rows),
     )
-    if exhibit.kind == "table" or not numeric:
+    if panel.kind == "table" or not numeric:
         return plain
-    if exhibit.kind == "bars":
+    if panel.kind == "bars":
         return _bars(plain, numeric)
-    if exhibit.kind == "series":
+    if panel.kind == "series":
         return _series(plain, numeric) if len(rows) > 1 else plain
-    return _spans(plain) if len(exhibit.columns) > 2 and {1, 2} <= set(numeric) else plain  # noqa: PLR2004 - lane, first, last
+    return _spans(plain) if len(panel.columns) > 2 and {1, 2} <= set(numeric) else plain  # noqa: PLR2004 - lane, first, last
 
 
 def kinds_of(labels: Sequence[str]) -> list[str]:
@@ -116,8 +117,8 @@ def _bars(plain: Chart, numeric: list[int]) -> Chart:
         ]
         # cells that are neither the name nor a number follow the numbers
         said = [str(row[index]) for index in range(1, len(row)) if index not in numeric and row[index]]
-        figures = [wording.number(parts[0][2])] if len(parts) == 1 else [_said(parts)]
-        text = "; ".join(wording.visible_text(one) for one in [*figures, *said])
+        numbers = [wording.number(parts[0][2])] if len(parts) == 1 else [_said(parts)]
+        text = "; ".join(wording.visible_text(one) for one in [*numbers, *said])
         drawn.append(BarRow(wording.visible(str(row[0])), stacked(parts, longest), text))
     legend = tuple(zip(kinds, labels, strict=True)) if len(labels) > 1 else ()
     return msgspec.structs.replace(plain, kind="bars", bars=tuple(drawn), legend=legend)
@@ -195,7 +196,7 @@ def _cell_number(cell: str | int | None) -> int:
 
 
 class Gauge(msgspec.Struct, frozen=True, kw_only=True):
-    """A measurement beside its ceiling, both in thousandths of the length."""
+    """A measurement and its ceiling, both in thousandths of the length."""
 
     check: str
     name: str
@@ -245,30 +246,30 @@ class Grid(msgspec.Struct, frozen=True):
     allowed: int
     forbidden: int
     untried: int
-    failed: tuple[Edge, ...]
+    failed: tuple[Transition, ...]
 
 
-def grid(machine: Machine) -> Grid:
-    """Lay out a state machine; a pair that no edge speaks of was not tried."""
-    edges = {(edge.before, edge.after): edge for edge in machine.edges}
+def grid(machine: StateMachine) -> Grid:
+    """Lay out a state machine; a pair without a transition was not tried."""
+    edges = {(edge.before, edge.after): edge for edge in machine.transitions}
     names = dict.fromkeys([*machine.states, *(name for pair in edges for name in pair)])
     rows = tuple(
         (before, tuple(_step(edges.get((before, after)), before, after) for after in names)) for before in names
     )
-    failed = tuple(edge for edge in machine.edges if edge.outcome.status == "failed")
+    failed = tuple(edge for edge in machine.transitions if edge.outcome.status == "failed")
     untried = sum(step.status == "absent" for _, steps in rows for step in steps)
     return Grid(
         machine.name,
         tuple(names),
         rows,
-        sum(edge.allowed and edge.exercised > 0 for edge in machine.edges),
-        sum(not edge.allowed and edge.exercised > 0 for edge in machine.edges),
+        sum(edge.allowed and edge.exercised > 0 for edge in machine.transitions),
+        sum(not edge.allowed and edge.exercised > 0 for edge in machine.transitions),
         untried,
         failed,
     )
 
 
-def _step(edge: Edge | None, before: str, after: str) -> Step:
+def _step(edge: Transition | None, before: str, after: str) -> Step:
     pair = f"{before} to {after}"
     if edge is None and before == after:
         return Step("itself", f"{pair}: no step")

@@ -1,6 +1,6 @@
 """From a result to JUnit XML: an area is a suite, a check a test case.
 
-Readers of JUnit count *skipped* as harmless. So what could not be told is an *error* here, documents in quarantine a
+Readers of JUnit count *skipped* as harmless. So what is unverified is an *error* here, documents in quarantine a
 *failure*, and only what does not apply, or was declared acceptable, is *skipped*: the file holds neither failure nor
 error exactly when the exit status is 0.
 """
@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["failure", "error", "skipped"]
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a test case ended; ``kind`` none: it passed."""
+    """How a test case ended; ``kind`` is None if it passed."""
 
     kind: Kind | None = None
     type: str = ""
@@ -66,8 +66,8 @@ def _suites(result: Result) -> Iterator[tuple[str, str, list[Case]]]:
         yield name, name, [_case(result, check) for check in evidence.checks if check.area == name]
     yield (
         "quarantine",
-        "Documents set aside",
-        [Case("quarantine.empty: No document is set aside", _quarantined(result))],
+        "Documents in quarantine",
+        [Case("quarantine.empty: No document is in quarantine", _quarantined(result))],
     )
     if not evidence.checks:
         yield "verify", "The verification", [Case("verify.checks: Checks were made", _no_check())]
@@ -88,11 +88,11 @@ def _quarantined(result: Result) -> Ending:
 def _area_case(area: Area) -> Case:
     """Return the one case of an area of which no check was made."""
     name = f"{area.name}: the whole area"
-    if area.standing == "skipped":
+    if area.status == "skipped":
         return Case(name, Ending("error", "left-out", area.reason))
-    if area.standing == "checked":
+    if area.status == "checked":
         return Case(name, Ending("error", "unverified", "no check was made"))
-    return Case(name, Ending("skipped", area.standing, area.reason))
+    return Case(name, Ending("skipped", area.status, area.reason))
 
 
 def _case(result: Result, check: Check) -> Case:
@@ -114,8 +114,8 @@ def _ending(result: Result, check: Check) -> Ending:
         found = [one for one in check.tallies if one.severity == kind]
         said = wording.counted(sum(one.count for one in found) or check.findings_total, kind)
         return Ending("failure", kind, said, _listed(found))
-    if check.broke:
-        return Ending("error", "broke", reason or "it ended in an error")
+    if check.errored:
+        return Ending("error", "errored", reason or "it ended in an error")
     if is_unverified(check):
         tables = [cell.table for cell in check.cells if cell.outcome.status == "unverified"]
         return Ending("error", "unverified", reason or f"not verified for {wording.listed(tables)}")

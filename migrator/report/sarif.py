@@ -16,7 +16,7 @@ from migrator.result import Check, Finding, Result, Severity, Tally, is_unverifi
 LISTED_RESULTS: Final = 500
 """Findings per check; what is cut is said in the message of the last one."""
 FINGERPRINT: Final = "migratorFinding/v1"
-_LEVELS: Final[dict[Severity, str]] = {"difference": "error", "warning": "warning", "settled": "note"}
+_LEVELS: Final[dict[Severity, str]] = {"difference": "error", "warning": "warning", "explained": "note"}
 _EVIDENCE: Final = "result.json"
 
 
@@ -86,12 +86,12 @@ def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]
     """Yield what a check found: findings, the tallies that no finding stands for, and what it could not tell."""
     base = {"ruleId": check.id, "ruleIndex": rule}
     accepted = check.area in result.evidence.policy.accepted
-    findings = [one for one in check.findings if one.severity != "settled"]
+    findings = [one for one in check.findings if one.severity != "explained"]
     shown = findings[:LISTED_RESULTS]
     for one in shown:
         yield {**base, **_result(check, one, accepted=accepted)}
     told = {(one.severity, one.cause, one.collection, one.table, one.path) for one in shown}
-    for tally in [one for one in check.tallies if one.severity != "settled"][:LISTED_RESULTS]:
+    for tally in [one for one in check.tallies if one.severity != "explained"][:LISTED_RESULTS]:
         if (tally.severity, tally.cause, tally.collection, tally.table, tally.path) not in told:
             yield {**base, **_result(check, _of_tally(tally), accepted=accepted), "occurrenceCount": tally.count}
     if check.outcome.status == "failed" and not findings and not check.tallies:
@@ -100,7 +100,7 @@ def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]
     if shown and rest > 0:
         text = f"and {wording.counted(rest, 'finding')} more, counted in the report and not listed"
         yield {**base, **_open("informational", text), **_place(check, Finding(severity="difference", cause="cut"))}
-    if is_unverified(check) or check.broke:
+    if is_unverified(check) or check.errored:
         text = check.outcome.reason or "not verified for every table"
         yield {**base, **_open("open", text), **_place(check, Finding(severity="warning", cause="unverified"))}
 
@@ -113,7 +113,7 @@ def _of_tally(tally: Tally) -> Finding:
         collection=tally.collection,
         table=tally.table,
         path=tally.path,
-        words=(tally.title,),
+        details=(tally.title,),
     )
 
 
@@ -122,7 +122,7 @@ def _open(kind: str, text: str) -> dict[str, Any]:
 
 
 def _result(check: Check, one: Finding, *, accepted: bool) -> dict[str, Any]:
-    said = "; ".join(one.words) or check.title
+    said = "; ".join(one.details) or check.title
     key = f"{wording.visible(one.key)}: " if one.key else ""
     judged = {"kind": "review", "level": "none"} if accepted else {"kind": "fail", "level": _LEVELS[one.severity]}
     return {
@@ -163,12 +163,14 @@ def _numbered(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _invocation(result: Result) -> dict[str, Any]:
     evidence, run = result.evidence, result.run
     notes = [
-        _note("error" if check.broke else "warning", f"{check.id}: {check.outcome.reason or 'not verified everywhere'}")
+        _note(
+            "error" if check.errored else "warning", f"{check.id}: {check.outcome.reason or 'not verified everywhere'}"
+        )
         for check in evidence.checks
-        if check.broke or is_unverified(check)
+        if check.errored or is_unverified(check)
     ]
     notes += [
-        _note("warning", f"area {area.name}: {area.reason}") for area in evidence.areas if area.standing == "skipped"
+        _note("warning", f"area {area.name}: {area.reason}") for area in evidence.areas if area.status == "skipped"
     ]
     if not evidence.checks:
         notes.append(_note("warning", "no check was made"))
@@ -176,7 +178,7 @@ def _invocation(result: Result) -> dict[str, Any]:
         notes.append(_note("warning", f"{wording.counted(evidence.quarantined, 'document')} in quarantine"))
     times = {"startTimeUtc": run.started_at, "endTimeUtc": run.finished_at}
     return {
-        "executionSuccessful": not any(check.broke for check in evidence.checks),
+        "executionSuccessful": not any(check.errored for check in evidence.checks),
         "exitCode": result.exit_status(),
         "toolExecutionNotifications": notes,
         **{name: _utc(time) for name, time in times.items() if time},

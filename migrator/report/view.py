@@ -1,6 +1,6 @@
 """A result arranged for reading: what HTML and Markdown show, in their order, cut to a readable length.
 
-Pure and deterministic; the templates only write down what stands here.
+Pure and deterministic. The templates only write down what is computed here.
 """
 
 import re
@@ -27,11 +27,11 @@ class SectionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 AREA_SECTIONS: Final = (
     SectionPlan(
-        anchor="meaning",
-        short="Meaning",
-        title="What it means: next fires and histories",
-        lead="Rows may be equal and still mean something else: when does each trigger fire next, do histories add up.",
-        areas=("meaning",),
+        anchor="semantics",
+        short="Semantics",
+        title="Semantics: next fires and histories",
+        lead="Equal rows may still mean something else. These checks compute next fires and test histories.",
+        areas=("semantics",),
     ),
     SectionPlan(
         anchor="transitions",
@@ -42,18 +42,18 @@ AREA_SECTIONS: Final = (
     SectionPlan(
         anchor="behaviour",
         short="Behaviour",
-        title="The scheduler at work",
-        lead="The scheduler is driven through its facade in a scratch tenant of its own, which is removed afterwards.",
+        title="Behaviour of the scheduler",
+        lead="Scenarios drive the scheduler through its client, in a scratch tenant that is removed afterwards.",
         areas=("crud", "triggers", "workers", "execution", "isolation"),
     ),
     SectionPlan(anchor="locking", short="Locking", title="Locking under contention", areas=("locking",)),
     SectionPlan(anchor="timings", short="Timings", title="Timings", areas=("performance",)),
-    SectionPlan(anchor="cutover", short="Cutover", title="Cutover readiness and the way back", areas=("cutover",)),
+    SectionPlan(anchor="cutover", short="Cutover", title="Cutover and rollback", areas=("cutover",)),
     SectionPlan(
         anchor="sensitivity",
         short="Strength",
         title="How strong this verification is",
-        lead="Faults of every class are planted in a copy; one that no check sees, this report could not show.",
+        lead="Faults of every class are planted in a copy. What no check detects there, this report cannot show.",
         areas=("sensitivity",),
     ),
 )
@@ -61,7 +61,7 @@ AREA_SECTIONS: Final = (
 
 
 class Section(msgspec.Struct, frozen=True):
-    """A section with its areas: name, the area (none: the result does not know it), its checks."""
+    """A section with its areas: name, the area (None if the result does not have it), its checks."""
 
     anchor: str
     short: str
@@ -148,7 +148,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """Everything the templates need beside the result itself."""
+    """Everything that the templates need in addition to the result."""
 
     verdict: str
     word: str
@@ -166,7 +166,7 @@ class View(msgspec.Struct, frozen=True):
     limits: list[tuple[Check, str]]
     causes: dict[Severity, list[Cause]]
     missed: list[Cause]
-    """Mutations that no check saw; they are not differences of the data, and have a section of their own."""
+    """Mutations that no check detected. They are not differences of the data, and have a section of their own."""
     failed_otherwise: list[Check]
     """Checks that failed without a difference that could be put under a cause."""
     examples: list[tuple[Check, list[Finding], int]]
@@ -179,7 +179,7 @@ class View(msgspec.Struct, frozen=True):
     sections: list[Section]
     charts: dict[str, list[Chart]]
     shown_above: set[str]
-    """Checks whose charts stand in the section of their area."""
+    """Checks whose charts are shown in the section of their area."""
     requirements: list[tuple[Requirement, Status, list[tuple[str, bool]]]]
     """Each requirement, what this run shows of it, and its checks: id, and whether the run has it."""
     sides: list[tuple[str, str]]
@@ -187,11 +187,11 @@ class View(msgspec.Struct, frozen=True):
     judged: tuple[int, int]
     """How many checks that can fail have passed, and how many were to be made."""
     recorded: int
-    beside: list[str]
-    """What was not asked for."""
+    not_requested: list[str]
+    """Areas and checks that were not asked for."""
     unmet: tuple[int, int, list[str]] | None
     """Gates of the cutover that are not met now, of how many, and which."""
-    machines: list[Grid]
+    state_machines: list[Grid]
     statuses: list[str]
     """How checks ended in this result, for the filter."""
     strength: tuple[int, int] | None
@@ -224,10 +224,10 @@ def arrange(result: Result) -> View:
         gaps=gaps[:LISTED_ROWS],
         gaps_more=len(gaps) - LISTED_ROWS,
         limits=[(check, limit) for check in checks for limit in check.limits],
-        causes={severity: _causes(found, severity) for severity in ("difference", "warning", "settled")},
+        causes={severity: _causes(found, severity) for severity in ("difference", "warning", "explained")},
         missed=[
             cause
-            for severity in ("difference", "settled")
+            for severity in ("difference", "explained")
             for cause in _causes([check for check in checks if check.area == "sensitivity"], severity)
         ],
         failed_otherwise=[
@@ -244,17 +244,16 @@ def arrange(result: Result) -> View:
         areas=_areas(result),
         sections=sections,
         charts={
-            check.id: [chart(one) for one in (*check.exhibits, *result.run.exhibits.get(check.id, ()))]
-            for check in checks
+            check.id: [chart(one) for one in (*check.panels, *result.run.panels.get(check.id, ()))] for check in checks
         },
         shown_above={check.id for section in sections for _, _, some in section.areas for check in some},
         requirements=_requirements(result),
         sides=wording.sides(result),
         judged=result.judged(),
         recorded=result.recorded(),
-        beside=wording.not_asked_for(result),
+        not_requested=wording.not_asked_for(result),
         unmet=wording.gates_unmet(result),
-        machines=[grid(machine) for machine in result.evidence.machines],
+        state_machines=[grid(machine) for machine in result.evidence.state_machines],
         statuses=[status for status, count in result.statuses().items() if count],
         strength=wording.mutations_caught(result),
         complete=not any(check.outcome.status == "unverified" for check in checks),
@@ -265,14 +264,14 @@ def arrange(result: Result) -> View:
 
 def _places(result: Result) -> list[Place]:
     places = []
-    for one in result.evidence.moved:
+    for one in result.evidence.collections:
         skipped = sum(one.skipped.values())
         rules = f" ({', '.join(one.skipped)})" if skipped else ""
         parts = [
-            ("clean", "equal", one.clean),
-            ("residue", "equal, with residue", one.matched - one.clean),
-            ("aside", "in quarantine", one.quarantined),
-            ("skipped", f"left behind by rule{rules}", skipped),
+            ("clean", "equal", one.without_remainder),
+            ("remainder", "equal, with remainder", one.matched - one.without_remainder),
+            ("quarantined", "in quarantine", one.quarantined),
+            ("skipped", f"not copied by rule{rules}", skipped),
             ("apart", "missing or not equal", one.missing + one.differing),
         ]
         note = [f"{wording.number(count)} {label}" for kind, label, count in parts if count and kind != "clean"]
@@ -336,13 +335,13 @@ def _gaps(result: Result) -> list[Gap]:
         "absent": "absent",
     }
     areas = [
-        Gap(f"Area {area.name}: {area.title}", area.reason, order[standing])
-        for standing in order
+        Gap(f"Area {area.name}: {area.title}", area.reason, order[status])
+        for status in order
         for area in evidence.areas
-        if area.standing == standing
+        if area.status == status
     ]
-    beside = [*_grouped_gaps(result, "not-asked-for"), *_grouped_gaps(result, "not-applicable")]
-    return [*could_not, *areas, *beside, *(Gap(text, "", "absent") for text in evidence.left_out)]
+    not_due = [*_grouped_gaps(result, "not-asked-for"), *_grouped_gaps(result, "not-applicable")]
+    return [*could_not, *areas, *not_due, *(Gap(text, "", "absent") for text in evidence.left_out)]
 
 
 def _grouped_gaps(result: Result, status: Status) -> list[Gap]:
@@ -380,7 +379,7 @@ def _examples(checks: list[Check]) -> list[tuple[Check, list[Finding], int]]:
     """Return, per check, the first differences and warnings, and how many more there are."""
     examples = []
     for check in checks:
-        findings = [one for one in check.findings if one.severity != "settled"]
+        findings = [one for one in check.findings if one.severity != "explained"]
         if findings:
             shown = findings[:LISTED_FINDINGS]
             examples.append((check, shown, max(0, check.findings_total - len(shown))))
@@ -401,8 +400,8 @@ def _timings_more(result: Result) -> str:
     durations = result.run.durations_ms
     shorter = sorted(durations.values(), reverse=True)[LISTED_STEPS:]
     together = wording.milliseconds(sum(shorter))
-    said = [f"{wording.counted(len(shorter), 'shorter step')} took {together} together"] if shorter else []
-    return "; ".join([*said, f"{wording.milliseconds(sum(durations.values()))} in all"]) if durations else ""
+    said = [f"{wording.counted(len(shorter), 'shorter step')} took {together} in total"] if shorter else []
+    return "; ".join([*said, f"{wording.milliseconds(sum(durations.values()))} in total"]) if durations else ""
 
 
 def _requirements(result: Result) -> list[tuple[Requirement, Status, list[tuple[str, bool]]]]:
@@ -422,5 +421,5 @@ def _areas(result: Result) -> list[tuple[Area, list[Check]]]:
     """Return every area with its checks; checks of an area that the result does not name come last."""
     areas = {area.name: area for area in result.evidence.areas}
     for check in result.evidence.checks:
-        areas.setdefault(check.area, Area(name=check.area, title=check.area, standing="checked"))
+        areas.setdefault(check.area, Area(name=check.area, title=check.area, status="checked"))
     return [(area, [one for one in result.evidence.checks if one.area == name]) for name, area in areas.items()]

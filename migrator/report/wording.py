@@ -14,7 +14,7 @@ STATUS_WORDS: Final[dict[Status, str]] = {
 
 VERDICT_WORDS: Final[dict[Verdict, str]] = {
     "equal": "Equal",
-    "equal-but-quarantine": "Equal, with documents set aside",
+    "equal-but-quarantine": "Equal, with documents in quarantine",
     "accepted": "Equal, with failures declared acceptable",
     "different": "Not equal",
     "tool-failed": "Not finished",
@@ -32,7 +32,7 @@ LOSS_WORDS: Final[dict[str, str]] = {
 }
 """Kinds of the loss ledger (``values.remainder``) in words."""
 
-_OF_DATA: Final = ("schema", "parity", "meaning")
+_OF_DATA: Final = ("schema", "parity", "semantics")
 """Areas of which a failed check means that the two sides are not equal."""
 GATES: Final = "cutover.gates"
 """The check that lists the gates of the cutover."""
@@ -139,16 +139,16 @@ def verdict_sentence(result: Result) -> str:
 def _verdict_sentence(result: Result) -> str:
     counts = result.statuses()
     made = sum(one.outcome.status not in NOT_DUE for one in result.evidence.checks)
-    aside = counted(result.evidence.quarantined, "document")
+    quarantined = counted(result.evidence.quarantined, "document")
     compared = any(check.area == "parity" and check.outcome.status == "passed" for check in result.evidence.checks)
     equal = "Nothing was lost or changed" if compared else "Every check that applies has passed"
     verdict = result.verdict()
     if verdict == "equal" or (verdict == "accepted" and not result.evidence.quarantined):
         return f"{equal}."
     if verdict in ("equal-but-quarantine", "accepted"):
-        moved = "Everything that was moved is equal" if compared else equal
-        waits = "waits" if result.evidence.quarantined == 1 else "wait"
-        return f"{moved}; {aside} could not be carried over and {waits} for a decision."
+        copied = "Everything that was copied is equal" if compared else equal
+        verb = "is" if result.evidence.quarantined == 1 else "are"
+        return f"{copied}; {quarantined} could not be converted and {verb} in quarantine."
     if verdict == "different":
         failed = sum(one.outcome.status == "failed" for one in result.evidence.checks if result.counts_as_failed(one))
         if not failed:
@@ -163,8 +163,8 @@ def _verdict_sentence(result: Result) -> str:
         )
         return f"{said}{':' if data or not compared else ', but'} {failed} of {counted(made, 'check')} failed."
     if verdict == "tool-failed":
-        broke = sum(check.broke for check in result.evidence.checks)
-        return f"The verification did not finish: {broke} of {counted(made, 'check')} ended in an error."
+        errored = sum(check.errored for check in result.evidence.checks)
+        return f"The verification did not finish: {errored} of {counted(made, 'check')} ended in an error."
     return _unproven(counts["unverified"], made, skipped_areas(result))
 
 
@@ -185,10 +185,10 @@ def basis(result: Result) -> list[str]:
     """Return what the verdict rests on, and what it does not, each a sentence."""
     evidence = result.evidence
     said = []
-    if evidence.moved:
-        said.append(_moved(result))
+    if evidence.collections:
+        said.append(_documents(result))
     said.append(_counted(result))
-    said += [f"Not asked for: {listed(beside)}." for beside in [not_asked_for(result)] if beside]
+    said += [f"Not asked for: {listed(names)}." for names in [not_asked_for(result)] if names]
     said += [
         f"{_checks(some)} a right that the tool's user lacks: {why}: {grant}" for why, grant, some in rights(result)
     ]
@@ -197,16 +197,14 @@ def basis(result: Result) -> list[str]:
         verb, names = "is" if unmet[0] == 1 else "are", f": {', '.join(unmet[2])}" if unmet[2] else ""
         gates = counted(unmet[1], "gate")
         said.append(f"{number(unmet[0])} of {gates} of the cutover {verb} not met now{names}. The cutover needs all.")
-    settled = sum(
+    explained = sum(
         tally.count
         for check in evidence.checks
         for tally in check.tallies
-        if tally.severity == "settled" and check.area != "sensitivity"
+        if tally.severity == "explained" and check.area != "sensitivity"
     )
-    if settled:
-        said.append(
-            f"{counted(settled, 'finding')} settled by a declared policy, listed below; none of them is a difference."
-        )
+    if explained:
+        said.append(f"{counted(explained, 'finding')} explained by a policy or by the source, and no difference.")
     strength = mutations_caught(result)
     if strength is not None:
         classes = counted(strength[1], "class", "classes")
@@ -214,9 +212,9 @@ def basis(result: Result) -> list[str]:
             f"Of {classes} of faults planted to test this verification, {number(strength[0])} were caught"
             f" and {number(strength[1] - strength[0])} missed."
         )
-    absent = [area.name for area in evidence.areas if area.standing == "absent"]
+    absent = [area.name for area in evidence.areas if area.status == "absent"]
     if absent:
-        said.append(f"Not looked at by this version of the tool: {listed(absent)}.")
+        said.append(f"Not checked by this version of the tool: {listed(absent)}.")
     said += [
         f"{decision.kind}: decided by {decision.who} on {decision.at}, because {decision.why}."
         for decision in evidence.decisions[:_LISTED_DECISIONS]
@@ -245,14 +243,14 @@ def _counted(result: Result) -> str:
         (count - recorded if status == "passed" else count, STATUS_WORDS[status])
         for status, count in result.statuses().items()
     ]
-    ends.append((recorded, "recorded without a judgement"))
+    ends.append((recorded, "recorded only"))
     ended = ", ".join(f"{number(count)} {name}" for count, name in ends if count)
     return f"{counted(len(evidence.checks), 'check')}: {ended}."
 
 
 def not_asked_for(result: Result) -> list[str]:
     """Return what is made only on request and was not: areas and checks, by name."""
-    areas = [area.name for area in result.evidence.areas if area.standing == "not-asked-for"]
+    areas = [area.name for area in result.evidence.areas if area.status == "not-asked-for"]
     return [*areas, *(check.id for check in result.evidence.checks if check.outcome.status == "not-asked-for")]
 
 
@@ -273,12 +271,12 @@ def _checks(some: list[Check]) -> str:
 
 
 def gates_unmet(result: Result) -> tuple[int, int, list[str]] | None:
-    """Return how many gates of the cutover are not met now, of how many, and which; none: they were not looked at."""
+    """Return how many gates of the cutover are not met now, of how many, and which; None if they were not checked."""
     found = {one.name: one for one in result.run.measurements if one.check == GATES}
     total = sum(one.counts.get("gates", 0) for one in result.evidence.checks if one.id == GATES)
     if not found or not total:
         return None
-    rows = [row for one in result.run.exhibits.get(GATES, ()) for row in one.rows]
+    rows = [row for one in result.run.panels.get(GATES, ()) for row in one.rows]
     names = [str(row[0]) for row in rows if len(row) > 1 and row[1] != "met"]
     return int(sum(one.value for one in found.values())), total, names
 
@@ -293,19 +291,19 @@ def sides(result: Result) -> list[tuple[str, str]]:
     return said
 
 
-def _moved(result: Result) -> str:
-    moved = result.evidence.moved
-    documents = sum(one.documents for one in moved)
-    matched = sum(one.matched for one in moved)
-    read = f"{counted(documents, 'document')} of {counted(len(moved), 'collection')} were read"
+def _documents(result: Result) -> str:
+    collections = result.evidence.collections
+    documents = sum(one.documents for one in collections)
+    matched = sum(one.matched for one in collections)
+    read = f"{counted(documents, 'document')} of {counted(len(collections), 'collection')} were read"
     parts = [f"{read}, and {number(matched)} of them can be rebuilt from PostgreSQL, typed and complete"]
-    skipped = sum(sum(one.skipped.values()) for one in moved)
-    apart = sum(one.differing + one.missing for one in moved)
-    aside = sum(one.quarantined for one in moved)
-    if aside:
-        parts.append(f"{number(aside)} {'is' if aside == 1 else 'are'} in quarantine")
+    skipped = sum(sum(one.skipped.values()) for one in collections)
+    apart = sum(one.differing + one.missing for one in collections)
+    quarantined = sum(one.quarantined for one in collections)
+    if quarantined:
+        parts.append(f"{number(quarantined)} {'is' if quarantined == 1 else 'are'} in quarantine")
     if skipped:
-        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} left behind by a stated rule")
+        parts.append(f"{number(skipped)} {'was' if skipped == 1 else 'were'} not copied, by a stated rule")
     if apart:
         parts.append(f"{number(apart)} {'is' if apart == 1 else 'are'} missing or not equal")
     return "; ".join(parts) + "."
@@ -323,7 +321,7 @@ def mutations_caught(result: Result) -> tuple[int, int] | None:
 
 def skipped_areas(result: Result) -> list[str]:
     """Return the areas that the caller left out."""
-    return [area.name for area in result.evidence.areas if area.standing == "skipped"]
+    return [area.name for area in result.evidence.areas if area.status == "skipped"]
 
 
 def short(check: Check) -> str:
@@ -332,12 +330,12 @@ def short(check: Check) -> str:
 
 
 def grouped(result: Result) -> list[tuple[Status, str, list[Check]]]:
-    """Return the checks that did not pass by how they ended and why, so that a reason is said once."""
+    """Return the checks that did not pass by how they ended and why, so that a reason is given once."""
     found: dict[tuple[Status, str, str], list[Check]] = {}
     for check in result.evidence.checks:
         outcome = check.outcome
         if outcome.status != "passed":
-            key = outcome.reason or check.id  # what failed says no reason: each of these is a group of its own
+            key = outcome.reason or check.id  # a failed check gives no reason: each is a group of its own
             found.setdefault((outcome.status, key, outcome.grant), []).append(check)
     return [
         (status, some[0].outcome.reason or counted(some[0].findings_total, "finding"), some)
@@ -351,7 +349,7 @@ def terminal_lines(result: Result, folder: str) -> list[str]:
     said += [f"  {one}" for one in basis(result)]
     for status, why, some in grouped(result):
         if some[0].outcome.grant:
-            continue  # said above, with its statement
+            continue  # listed above, with its statement
         which = f"{some[0].id}: {some[0].title}" if len(some) == 1 else ", ".join(one.id for one in some)
         said.append(f"  {STATUS_WORDS[status]}: {which} ({why})")
     return [*said, f"report: {folder}/report.html"]

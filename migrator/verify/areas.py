@@ -9,17 +9,17 @@ from migrator.verify.check import CheckSpec
 
 AREAS: Final[dict[str, str]] = {
     "schema": "The target's schema",
-    "parity": "Everything is there, and equal",
-    "meaning": "What it means: next fires, histories",
-    "crud": "Reading and writing through the facade",
+    "parity": "Every document and its rows are equal",
+    "semantics": "Semantics: next fires and histories",
+    "crud": "Reading and writing through the client",
     "transitions": "State machines",
     "triggers": "When triggers fire",
     "locking": "Locks under contention",
     "workers": "Workers and their heartbeats",
-    "execution": "From due to done",
-    "isolation": "Tenants kept apart",
-    "cutover": "The switch and the way back",
-    "performance": "Times with ceilings",
+    "execution": "Execution of due schedules",
+    "isolation": "Isolation of tenants",
+    "cutover": "Cutover and rollback",
+    "performance": "Times and their ceilings",
     "sensitivity": "How strong this verification is",
 }
 """Name → title. An area without checks is reported as not checked by this version."""
@@ -30,7 +30,7 @@ BEHAVIOUR_AREAS: Final = ("crud", "transitions", "triggers", "locking", "workers
 WRITING_AREAS: Final = (*BEHAVIOUR_AREAS, "cutover", "performance")
 """Those that write at all, if only into scratch tenants and databases."""
 
-DATA_AREAS: Final = ("schema", "parity", "meaning", "isolation")
+DATA_AREAS: Final = ("schema", "parity", "semantics", "isolation")
 """What these find is a difference in the data or a leak; no option declares it acceptable."""
 
 ACCEPT_PREFIX: Final = "no-"

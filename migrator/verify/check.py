@@ -17,15 +17,15 @@ from migrator.result import (
     FAILED,
     PASSED,
     Cell,
+    CollectionCounts,
     Decision,
-    Exhibit,
     Finding,
     Loss,
-    Machine,
     Measurement,
-    Moved,
     Outcome,
+    Panel,
     Quarantined,
+    StateMachine,
     Tally,
     unverified,
 )
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Handed to every check. Nothing is opened, and nothing heavy imported, before a check asks for it."""
+    """What every check is given. Nothing is opened, and no driver imported, before a check needs it."""
 
     def __init__(self, settings: Settings, *, values_shown: bool = False, fresh: Decision | None = None) -> None:
-        """Hold what was asked for; ``fresh``: the decision that there is no source, which is not asked then."""
+        """``fresh`` is the decision that there is no source; the source is not opened then."""
         self.settings = settings
         self.values_shown = values_shown
         self.fresh = fresh
         self.config: Path | None = None
-        """The file that the settings come from, where they come from one."""
+        """The file that the settings were read from, if there is one."""
         self.listed = settings.report.max_differences
         self._comparison: ParityOutcome | MigratorError | None = None
         self.lent_source: SourceSessions | None = None
-        """A connection to the source that somebody else opened and closes; none: each check opens its own."""
+        """A connection to the source that the caller opened and closes. If omitted, each check opens its own."""
         self.source_failure: MigratorError | None = None if fresh is None else RefusedError("there is no source")
-        """Why the source could not be opened, once somebody has tried."""
+        """Why the source could not be opened, after the first attempt."""
         self.backends: tuple[str, ...] = ("postgres",)
         """Where the scheduler is driven."""
         self.operations, self.seed = 0, 0
-        """How many random calls are made on both backends, and what they follow from."""
+        """How many random calls are made on both backends, and their seed."""
         self.components: Components | None = None
-        """What is driven instead of the tool's own store, facade and process: how a mutation is applied."""
+        """Replacements of the tool's own store, client and process, with which a mutation is applied."""
         self.on_record = False
-        """Whether the comparison is recorded, so that the cutover may rest on it."""
+        """Whether the parity check is recorded, so that the cutover may use it."""
         self.scratch_on_source = False
         """Whether a check may write to the source's server; else nothing is written there."""
         self.steps: dict[str, int] = {}
@@ -87,7 +87,7 @@ class Context:
 
     @property
     def comparison(self) -> ParityOutcome:
-        """Return the comparison of every document, made when first asked for; what it raises, it raises again."""
+        """Return the parity check of every document, made once; its error is raised for each caller."""
         if isinstance(self._comparison, MigratorError):
             raise self._comparison
         if self._comparison is None:
@@ -99,7 +99,7 @@ class Context:
         from migrator.parity.recorded_check import check_and_record  # noqa: PLC0415 - see the class
         from migrator.pipeline.plan import Scope  # noqa: PLC0415 - see the class
 
-        with self.timed("comparison of every document"):
+        with self.timed("parity check of every document"):
             try:
                 if self.on_record:
                     return check_and_record(self.settings, must=False)
@@ -110,7 +110,7 @@ class Context:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Take the time of a step, whether it ends well or not."""
+        """Measure the time of a step, also of one that fails."""
         began = time.monotonic_ns()
         try:
             yield
@@ -127,15 +127,15 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     tallies: tuple[Tally, ...] = ()
     findings: tuple[Finding, ...] = ()
     findings_total: int = 0
-    exhibits: tuple[Exhibit, ...] = ()
-    moved: tuple[Moved, ...] = ()
+    panels: tuple[Panel, ...] = ()
+    collections: tuple[CollectionCounts, ...] = ()
     quarantine: tuple[Quarantined, ...] = ()
     losses: tuple[Loss, ...] = ()
-    machines: tuple[Machine, ...] = ()
+    state_machines: tuple[StateMachine, ...] = ()
     measurements: tuple[Measurement, ...] = ()
     """Measured values that vary; one above its ceiling is a warning of the check, without a tally."""
-    varying: tuple[Exhibit, ...] = ()
-    """Tables and charts that vary from run to run; they stand in the report, outside the digest."""
+    varying: tuple[Panel, ...] = ()
+    """Tables and charts that vary from run to run. The report shows them; they are not part of the digest."""
     left_out: tuple[str, ...] = ()
 
 
@@ -147,13 +147,13 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     title: str
-    """What holds when it passes, as a sentence without its full stop."""
+    """What holds if the check passes, as a sentence without its full stop."""
     requirements: tuple[str, ...] = ()
-    """Rows of the list of capabilities that it shows, by member: their words stand in ``verify.requirements``."""
-    judges: bool = True
-    """Whether it can fail. One that cannot records what it saw, and names no requirement."""
+    """Rows of the list of capabilities that it shows, by member; ``verify.requirements`` has their text."""
+    can_fail: bool = True
+    """Whether the check can fail. One that cannot only records, and names no requirement."""
     limits: tuple[str, ...] = ()
-    """What it cannot see, each a sentence."""
+    """What the check cannot detect, each a sentence."""
     run: CheckFunction
 
     @property
@@ -163,7 +163,7 @@ class CheckSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(*, wrong: bool, unsure: Iterable[str] = ()) -> Outcome:
-    """Return failed when something is wrong, else unverified with its reasons when something could not be told."""
+    """Return failed if something is wrong, else unverified if there are reasons for it, else passed."""
     if wrong:
         return FAILED
     reasons = list(dict.fromkeys(reason for reason in unsure if reason))

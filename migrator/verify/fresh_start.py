@@ -24,7 +24,7 @@ _COPY_TABLES: Final = ("plans", "quarantine")
 """Tables of the schema ``migration`` that a copy fills: where one was made, there is a source."""
 
 
-_SOURCE_CHECKS: Final = ("meaning.fires", "cutover.gates", "cutover.way-back")
+_SOURCE_CHECKS: Final = ("semantics.fires", "cutover.gates", "cutover.rollback")
 """Checks that compare with a source, beside the area parity."""
 
 

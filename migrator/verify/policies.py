@@ -12,42 +12,46 @@ class SourcePolicy(msgspec.Struct, frozen=True):
     policy: str
 
 
-_KEPT = "loaded as it is; the original stays in the residue"
+_KEPT = "loaded as it is; the remainder keeps the original"
 
 POLICIES: Final[dict[str, SourcePolicy]] = {
     "alias": SourcePolicy(
-        "an older spelling of a value", "the column holds the present word, the residue the original"
+        "an older spelling of a value", "the column has the present word; the remainder keeps the original"
     ),
-    "clamped-priority": SourcePolicy("a priority outside 0 to 100", "moved to the nearest bound, the residue keeps it"),
+    "clamped-priority": SourcePolicy(
+        "a priority outside 0 to 100", "the nearest bound is stored; the remainder keeps the original"
+    ),
     "decreasing-stats": SourcePolicy("statistics that decrease", _KEPT),
     "duplicate-name": SourcePolicy(
         "a name that another schedule of the tenant has too", "loaded as it is; both keep it"
     ),
     "empty-window": SourcePolicy(
-        "an end that is not after its start", "the trigger is disabled; the residue keeps the times"
+        "an end that is not after its start", "the trigger is disabled; the remainder keeps the times"
     ),
     "finished-before-started": SourcePolicy("a run that ends before it begins", "loaded as it is, without a duration"),
-    "id-mismatch": SourcePolicy("an id that differs from _id", "the row is found by _id; the residue keeps the id"),
-    "mapped-zone": SourcePolicy("a Windows name of a time zone", "mapped by the published table; the residue keeps it"),
+    "id-mismatch": SourcePolicy("an id that differs from _id", "the row is found by _id; the remainder keeps the id"),
+    "mapped-zone": SourcePolicy(
+        "a Windows name of a time zone", "mapped by the published table; the remainder keeps it"
+    ),
     "negative-stats": SourcePolicy("statistics below zero", _KEPT),
     "orphan": SourcePolicy(
-        "a reference to a document that is not there", "the column stays null; the residue keeps the text"
+        "a dangling reference: the document does not exist", "the column is null; the remainder keeps the text"
     ),
-    "tenant-defaulted": SourcePolicy("a document without a tenant", "the configured default tenant was taken"),
-    "tenant-from-selector": SourcePolicy("a tenant that stands in the selector only", "taken from there"),
+    "tenant-defaulted": SourcePolicy("a document without a tenant", "the configured default tenant is used"),
+    "tenant-from-selector": SourcePolicy("a tenant that only the selector has", "the selector's tenant is used"),
     "unevaluable-cron": SourcePolicy(
-        "a cron text that no dialect can evaluate", "the schedule is loaded without a trigger; the residue keeps it"
+        "a cron text that no dialect can evaluate", "the schedule is loaded without a trigger; the remainder keeps it"
     ),
     "unknown-cause": SourcePolicy("a cause of a run that is not in the list of known ones", "the text is kept"),
     "unknown-schema-version": SourcePolicy("a version of the document's schema that is not known", _KEPT),
     "unknown-zone": SourcePolicy(
-        "a time zone that is not known", "the schedule is loaded without a trigger; the residue keeps it"
+        "an unknown time zone", "the schedule is loaded without a trigger; the remainder keeps it"
     ),
     "unusable-reference": SourcePolicy(
-        "a reference that is no usable id", "the column stays null; the residue keeps the original"
+        "a reference that is no usable id", "the column is null; the remainder keeps the original"
     ),
     "unusable-interval": SourcePolicy(
-        "an interval that cannot be read", "the schedule is loaded without a trigger; the residue keeps it"
+        "an interval that cannot be read", "the schedule is loaded without a trigger; the remainder keeps it"
     ),
 }
 

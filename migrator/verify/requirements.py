@@ -6,7 +6,7 @@ A check names a row, or one member of a row that lists several. It names only ro
 from collections.abc import Iterable
 from typing import Final
 
-from migrator.result import Outside, Requirement
+from migrator.result import OutOfScope, Requirement
 from migrator.verify.check import CheckSpec
 
 _COLUMNS: Final = ("id", "tenant_id", "type 0/1", "status", "payload", "created_at", "updated_at", "correlation_id")
@@ -50,9 +50,9 @@ WORDS: Final[dict[str, str]] = {
 """Id to words, those of the list of capabilities."""
 
 
-OUTSIDE: Final = tuple(
-    Outside(id=name, words=words, said=said)
-    for name, words, said in (
+OUT_OF_SCOPE: Final = tuple(
+    OutOfScope(id=name, text=words, note=note)
+    for name, words, note in (
         ("0-T2.12.2", "deploy staging", "The operator deploys. The report names the environment that it was made in."),
         (
             "0-T2.12.4",
@@ -64,7 +64,7 @@ OUTSIDE: Final = tuple(
             "built-in handlers (5)",
             "Their names are rows of the table handlers. Their code is the application's.",
         ),
-        ("2-X14", "UI pages", "They are the application's. Every answer of the facade can be written as JSON."),
+        ("2-X14", "UI pages", "They are the application's. Every answer of the client can be written as JSON."),
         ("3-D9", "JWT", "Authentication of HTTP requests is the application's. The tool has no HTTP server."),
         ("3-K1", "known limit: dependencies", "Not offered: no schedule waits for another one."),
         ("3-K2", "known limit: windows", "Not offered: a trigger has a start and an end, and no hours of service."),
@@ -89,11 +89,11 @@ OUTSIDE: Final = tuple(
         (
             "4-Y1",
             "cleanup after 48 h: file, imports, dependency",
-            "The operator cleans up. cutover finish lists what is left.",
+            "The operator cleans up. cutover finish lists what has to be removed.",
         ),
     )
 )
-"""What is recorded of the rows that the application, or people, have to show."""
+"""The rows that the application or a person has to fulfil, and what is recorded of each."""
 
 
 def requirements(specs: Iterable[CheckSpec]) -> tuple[Requirement, ...]:
@@ -103,5 +103,5 @@ def requirements(specs: Iterable[CheckSpec]) -> tuple[Requirement, ...]:
         for name in spec.requirements:
             checks.setdefault(name, []).append(spec.id)
     return tuple(
-        Requirement(id=name, words=WORDS.get(name, ""), checks=tuple(ids)) for name, ids in sorted(checks.items())
+        Requirement(id=name, text=WORDS.get(name, ""), checks=tuple(ids)) for name, ids in sorted(checks.items())
     )

@@ -26,7 +26,7 @@ from migrator.telemetry import logger
 from migrator.verify import environment, fresh_start
 from migrator.verify.areas import AREAS, WRITING_AREAS, every_check, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
-from migrator.verify.requirements import OUTSIDE, requirements
+from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
 COMMAND = "verify"
 
@@ -65,7 +65,7 @@ def record_run(settings: Settings, result: Result, folder: Path) -> bool:
 
 
 ON_REQUEST = "sensitivity"
-"""The area that is looked at only when asked for; leaving it out says nothing about the data."""
+"""The area that is checked only when asked for. Without it the verdict on the data is the same."""
 NOT_ASKED_FOR = "made only with --sensitivity"
 NOT_IN_THIS_VERSION = "not checked by this version of the tool"
 
@@ -78,26 +78,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     fail_on: tuple[str, ...] = ()
     """``AREA``: its warnings fail too; ``no-AREA``: its failures are accepted (``areas.split_fail_on``)."""
     backend: Literal["postgres", "mongo", "both"] = "postgres"
-    """Where the scheduler is driven in scratch tenants; MongoDB only when asked for: documents are written there."""
+    """Backend on which scenarios drive the scheduler, in scratch tenants. On MongoDB documents are written."""
     no_behaviour: bool = False
-    """Do not drive it at all: only the record of the verification is written; its areas are left out."""
+    """Leave out all areas that write; only the record of the verification is written."""
     behaviour: int = 0
-    """So many random calls on both backends in lockstep."""
+    """Number of random calls on both backends in lockstep."""
     seed: int | None = None
-    """What they follow from; none: another one each time, named in the report."""
+    """Seed of the random calls. If omitted, each run takes another one, which the report names."""
     sensitivity: bool = False
-    """Apply mutations in a scratch copy, and see them caught; needs a minute, and the right to create databases."""
+    """Apply mutations in a scratch copy and count those detected. It needs the right to create databases."""
     scratch_on_source: bool = False
-    """Write to the source's server: scratch databases and tenants, which are removed. Else nothing is written there."""
+    """Allow scratch databases and tenants on the source's server, which are removed. Else nothing is written there."""
     values_shown: bool = False
     config: Path | None = None
     """The file that the settings come from: the cutover is rehearsed on a copy of it."""
     fresh: Decision | None = None
-    """There is no source: the decision (``fresh_start.decide``) that makes what needs one not applicable."""
+    """The decision that there is no source (``fresh_start.decide``): checks that need a source are not applicable."""
     on_record: bool = False
-    """Record the comparison, as ``parity`` does, so that the cutover may rest on it."""
+    """Record the parity check, as ``parity`` does, so that the cutover may use it."""
     run_name: str = ""
-    """Name of the run; empty: the time at which it starts."""
+    """Name of the run. If empty, the time at which it starts."""
 
 
 def verify(
@@ -124,8 +124,8 @@ def verify(
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
     durations: dict[str, int] = {}
     for number, spec in enumerate(wanted, 1):
-        found, broke, took = _run_check(spec, context)
-        done.append((spec, found, broke))
+        found, errored, took = _run_check(spec, context)
+        done.append((spec, found, errored))
         durations[spec.id] = took
         say(f"verify: {number}/{len(wanted)} {spec.id}: {_progress(found, took, began)}")
     evidence = Evidence(
@@ -134,12 +134,12 @@ def verify(
         decisions=() if request.fresh is None else (request.fresh,),
         areas=_areas(specs, request),
         tables=tuple(record.table for record in ALL),
-        checks=tuple(_check(spec, found, broke=broke) for spec, found, broke in done),
+        checks=tuple(_check(spec, found, errored=errored) for spec, found, errored in done),
         requirements=requirements(specs),
-        outside=OUTSIDE,
+        out_of_scope=OUT_OF_SCOPE,
         **{
             name: tuple(one for _, found, _ in done for one in getattr(found, name))
-            for name in ("moved", "quarantine", "losses", "machines", "left_out")
+            for name in ("collections", "quarantine", "losses", "state_machines", "left_out")
         },
     )
     run = Run(
@@ -150,7 +150,7 @@ def verify(
         sides=environment.sides(context),
         environment=environment.surroundings(context),
         measurements=tuple(one for _, found, _ in done for one in found.measurements),
-        exhibits={spec.id: found.varying for spec, found, _ in done if found.varying},
+        panels={spec.id: found.varying for spec, found, _ in done if found.varying},
     )
     return build(evidence, run)
 
@@ -159,7 +159,7 @@ def _progress(found: CheckResult, took: int, began: datetime) -> str:
     """Return how a check ended, its own time, and the time since the first one began."""
     so_far = round((datetime.now(UTC) - began).total_seconds() * 1000)
     status = wording.STATUS_WORDS[found.outcome.status]
-    return f"{status} ({wording.milliseconds(took)}; {wording.milliseconds(so_far)} in all)"
+    return f"{status} ({wording.milliseconds(took)}; {wording.milliseconds(so_far)} in total)"
 
 
 def _resolved(request: Request) -> Request:
@@ -235,10 +235,10 @@ def _with_sensitivity(request: Request) -> bool:
 
 
 def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, int]:
-    """Run one check; return what it found, whether it broke, and its own milliseconds, without the shared steps."""
+    """Run one check; return what it found, whether it errored, and its own milliseconds, without the shared steps."""
     began = time.monotonic_ns()
     shared = sum(context.steps.values())
-    broke = False
+    errored = False
     try:
         if context.fresh is not None and fresh_start.needs_source(spec.id):
             found = CheckResult(outcome=not_applicable(fresh_start.reason(context.fresh)))
@@ -250,31 +250,31 @@ def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, in
     except UsageError:
         raise
     except MigratorError as error:
-        found, broke = CheckResult(outcome=unverified(str(error))), True
+        found, errored = CheckResult(outcome=unverified(str(error))), True
     except Exception as error:  # noqa: BLE001 - one faulty check must not hide what the others find
         telemetry.logger().exception("verify.check_broke", check=spec.id)
         reason = f"the check itself is faulty: {type(error).__name__}"
-        found, broke = CheckResult(outcome=unverified(reason)), True
+        found, errored = CheckResult(outcome=unverified(reason)), True
     took = (time.monotonic_ns() - began) // 1_000_000 - (sum(context.steps.values()) - shared)
-    return found, broke, max(took, 0)
+    return found, errored, max(took, 0)
 
 
-def _check(spec: CheckSpec, found: CheckResult, *, broke: bool) -> Check:
+def _check(spec: CheckSpec, found: CheckResult, *, errored: bool) -> Check:
     return Check(
         id=spec.id,
         area=spec.area,
         title=spec.title,
         requirements=spec.requirements,
-        judges=spec.judges,
+        can_fail=spec.can_fail,
         limits=spec.limits,
         outcome=found.outcome,
-        broke=broke,
+        errored=errored,
         counts=found.counts,
         cells=found.cells,
         tallies=found.tallies,
         findings=found.findings,
         findings_total=found.findings_total,
-        exhibits=found.exhibits,
+        panels=found.panels,
     )
 
 
@@ -283,17 +283,17 @@ def _areas(specs: Iterable[CheckSpec], request: Request) -> tuple[Area, ...]:
     areas = []
     for name, title in AREAS.items():
         if name not in existing:
-            area = Area(name=name, title=title, standing="absent", reason=NOT_IN_THIS_VERSION)
+            area = Area(name=name, title=title, status="absent", reason=NOT_IN_THIS_VERSION)
         elif request.fresh is not None and fresh_start.area_needs_source(name):
-            area = Area(name=name, title=title, standing="not-applicable", reason=fresh_start.reason(request.fresh))
+            area = Area(name=name, title=title, status="not-applicable", reason=fresh_start.reason(request.fresh))
         elif _is_wanted(name, request):
-            area = Area(name=name, title=title, standing="checked")
+            area = Area(name=name, title=title, status="checked")
         elif name == ON_REQUEST and name not in request.skip and not _with_sensitivity(request):
-            area = Area(name=name, title=title, standing="not-asked-for", reason=NOT_ASKED_FOR)
+            area = Area(name=name, title=title, status="not-asked-for", reason=NOT_ASKED_FOR)
         else:
             option = "--skip" if name in request.skip else "--only"
             option = "--no-behaviour" if request.no_behaviour and name in WRITING_AREAS else option
-            area = Area(name=name, title=title, standing="skipped", reason=f"left out by {option}")
+            area = Area(name=name, title=title, status="skipped", reason=f"left out by {option}")
         areas.append(area)
     return tuple(areas)
 
@@ -309,8 +309,8 @@ def verify_into(
 ) -> tuple[Result, Path]:
     """Verify, and write the result and its renderings; return the result and the folder.
 
-    The folder is ``<directory>/<run>``, ``directory`` being that of the settings unless given. It is made first, so
-    that a folder that cannot be written, or a key that is none, stops the verification before it begins. ``start``: a
+    The folder is ``<directory>/<run>``; ``directory`` is that of the settings if omitted. It is made first, so that
+    a folder that cannot be written, or a key that cannot be read, stops the verification before it begins. ``start``: a
     fresh start, which is recorded first. Raises ``RefusedError`` for a target that was never migrated, and as
     ``fresh_start.decide`` does.
     """

@@ -98,9 +98,9 @@ def test_an_empty_database_is_migrated_and_sound(
     found = statuses(done)
     beside = {check for check, status in found.items() if status == "not-applicable"}
     assert {one for one in found if one.startswith("parity.")} | {
-        "meaning.fires",
+        "semantics.fires",
         "cutover.gates",
-        "cutover.way-back",
+        "cutover.rollback",
     } == beside
     assert found["crud.lockstep"] == "not-asked-for"
     assert {one for one in found if one.startswith("schema.")} & beside == set()

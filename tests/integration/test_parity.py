@@ -278,7 +278,7 @@ def test_a_document_that_became_unreadable_after_the_copy(
 
 @pytest.mark.parametrize(
     ("change", "cause"),
-    [({"state": "completed"}, "quarantine-mended"), ({"state": "imploded"}, "quarantine-changed")],
+    [({"state": "completed"}, "quarantine-loadable"), ({"state": "imploded"}, "quarantine-changed")],
 )
 def test_a_quarantined_document_that_changed_at_the_source_is_told_and_retry_mends_it(
     change: dict[str, Any], cause: str, source: Database[Any], dsn: str, compared: Callable[..., ParityOutcome]

@@ -51,7 +51,7 @@ def test_every_operation_has_its_figure_and_its_ceiling(
     assert {one.id: one.outcome.status for one in result.evidence.checks} == {
         "performance.queue": "passed",
         "performance.facade": "passed",
-        "performance.bounds": "passed",
+        "performance.connections": "passed",
     }
     figures = {one.name: one for one in result.run.measurements}
     for name, ceiling in CEILINGS.items():
@@ -61,7 +61,7 @@ def test_every_operation_has_its_figure_and_its_ceiling(
     assert figures["connections used"].ceiling == performance.POOL
     assert figures["runs that wait"].ceiling is None
     assert figures["memory of the verification, at most"].value > 1
-    assert {title.title for title in result.run.exhibits["performance.queue"]} == {
+    assert {title.title for title in result.run.panels["performance.queue"]} == {
         "Milliseconds, among 60 schedules and 80 waiting runs"
     }
 

@@ -94,8 +94,8 @@ def test_everything_is_rehearsed_and_nothing_is_touched(
     with MongoClient[dict[str, Any]](settings.mongo.uri) as client:
         assert not [name for name in client.list_database_names() if name.startswith(PREFIX)]
     counts = {one.id: one.counts for one in result.evidence.checks}
-    assert counts["cutover.down-and-up"]["rows inside, exported before"] == rehearsal.AMOUNT.rows
-    assert counts["cutover.way-back"]["documents carried"] == counts["cutover.way-back"]["rows written"] > 1
+    assert counts["cutover.downgrade"]["rows inside, exported before"] == rehearsal.AMOUNT.rows
+    assert counts["cutover.rollback"]["documents carried"] == counts["cutover.rollback"]["rows written"] > 1
     readiness = table_of(result, "cutover.gates")
     assert readiness["tail"] == "not met"
     assert readiness["copy"] == "met"
@@ -103,8 +103,8 @@ def test_everything_is_rehearsed_and_nothing_is_touched(
 
 
 def table_of(result: Result, check: str) -> dict[Any, Any]:
-    (exhibit,) = result.run.exhibits[check]
-    return {row[0]: row[1] for row in exhibit.rows}
+    (panel,) = result.run.panels[check]
+    return {row[0]: row[1] for row in panel.rows}
 
 
 @pytest.mark.proves("0-T2.12.3")
@@ -122,7 +122,7 @@ def test_a_copy_that_cannot_be_flipped_back_is_seen(
     context.config = config
     found = cutover.cutover_rehearsed(context)
     assert found.outcome.status == "failed"
-    assert "not what it was" in found.findings[0].words[0]
+    assert "not what it was" in found.findings[0].details[0]
 
 
 @pytest.mark.proves("0-T2.12.3")
@@ -198,7 +198,7 @@ def test_a_schema_that_does_not_come_up_again_is_seen(settings: Settings, monkey
     monkeypatch.setattr(revisions, "upgrade", lossy)
     found = cutover.downgrade_rehearsed(Context(settings))
     assert found.outcome.status == "failed"
-    assert any("ix_runs_page" in one.words[0] for one in found.findings)
+    assert any("ix_runs_page" in one.details[0] for one in found.findings)
 
 
 def test_a_user_who_may_make_no_database_leaves_it_unverified(settings: Settings, clusters: Clusters) -> None:
@@ -214,7 +214,7 @@ def test_a_user_who_may_make_no_database_leaves_it_unverified(settings: Settings
         (check,) = result.evidence.checks
         assert check.outcome.status == "unverified"
         assert check.outcome.grant == 'ALTER ROLE "plain_user" CREATEDB'
-        assert not check.broke
+        assert not check.errored
     finally:
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("DROP ROLE plain_user")

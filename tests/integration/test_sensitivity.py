@@ -141,10 +141,10 @@ def test_a_red_check_names_what_is_wrong(sampled: ScratchDatabases) -> None:
             row = target.execute(
                 "SELECT source_id FROM scheduler.triggers WHERE cron_expression LIKE '%* * 2%'"
             ).fetchone()
-        result = verify(clone, Request(run_name="r", only=("meaning",)))
+        result = verify(clone, Request(run_name="r", only=("semantics",)))
     (check,) = [one for one in result.evidence.checks if one.outcome.status == "failed"]
     assert row is not None
-    assert (check.id, check.findings[0].key, check.findings[0].table) == ("meaning.fires", row[0], "triggers")
+    assert (check.id, check.findings[0].key, check.findings[0].table) == ("semantics.fires", row[0], "triggers")
     assert check.tallies[0].fix
 
 
@@ -158,16 +158,16 @@ def test_the_command_reports_the_score_and_the_misses(settings: Settings, monkey
     assert check.outcome.status == "failed"
     counts = {name: check.counts[name] for name in ("classes", "caught", "missed")}
     assert counts == {"classes": 4, "caught": 2, "missed": 2}
-    assert [one.key for one in check.findings] == ["nothing at all"], "a miss that a note explains is settled"
-    assert {one.severity for one in check.tallies} == {"settled", "difference"}
-    assert [row[2] for row in check.exhibits[0].rows] == ["caught", "caught", "missed", "missed"]
+    assert [one.key for one in check.findings] == ["nothing at all"], "a miss that a note explains is explained"
+    assert {one.severity for one in check.tallies} == {"explained", "difference"}
+    assert [row[2] for row in check.panels[0].rows] == ["caught", "caught", "missed", "missed"]
     assert nothing_left(settings)
 
 
 def test_it_is_measured_only_when_asked_for(settings: Settings) -> None:
-    result = verify(settings, Request(run_name="r", skip=("parity", "meaning")))
+    result = verify(settings, Request(run_name="r", skip=("parity", "semantics")))
     (area,) = [one for one in result.evidence.areas if one.name == "sensitivity"]
-    assert (area.standing, area.reason) == ("not-asked-for", NOT_ASKED_FOR)
+    assert (area.status, area.reason) == ("not-asked-for", NOT_ASKED_FOR)
 
 
 def nothing_left(settings: Settings) -> bool:

@@ -38,7 +38,7 @@ DOCUMENTS = 30
 """Per collection, beside the planted trouble."""
 DATABASE = "verified"
 
-OF_THE_DATA = tuple(spec for spec in every_check() if spec.area in ("schema", "parity", "meaning"))
+OF_THE_DATA = tuple(spec for spec in every_check() if spec.area in ("schema", "parity", "semantics"))
 """The other areas have tests of their own."""
 
 
@@ -103,13 +103,13 @@ def test_a_sound_copy_is_equal_with_its_quarantine(run: Callable[..., Result]) -
     result = run()
     assert not_passed(result) == {}
     assert result.exit_status() == 8
-    moved = {one.collection: one for one in result.evidence.moved}
-    assert moved["runs"].documents > DOCUMENTS
-    assert all(one.documents for one in moved.values())
-    figures = next(one for one in result.evidence.checks if one.id == "parity.aggregates").counts
-    assert figures["figures"] > 100
-    assert figures["differing"] == 0
-    causes = {tally.cause for one in result.evidence.checks for tally in one.tallies if tally.severity == "settled"}
+    counts = {one.collection: one for one in result.evidence.collections}
+    assert counts["runs"].documents > DOCUMENTS
+    assert all(one.documents for one in counts.values())
+    aggregates = next(one for one in result.evidence.checks if one.id == "parity.aggregates").counts
+    assert aggregates["aggregates"] > 100
+    assert aggregates["differing"] == 0
+    causes = {tally.cause for one in result.evidence.checks for tally in one.tallies if tally.severity == "explained"}
     assert {"orphan", "alias", "id-mismatch"} <= causes
     assert {one.collection for one in result.evidence.quarantine} >= {"runs", "schedules", "locks"}
     assert {one.kind for one in result.evidence.losses} >= {"nul", "nan", "precision", "type"}
@@ -335,7 +335,7 @@ def test_the_command_says_what_was_left_out(
     monkeypatch.setenv("MIGRATOR_POSTGRES__DSN", dsn)
     answer = CliRunner().invoke(cli, ["verify", "--only", "schema", "--report-dir", "elsewhere"])
     assert answer.exit_code == 4, answer.output
-    assert "No difference was found, but parity, meaning, crud, " in answer.stdout
+    assert "No difference was found, but parity, semantics, crud, " in answer.stdout
     assert " were left out on request." in answer.stdout
     assert "report: elsewhere/" in answer.stdout
     assert " schema.catalogue: passed" in answer.stderr

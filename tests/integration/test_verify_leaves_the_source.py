@@ -70,7 +70,7 @@ def test_nothing_is_written_to_the_source(
     assert (source["database"], target["database"]) == (settings.mongo.database, name_of(settings))
     assert source["address"] == "{}:{}".format(*(mongo_client.address or ()))
     assert source["replica_set"] == "rs0"
-    (left,) = [one for one in json.loads(out)["evidence"]["checks"] if one["id"] == "cutover.way-back"]
+    (left,) = [one for one in json.loads(out)["evidence"]["checks"] if one["id"] == "cutover.rollback"]
     assert left["outcome"]["status"] == "not-asked-for"
     assert "--scratch-on-source" in left["outcome"]["reason"]
 
@@ -96,7 +96,7 @@ def test_when_it_is_allowed_the_rollback_is_rehearsed_and_nothing_is_left(
     since = last(mongo_client)
     options = ("--only", "cutover", "--scratch-on-source", "--json")
     _, out, err = run("verify", "--config", str(write_config(tmp_path, settings)), *options, cwd=tmp_path)
-    (made,) = [one for one in json.loads(out)["evidence"]["checks"] if one["id"] == "cutover.way-back"]
+    (made,) = [one for one in json.loads(out)["evidence"]["checks"] if one["id"] == "cutover.rollback"]
     assert made["outcome"]["status"] == "passed", err
     assert {place.rpartition("_")[0] for place in writes(mongo_client, since)} != set(), "this test sees writes"
     assert [place for place in writes(mongo_client, since) if not place.startswith("migrator_scratch_")] == []

@@ -98,7 +98,7 @@ def test_a_missing_right_is_not_verified_and_its_grant_mends_it(copied: Place, t
     """The statements are taken from what is printed, and called literally; afterwards every check is made."""
     status, out, result = verified(tmp_path, copied.settings)
     assert of(result, "failed") == {}, out
-    assert [one["id"] for one in result["evidence"]["checks"] if one["broke"]] == [], out
+    assert [one["id"] for one in result["evidence"]["checks"] if one["errored"]] == [], out
     assert status == UNVERIFIED, out
     lacking = of(result, "unverified")
     assert len(lacking) > 20
@@ -124,11 +124,11 @@ def test_so_is_a_right_to_write_scratch_databases_on_the_source(
     options = ("--only", "cutover", "--scratch-on-source")
     status, out, result = verified(tmp_path, copied.settings, *options)
     ((check, grant),) = of(result, "unverified").items()
-    assert (check, status) == ("cutover.way-back", UNVERIFIED), out
+    assert (check, status) == ("cutover.rollback", UNVERIFIED), out
     assert of(result, "failed") == {}
     call_at_mongo(guarded, out[out.index(grant) :].splitlines()[0])
     status, out, result = verified(tmp_path, copied.settings, *options)
-    assert "cutover.way-back" in of(result, "passed"), out
+    assert "cutover.rollback" in of(result, "passed"), out
     with MongoClient[Any](guarded.uri) as client:
         assert "migrator" not in str(client.list_database_names()), "nothing is left"
 
@@ -137,10 +137,10 @@ def test_and_one_to_write_scratch_tenants_into_the_source(copied: Place, guarded
     options = ("--only", "workers", "--backend", "mongo", "--scratch-on-source")
     status, out, result = verified(tmp_path, copied.settings, *options)
     ((check, grant),) = of(result, "unverified").items()
-    assert (check, status) == ("workers.lives", UNVERIFIED), out
+    assert (check, status) == ("workers.heartbeats", UNVERIFIED), out
     call_at_mongo(guarded, out[out.index(grant) :].splitlines()[0])
     status, out, result = verified(tmp_path, copied.settings, *options)
-    assert "workers.lives" in of(result, "passed"), out
+    assert "workers.heartbeats" in of(result, "passed"), out
 
 
 def test_without_any_right_everything_is_not_verified_and_nothing_is_faulty(
@@ -150,12 +150,12 @@ def test_without_any_right_everything_is_not_verified_and_nothing_is_faulty(
         client.admin.command("revokeRolesFromUser", "reader", roles=[{"role": "read", "db": "guarded"}])
     status, out, result = verified(tmp_path, copied.settings, "--no-behaviour")
     assert status == UNVERIFIED, out
-    assert {one["broke"] for one in result["evidence"]["checks"]} == {False}, out
+    assert {one["errored"] for one in result["evidence"]["checks"]} == {False}, out
     assert out.count("denies a right: not authorized on guarded to execute command listCollections;") == 1, out
     copied.administer(f'REVOKE scheduler_migration FROM "{copied.user}"')
     status, out, result = verified(tmp_path, copied.settings, "--no-behaviour")
     assert status == UNVERIFIED, out
-    assert {one["broke"] for one in result["evidence"]["checks"]} == {False}, out
+    assert {one["errored"] for one in result["evidence"]["checks"]} == {False}, out
     assert result["run"]["sides"][1]["server"].startswith("PostgreSQL ")
     grant = f'GRANT "scheduler_migration" TO "{copied.user}"'
     assert out.count(grant) == 1, out

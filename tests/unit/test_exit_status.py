@@ -42,7 +42,7 @@ def check(name: str, outcome: Outcome, *, area: str = "locking", **more: object)
 
 
 WARNING = Tally(severity="warning", cause="slow", title="slow", count=1)
-SETTLED = Tally(severity="settled", cause="orphan", title="an orphan", count=1)
+EXPLAINED = Tally(severity="explained", cause="orphan", title="an orphan", count=1)
 CIRCUMSTANCES: dict[str, tuple[int, dict[str, tuple[object, ...]]]] = {
     "a failed check": (1, {"checks": (check("failed", FAILED),)}),
     "a failed check that is accepted": (0, {"checks": (check("crud", FAILED, area="crud"),)}),
@@ -51,16 +51,16 @@ CIRCUMSTANCES: dict[str, tuple[int, dict[str, tuple[object, ...]]]] = {
         {"checks": (check("slow", PASSED, area="performance", tallies=(WARNING,)),)},
     ),
     "a warning elsewhere": (0, {"checks": (check("warned", PASSED, area="workers", tallies=(WARNING,)),)}),
-    "a settled finding": (0, {"checks": (check("settled", PASSED, tallies=(SETTLED,)),)}),
+    "a explained finding": (0, {"checks": (check("explained", PASSED, tallies=(EXPLAINED,)),)}),
     "a check that could not be made": (4, {"checks": (check("unsure", unverified("no server")),)}),
     "a table that could not be compared": (
         4,
         {"checks": (check("partly", PASSED, cells=(Cell(table="runs", outcome=unverified("x")),)),)},
     ),
-    "an area that was left out": (4, {"areas": (Area(name="triggers", title="T", standing="skipped"),)}),
-    "an area that does not apply": (0, {"areas": (Area(name="cutover", title="C", standing="not-applicable"),)}),
-    "documents set aside": (8, {"quarantine": (Quarantined(collection="runs", reason="bad-date", count=3),)}),
-    "a check that broke": (16, {"checks": (check("broke", PASSED, broke=True),)}),
+    "an area that was left out": (4, {"areas": (Area(name="triggers", title="T", status="skipped"),)}),
+    "an area that does not apply": (0, {"areas": (Area(name="cutover", title="C", status="not-applicable"),)}),
+    "documents in quarantine": (8, {"quarantine": (Quarantined(collection="runs", reason="bad-date", count=3),)}),
+    "a check that errored": (16, {"checks": (check("errored", PASSED, errored=True),)}),
 }
 ACCEPTED = list(CIRCUMSTANCES).index("a failed check that is accepted")
 POLICY = Policy(fail_on=("performance",), accepted=("crud",))

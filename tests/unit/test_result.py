@@ -32,36 +32,36 @@ from migrator.result import (
 from tests.fabricated_results import troubled
 
 
-def check(name: str, outcome: Outcome, *, broke: bool = False, severity: Severity | None = None) -> Check:
+def check(name: str, outcome: Outcome, *, errored: bool = False, severity: Severity | None = None) -> Check:
     found = () if severity is None else (Tally(severity=severity, cause="c", title="t", count=1),)
-    return Check(id=f"area.{name}", area="area", title=name, outcome=outcome, broke=broke, tallies=found)
+    return Check(id=f"area.{name}", area="area", title=name, outcome=outcome, errored=errored, tallies=found)
 
 
 def result(*checks: Check, quarantined: int = 0, **evidence: object) -> Result:
-    aside = (Quarantined(collection="runs", reason="bad-date", count=quarantined),) if quarantined else ()
-    return build(Evidence(checks=checks, quarantine=aside, **evidence), Run(name="r"))  # type: ignore[arg-type]
+    found = (Quarantined(collection="runs", reason="bad-date", count=quarantined),) if quarantined else ()
+    return build(Evidence(checks=checks, quarantine=found, **evidence), Run(name="r"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("failed", "unsure", "aside", "broke"), list(itertools.product((False, True), repeat=4)), ids=str
+    ("failed", "unsure", "quarantined", "errored"), list(itertools.product((False, True), repeat=4)), ids=str
 )
-def test_exit_status_is_the_sum_of_its_bits(failed: bool, unsure: bool, aside: bool, broke: bool) -> None:  # noqa: FBT001 - a square of flags
+def test_exit_status_is_the_sum_of_its_bits(failed: bool, unsure: bool, quarantined: bool, errored: bool) -> None:  # noqa: FBT001 - a square of flags
     checks = [check("passed", PASSED), check("na", not_applicable("fresh start"))]
     if failed:
         checks.append(check("failed", FAILED))
     if unsure:
         checks.append(check("unsure", unverified("no server")))
-    if broke:
-        checks.append(check("broke", PASSED, broke=True))
-    expected = 1 * failed + 4 * unsure + 8 * aside + 16 * broke
-    assert result(*checks, quarantined=3 * aside).exit_status() == expected
+    if errored:
+        checks.append(check("errored", PASSED, errored=True))
+    expected = 1 * failed + 4 * unsure + 8 * quarantined + 16 * errored
+    assert result(*checks, quarantined=3 * quarantined).exit_status() == expected
 
 
 def test_a_check_that_broke_is_both_unverified_and_a_failure_of_the_tool() -> None:
-    assert result(check("a", unverified("the target went away"), broke=True)).exit_status() == 20
+    assert result(check("a", unverified("the target went away"), errored=True)).exit_status() == 20
 
 
-@pytest.mark.parametrize("severity", ["settled", "warning"])
+@pytest.mark.parametrize("severity", ["explained", "warning"])
 def test_settled_findings_and_warnings_set_no_bit(severity: Severity) -> None:
     assert result(check("a", PASSED, severity=severity)).exit_status() == 0
 
@@ -70,8 +70,8 @@ def test_a_warning_fails_only_in_the_areas_that_were_named() -> None:
     warned = check("a", PASSED, severity="warning")
     assert result(warned, policy=Policy(fail_on=("area",))).exit_status() == 1
     assert result(warned, policy=Policy(fail_on=("other",))).exit_status() == 0
-    settled = check("a", PASSED, severity="settled")
-    assert result(settled, policy=Policy(fail_on=("area",))).exit_status() == 0
+    explained = check("a", PASSED, severity="explained")
+    assert result(explained, policy=Policy(fail_on=("area",))).exit_status() == 0
 
 
 def test_not_applicable_sets_no_bit() -> None:
@@ -80,8 +80,8 @@ def test_not_applicable_sets_no_bit() -> None:
 
 def test_a_skipped_area_is_unverified_and_an_absent_one_is_not() -> None:
     passed = check("a", PASSED)
-    assert result(passed, areas=(Area(name="x", title="X", standing="skipped"),)).exit_status() == 4
-    assert result(passed, areas=(Area(name="x", title="X", standing="absent"),)).exit_status() == 0
+    assert result(passed, areas=(Area(name="x", title="X", status="skipped"),)).exit_status() == 4
+    assert result(passed, areas=(Area(name="x", title="X", status="absent"),)).exit_status() == 0
 
 
 def test_one_table_that_could_not_be_compared_is_unverified_although_others_failed() -> None:
@@ -164,7 +164,7 @@ def test_evidence_holds_no_floats() -> None:
         (b"{}", "not a result of this tool"),
         (b"\xff", "not a result of this tool"),
         (b'{"format": 99}', "a result of format 99"),
-        (b'{"format": 3, "digest": 3}', "not a whole result"),
+        (b'{"format": 4, "digest": 3}', "not a whole result"),
     ],
 )
 def test_what_is_no_result_is_refused(text: bytes, message: str) -> None:

@@ -7,7 +7,7 @@ from threading import Event, Thread
 import msgspec
 
 from migrator.records import Trigger
-from migrator.result import Exhibit
+from migrator.result import Panel
 from migrator.scheduler import retention
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry
@@ -306,9 +306,7 @@ def post_cutover_checks(harness: Harness, observed: Observations) -> None:
     look("7. nothing old runs", (0, True), (len(harness.runs(old)), following is not None and following > harness.now))
     columns = ("after the switch", "result")
     title = f"The seven checks after a switch, on {harness.backend}"
-    observed.exhibits.append(
-        Exhibit(kind="table", title=title, columns=columns, rows=tuple(rows), rows_total=len(rows))
-    )
+    observed.panels.append(Panel(kind="table", title=title, columns=columns, rows=tuple(rows), rows_total=len(rows)))
 
 
 def _copied_schedule(harness: Harness) -> Job:

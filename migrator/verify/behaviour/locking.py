@@ -17,7 +17,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
-from migrator.result import Exhibit, Measurement
+from migrator.result import Measurement, Panel
 from migrator.scheduler.leadership import Leadership
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Store
@@ -212,7 +212,7 @@ def _check_tenures(harness: Harness, observed: Observations, tenures: list[list[
     )
     title = f"Who held the lock on {harness.backend}, ms"
     columns = ("process", "from", "to", "fence")
-    observed.varying.append(Exhibit(kind="spans", title=title, columns=columns, rows=rows, rows_total=len(rows)))
+    observed.varying.append(Panel(kind="spans", title=title, columns=columns, rows=rows, rows_total=len(rows)))
     waits = [tenure.acquired - tenure.requested for tenure in everybody]
     for name, value in (("longest wait", max(waits)), ("mean wait", sum(waits) / len(waits))):
         observed.measurements.append(

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from migrator.errors import DeniedError, MigratorError, UnreachableError
-from migrator.result import FAILED, PASSED, Cell, Exhibit, Finding, Machine, Measurement, Tally
+from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, StateMachine, Tally
 from migrator.store.scratch import new_scratch_tenant
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import Harness
@@ -74,9 +74,9 @@ class Observations:
         self.failures: list[UnmetExpectation] = []
         self.seen: list[tuple[str, Any]] = []
         """What every backend must answer alike."""
-        self.machines: list[Machine] = []
-        self.exhibits: list[Exhibit] = []
-        self.varying: list[Exhibit] = []
+        self.state_machines: list[StateMachine] = []
+        self.panels: list[Panel] = []
+        self.varying: list[Panel] = []
         self.measurements: list[Measurement] = []
 
     def expect(self, what: str, wanted: Any, found: Any) -> bool:  # noqa: ANN401 - answers of all calls
@@ -211,16 +211,18 @@ def result_of(
         ),
         tallies=_tallies(failures),
         findings=tuple(
-            Finding(severity="difference", cause="behaviour", key=f"{scenario}: {one.what}", side=side, words=one.words)
+            Finding(
+                severity="difference", cause="behaviour", key=f"{scenario}: {one.what}", side=side, details=one.words
+            )
             for scenario, side, one in failures
         )[: context.listed],
         findings_total=len(failures),
-        exhibits=(
-            Exhibit(kind="table", title="What was tried", columns=columns, rows=rows, rows_total=len(rows)),
-            *(one for observed in noted for one in observed.exhibits),
+        panels=(
+            Panel(kind="table", title="What was tried", columns=columns, rows=rows, rows_total=len(rows)),
+            *(one for observed in noted for one in observed.panels),
         ),
         varying=tuple(one for observed in noted for one in observed.varying),
-        machines=tuple(one for observed in noted for one in observed.machines),
+        state_machines=tuple(one for observed in noted for one in observed.state_machines),
         measurements=tuple(one for observed in noted for one in observed.measurements),
     )
 

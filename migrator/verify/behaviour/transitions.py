@@ -11,7 +11,7 @@ import msgspec
 from migrator import states
 from migrator.errors import TransitionError
 from migrator.records import GraphJob, PolicyJob, Run
-from migrator.result import FAILED, PASSED, Edge, Machine
+from migrator.result import FAILED, PASSED, StateMachine, Transition
 from migrator.store.protocols import GraphType
 from migrator.verify.behaviour.harness import SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations
@@ -164,9 +164,13 @@ def _try_all_pairs(
             )
             if before != after:
                 edges.append(
-                    Edge(before=before, after=after, allowed=allowed, exercised=1, outcome=PASSED if right else FAILED)
+                    Transition(
+                        before=before, after=after, allowed=allowed, exercised=1, outcome=PASSED if right else FAILED
+                    )
                 )
-    observed.machines.append(Machine(name=f"{name} on {harness.backend}", states=tuple(known), edges=tuple(edges)))
+    observed.state_machines.append(
+        StateMachine(name=f"{name} on {harness.backend}", states=tuple(known), transitions=tuple(edges))
+    )
 
 
 def _accepted(change: Callable[[], Any]) -> bool:

@@ -1,6 +1,6 @@
 """The areas of behaviour: scenarios on a scratch tenant, area by area, and random calls on both backends."""
 
-from migrator.result import FAILED, PASSED, Exhibit, Finding, Tally, not_asked_for
+from migrator.result import FAILED, PASSED, Finding, Panel, Tally, not_asked_for
 from migrator.verify.behaviour import crud, execution, isolation, locking, lockstep, transitions, triggers, workers
 from migrator.verify.behaviour.scenarios import Scenario, scenario_check
 from migrator.verify.check import CheckResult, CheckSpec, Context
@@ -8,20 +8,20 @@ from migrator.verify.check import CheckResult, CheckSpec, Context
 _CRUD_CHECKS = (
     CheckSpec(
         id="crud.schedules",
-        title="A schedule that is made, changed, listed or removed is so",
+        title="Creating, changing, listing and removing a schedule work",
         requirements=("0-T2.11.1", "4-V1"),
         limits=("Filters and orders are tried one at a time, on 18 schedules.",),
         run=scenario_check(
-            Scenario("a life of each kind", crud.schedule_lifecycle),
+            Scenario("lifecycle of each kind", crud.schedule_lifecycle),
             Scenario("lists", crud.listings),
             tables=("schedules", "triggers"),
         ),
     ),
     CheckSpec(
         id="crud.history",
-        title="A history holds every run once, and figures count them by one definition",
+        title="A history has every run once, and statistics and metrics count runs by one definition",
         requirements=("0-T2.11.1", "4-V4"),
-        run=scenario_check(Scenario("history and figures", crud.history), tables=("runs", "execution_logs")),
+        run=scenario_check(Scenario("history and statistics", crud.history), tables=("runs", "execution_logs")),
     ),
 )
 
@@ -30,12 +30,12 @@ LOCKSTEP_NOT_ASKED_FOR = "made only with --behaviour N --scratch-on-source"
 
 
 def backends_agree(context: Context) -> CheckResult:
-    """Make the calls, and say where the backends differ, in as few operations as it takes."""
+    """Make the calls, and report the first difference of the backends with as few operations as possible."""
     if not context.operations:
         return CheckResult(outcome=not_asked_for(LOCKSTEP_NOT_ASKED_FOR))
     done, refused, difference = lockstep.run_lockstep(context)
     rows = (("seed", context.seed), ("operations", done), ("refused, on both", refused))
-    varying = (Exhibit(kind="table", title="Random calls", columns=("what", "which"), rows=rows, rows_total=len(rows)),)
+    varying = (Panel(kind="table", title="Random calls", columns=("what", "which"), rows=rows, rows_total=len(rows)),)
     counts = {"operations": done, "differences": int(difference is not None)}
     if difference is None:
         return CheckResult(outcome=PASSED, counts=counts, varying=varying)
@@ -61,7 +61,7 @@ def backends_agree(context: Context) -> CheckResult:
                 cause="behaviour",
                 key=f"seed {context.seed}",
                 side="postgres against mongo",
-                words=(*difference.words, "after: " + "; ".join(steps)),
+                details=(*difference.words, "after: " + "; ".join(steps)),
             ),
         ),
         findings_total=1,
@@ -73,32 +73,32 @@ _LOCKSTEP_CHECKS = (
         id="crud.lockstep",
         title="Both backends answer the same to random calls",
         requirements=("0-T2.10.2",),
-        limits=("Calls are made one after the other; contention is area locking.",),
+        limits=("Calls are made one after the other. The area locking tests contention.",),
         run=backends_agree,
     ),
 )
 
 
-_TRIED_ONCE = ("Every pair is tried once, on a row of its own, by one writer; contention is area locking.",)
+_TRIED_ONCE = ("Every pair is tried once, on a row of its own, by one writer. The area locking tests contention.",)
 
 _TRANSITION_CHECKS = (
     CheckSpec(
         id="transitions.schedule",
-        title="A schedule takes the steps that its machine allows, and no other",
+        title="A schedule makes the transitions that its state machine allows, and no other",
         requirements=("0-R3",),
         limits=_TRIED_ONCE,
         run=scenario_check(Scenario("schedules, pair by pair", transitions.schedules), tables=("schedules",)),
     ),
     CheckSpec(
         id="transitions.run",
-        title="A run takes the steps that its machine allows, and no other",
+        title="A run makes the transitions that its state machine allows, and no other",
         requirements=("0-T2.4.2", "0-T2.11.2", "0-R3"),
         limits=_TRIED_ONCE,
         run=scenario_check(Scenario("runs, pair by pair", transitions.runs), tables=("runs",)),
     ),
     CheckSpec(
         id="transitions.jobs",
-        title="Graph and policy jobs take the steps that their machines allow, and no other",
+        title="Graph and policy jobs make the transitions that their state machines allow, and no other",
         requirements=("1-G3", "0-R3"),
         limits=_TRIED_ONCE,
         run=scenario_check(
@@ -115,18 +115,18 @@ _TRIGGER_TABLES = ("schedules", "triggers", "runs")
 _TRIGGER_CHECKS = (
     CheckSpec(
         id="triggers.cron",
-        title="Cron lines fire when a walk through every minute says, across the coming changes of the clock",
+        title="Cron lines fire when an independent test of every minute says, across the coming clock changes",
         requirements=("0-T2.11.3", "0-R2", "4-V2"),
-        limits=("Lines of Debian's dialect, of which schedules born here are; others are compared by meaning.fires.",),
+        limits=("Only Debian's dialect, which new schedules use, is tried. semantics.fires compares the others.",),
         run=scenario_check(
-            Scenario("cron across changes of the clock", triggers.clock_changes),
+            Scenario("cron across clock changes", triggers.clock_changes),
             Scenario("far fires", triggers.far_fires),
             tables=_TRIGGER_TABLES,
         ),
     ),
     CheckSpec(
         id="triggers.others",
-        title="Intervals, single fires and events fire when they must, as often as they may",
+        title="Intervals, single fires and events fire when they must, and no more often than they may",
         requirements=("0-T2.11.3", "0-R2"),
         run=scenario_check(
             Scenario("intervals", triggers.intervals),
@@ -138,14 +138,14 @@ _TRIGGER_CHECKS = (
     ),
     CheckSpec(
         id="triggers.steady",
-        title="Nothing but its timing moves a next fire, and what is switched off fires no more",
+        title="Only a change of its timing changes a next fire, and a disabled schedule does not fire",
         requirements=("0-T2.11.3", "0-R2", "4-V6"),
         run=scenario_check(
             Scenario("overdue", triggers.misfires),
             Scenario("pause and resume", triggers.pause_and_resume),
             Scenario("other changes", triggers.unrelated_changes),
             Scenario("restarts", triggers.restarts),
-            Scenario("switched off", triggers.disabled),
+            Scenario("disabled schedules", triggers.disabled),
             tables=_TRIGGER_TABLES,
         ),
     ),
@@ -155,20 +155,20 @@ _TRIGGER_CHECKS = (
 _LOCKING_CHECKS = (
     CheckSpec(
         id=locking.CHECK,
-        title=f"{locking.PROCESSES} processes that want one lock have it one after the other, and one of them leads",
+        title=f"{locking.PROCESSES} processes that want one lock hold it one after the other, and one of them leads",
         requirements=("0-T2.11.4", "0-R1", "4-V5"),
         limits=(
-            "On MongoDB the lock of a killed process is taken by a later clock: nothing tells of its end before.",
-            "The processes run on one machine; clocks that disagree are not tried.",
+            "On MongoDB the lock of a killed process is acquired with a later clock: nothing reports its end earlier.",
+            "The processes run on one machine. Clocks that differ are not tried.",
         ),
         run=scenario_check(Scenario("processes in contention", locking.contention), tables=("locks",)),
     ),
     CheckSpec(
         id="locking.fences",
-        title="Who lost a lock, or the leadership, can do nothing with it any more",
+        title="A process that lost a lock or the leadership cannot renew, release or write with it",
         requirements=("0-T2.11.4",),
         run=scenario_check(
-            Scenario("fences", locking.fences),
+            Scenario("fencing tokens", locking.fences),
             Scenario("leadership", locking.leadership),
             tables=("locks",),
         ),
@@ -178,10 +178,10 @@ _LOCKING_CHECKS = (
 
 _WORKER_CHECKS = (
     CheckSpec(
-        id="workers.lives",
-        title="A silent worker's runs go to another one, once; a live one's are not touched",
+        id="workers.heartbeats",
+        title="The runs of a worker without heartbeat go to another worker once, and those of a live one stay",
         requirements=("0-T2.9.3",),
-        limits=("Silence is shown by a given clock; processes that are killed are shown in locking.",),
+        limits=("The missing heartbeat is simulated by a given clock. The area locking kills processes.",),
         run=scenario_check(
             Scenario("heartbeats", workers.heartbeats),
             Scenario("leases", workers.leases),
@@ -196,7 +196,7 @@ _EXECUTION_TABLES = ("schedules", "runs")
 _EXECUTION_CHECKS = (
     CheckSpec(
         id="execution.whole",
-        title="What is due is run by its handler, and run, log, summary and audit trail tell of it",
+        title="The handler runs a due schedule, and run, log, summary and audit trail record it",
         requirements=("0-T2.11.2", "0-T2.11.5"),
         run=scenario_check(
             Scenario("from due to done", execution.due_to_done),
@@ -205,19 +205,19 @@ _EXECUTION_CHECKS = (
     ),
     CheckSpec(
         id="execution.endings",
-        title="Failure, timeout and cancelling end a run as they must, and what fails is repeated",
+        title="Failure, timeout and cancellation end a run as they must, and a failed run is retried",
         requirements=("0-T2.11.2", "0-T2.11.5"),
         run=scenario_check(
-            Scenario("failure and repetition", execution.retries),
+            Scenario("failure and retry", execution.retries),
             Scenario("failure of a single fire", execution.one_time_failure),
             Scenario("timeout", execution.timeouts),
-            Scenario("cancelling", execution.cancellation),
+            Scenario("cancellation", execution.cancellation),
             tables=_EXECUTION_TABLES,
         ),
     ),
     CheckSpec(
         id="execution.single",
-        title="Every slot has one run, one worker, one effective end and a number of its own",
+        title="Every slot has one run, one worker, one effective end and its own number",
         requirements=("0-T2.11.5",),
         run=scenario_check(
             Scenario("limits", execution.concurrency_limit),
@@ -227,11 +227,11 @@ _EXECUTION_CHECKS = (
         ),
     ),
     CheckSpec(
-        id="execution.seven",
-        title="The seven things to look at after a switch are as they must be",
+        id="execution.after-cutover",
+        title="The seven observations to make after a cutover are right",
         requirements=("4-V1", "4-V2", "4-V3", "4-V4", "4-V5", "4-V6", "4-V7"),
-        limits=("They are tried on schedules of a scratch tenant; meaning.* looks at the real ones.",),
-        run=scenario_check(Scenario("after a switch", execution.post_cutover_checks), tables=_EXECUTION_TABLES),
+        limits=("They are made on schedules of a scratch tenant. semantics.* checks the real ones.",),
+        run=scenario_check(Scenario("after a cutover", execution.post_cutover_checks), tables=_EXECUTION_TABLES),
     ),
 )
 
@@ -239,10 +239,10 @@ _EXECUTION_CHECKS = (
 _ISOLATION_CHECKS = (
     CheckSpec(
         id="isolation.calls",
-        title="No call of the facade, and none of a repository, shows or changes a row of another tenant",
+        title="No call of the client or of a repository shows or changes a row of another tenant",
         requirements=("0-X2", "1-G4"),
         run=scenario_check(
-            Scenario("through the facade", isolation.facade),
+            Scenario("through the client", isolation.facade),
             Scenario("through the repositories", isolation.repositories),
             tables=(
                 "schedules",
@@ -260,9 +260,9 @@ _ISOLATION_CHECKS = (
     ),
     CheckSpec(
         id="isolation.rows",
-        title="PostgreSQL itself shows the service no row of another tenant, and takes none",
+        title="PostgreSQL itself shows the service's role no row of another tenant, and accepts none from it",
         requirements=("0-X2",),
-        limits=("Only PostgreSQL has such rules; on MongoDB nothing but the repositories keeps tenants apart.",),
+        limits=("Only PostgreSQL has row-level security. On MongoDB only the repositories keep tenants apart.",),
         run=scenario_check(
             Scenario("in the service's role", isolation.rows, backends=("postgres",)),
             tables=("schedules", "triggers", "runs"),

@@ -1,4 +1,4 @@
-"""Area parity, the tool's own tables: ledger and quarantine are as the tool wrote them, and nobody else writes."""
+"""Area parity, the tool's own tables: ledger and quarantine are as the tool wrote them, and no one else writes."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -22,10 +22,10 @@ from migrator.verify.checks.parity import unverified_reasons
 from migrator.verify.semantics.anomalies import Anomalies, source_rows
 
 CHANGED = "a row of the ledger that is not as the tool wrote it"
-FIX = "find out who changed it; backfill --restart makes the ledger anew, and keeps the rows"
-UNBALANCED = "a chunk whose documents are not the sum of rows, quarantine and what a rule left behind"
+FIX = "find out who changed it; backfill --restart writes the ledger again, and keeps the rows"
+UNBALANCED = "a chunk whose documents are not the sum of copied, quarantined and skipped ones"
 LEDGER_CAUSES: tuple[CauseCode, ...] = ("reference-unrecorded",)
-"""Causes of the comparison that this check tells; those of the quarantine are ``parity.quarantine``'s."""
+"""Causes that this check reports; those of the quarantine belong to ``parity.quarantine``."""
 
 
 def ledger_sound(context: Context) -> CheckResult:
@@ -63,7 +63,7 @@ def ledger_sound(context: Context) -> CheckResult:
 
 
 def ledger_differences(context: Context, causes: tuple[CauseCode, ...]) -> tuple[list[Tally], list[Finding]]:
-    """Return what the comparison found of some causes on the side of the ledger, as tallies and findings."""
+    """Return what the parity check found of some causes on the side of the ledger, as tallies and findings."""
     tallies: list[Tally] = []
     findings: list[Finding] = []
     for one in context.comparison.collections:
@@ -97,11 +97,11 @@ def ledger_differences(context: Context, causes: tuple[CauseCode, ...]) -> tuple
 _LEDGER_CHECKS = (
     CheckSpec(
         id="parity.ledger",
-        title="The ledger is as the tool wrote it, and has every dangling reference on record",
+        title="The ledger is as the tool wrote it, and records every dangling reference",
         requirements=("0-X1",),
         limits=(
-            "Checksums tell of rows that were changed by hand; who also computes a new one is not seen.",
-            "While a tail follows, dangling references are not looked for.",
+            "A checksum detects a row that was changed by hand, unless its checksum was computed again too.",
+            "While a tail runs, dangling references are not looked for.",
         ),
         run=ledger_sound,
     ),
@@ -111,15 +111,15 @@ _LEDGER_CHECKS = (
 BATCH: Final = 100
 """Documents in quarantine compared at a time; one may have 16 MB."""
 
-QUARANTINE_CAUSES: Final[tuple[CauseCode, ...]] = ("quarantine-entry", "quarantine-mended")
-"""Causes of the comparison that tell of an entry whose bytes are the source's, or whose document can be loaded."""
+QUARANTINE_CAUSES: Final[tuple[CauseCode, ...]] = ("quarantine-entry", "quarantine-loadable")
+"""Causes of an entry whose reason is another one now, or whose document can be loaded."""
 
 STANDBY_TABLES: Final = frozenset({"workers", "locks"})
-"""Tables that a scheduler writes while it stands by; rows there are no finding."""
+"""Tables to which a scheduler writes while it waits for the cutover; rows there are no finding."""
 
 
 def quarantine_intact(context: Context) -> CheckResult:
-    """Compare every document in quarantine with what the source still has, and its reason with what it says."""
+    """Compare every document in quarantine with the source's, and its reason with the one that it has now."""
     anomalies = Anomalies(context.listed, "quarantine")
     compared = 0
     with context.target() as target, source_rows(context, target) as source:
@@ -134,7 +134,7 @@ def quarantine_intact(context: Context) -> CheckResult:
                         title = "a document in quarantine that the source no longer has"
                         anomalies.add(
                             "warning",
-                            "aside-gone",
+                            "quarantine-source-gone",
                             title,
                             "discard it, if it was deleted",
                             key=key,
@@ -142,8 +142,8 @@ def quarantine_intact(context: Context) -> CheckResult:
                         )
                     elif there[key] != raw:
                         title = "a document in quarantine whose bytes are not those of the source"
-                        fix = "call quarantine retry, if the document was mended; else find out who changed the entry"
-                        anomalies.add("difference", "aside-changed", title, fix, key=key, **_in_collection(name))
+                        fix = "call quarantine retry if the document was corrected; else find out who changed the entry"
+                        anomalies.add("difference", "quarantine-bytes", title, fix, key=key, **_in_collection(name))
     tallies, findings = ledger_differences(context, QUARANTINE_CAUSES)
     wrong = anomalies.count("difference") + sum(one.count for one in tallies)
     return CheckResult(
@@ -160,7 +160,7 @@ def _in_collection(collection: str) -> dict[str, str]:
 
 
 def _quarantined(target: Connection, profile: str) -> Iterator[tuple[Any, ...]]:
-    with target.transaction(), target.cursor("aside") as cursor:
+    with target.transaction(), target.cursor("quarantined") as cursor:
         cursor.itersize = BATCH
         yield from cursor.execute(
             "SELECT collection, source_id, raw FROM migration.quarantine WHERE profile = %s AND state = 'open'"
@@ -179,7 +179,7 @@ def _source_documents(sessions: SourceSessions, collection: str, ids: list[str])
 def no_foreign_rows(context: Context) -> CheckResult:
     """Look for rows that name no source, while the application still writes to MongoDB."""
     anomalies = Anomalies(context.listed, "foreign")
-    switched = context.settings.persistence.scheduler == "postgres"
+    cut_over = context.settings.persistence.scheduler == "postgres"
     cells = []
     born = 0
     with context.target() as target:
@@ -193,20 +193,20 @@ def no_foreign_rows(context: Context) -> CheckResult:
             ).fetchall()
             count = rows[0][1] if rows else 0
             born += count
-            wrong = bool(count) and not switched and record.table not in STANDBY_TABLES
+            wrong = bool(count) and not cut_over and record.table not in STANDBY_TABLES
             for key, _ in rows if wrong else ():
                 anomalies.add(
                     "difference",
                     "foreign-writer",
-                    "a row that did not come from the source, while the application writes to MongoDB",
-                    "stop the other writer, and remove the row; it would be overwritten, or be in the way",
+                    "a row that was not copied from the source, while the application writes to MongoDB",
+                    "stop the other writer, and remove the row: a later copy would overwrite it or conflict with it",
                     key=key,
                     table=record.table,
                 )
             cells.append(Cell(table=record.table, outcome=FAILED if wrong else PASSED, count=count, unit="rows"))
     return CheckResult(
         outcome=outcome_of(wrong=bool(anomalies.findings)),
-        counts={"rows born in the target": born, "differences": anomalies.count("difference")},
+        counts={"rows created in the target": born, "differences": anomalies.count("difference")},
         cells=tuple(cells),
         tallies=anomalies.tallies(),
         findings=tuple(sorted(anomalies.findings)),
@@ -217,17 +217,17 @@ def no_foreign_rows(context: Context) -> CheckResult:
 _QUARANTINE_CHECKS = (
     CheckSpec(
         id="parity.quarantine",
-        title="What is in quarantine is kept byte for byte, with the reason that it has",
+        title="Every document in quarantine has the bytes of its source, and the right reason",
         requirements=("0-X1",),
         run=quarantine_intact,
     ),
     CheckSpec(
         id="parity.foreign",
-        title="Nobody but this tool writes into the target before the switch",
+        title="No other program writes to the target before the cutover",
         requirements=("0-X1",),
         limits=(
-            "graph_jobs and graph_job_events have no column for the source: there it is parity.extra that sees them.",
-            "Workers and locks are left out: a scheduler that stands by writes there.",
+            "graph_jobs and graph_job_events have no column for the source. parity.extra detects extra rows in them.",
+            "Workers and locks are left out, because a scheduler that waits for the cutover writes there.",
         ),
         run=no_foreign_rows,
     ),

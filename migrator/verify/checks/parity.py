@@ -1,6 +1,6 @@
-"""Area parity: every document is accounted for, equal on both links, and nothing else is there.
+"""Area parity: every document is accounted for, equal on both links, and there is no extra row.
 
-One comparison (``parity.check``) feeds all of these checks. Each check answers one question, so that the report can say
+One parity check (``parity.check``) feeds all of these checks. Each answers one question, so that the report can say
 which one failed.
 """
 
@@ -15,11 +15,11 @@ from migrator.result import (
     FAILED,
     PASSED,
     Cell,
-    Exhibit,
+    CollectionCounts,
     Finding,
     Loss,
-    Moved,
     Outcome,
+    Panel,
     Quarantined,
     Status,
     Tally,
@@ -35,10 +35,10 @@ NO_COLLECTION = "no collection of the source feeds this table"
 def result_of_sides(
     context: Context, sides: tuple[Side, ...], counted: Callable[[CollectionComparison], int], unit: str
 ) -> CheckResult:
-    """Return what the comparison found on some sides, with the cells of the tables."""
+    """Return what the parity check found on some sides, with the cells of the tables."""
     comparisons = context.comparison.collections
     outcomes: dict[str, list[Outcome]] = {}
-    figures: dict[str, int] = {}
+    compared: dict[str, int] = {}
     tallies: list[Tally] = []
     findings: list[Finding] = []
     for one in comparisons:
@@ -46,7 +46,7 @@ def result_of_sides(
         for table in one.tables:
             state = FAILED if table in wrong else unverified(one.unverified) if one.unverified else PASSED
             outcomes.setdefault(table, []).append(state)
-            figures[table] = figures.get(table, 0) + _count(one, table, counted, unit)
+            compared[table] = compared.get(table, 0) + _count(one, table, counted, unit)
         tallies += _tallies(one, sides)
         findings += [
             Finding(
@@ -57,7 +57,7 @@ def result_of_sides(
                 key=line.source_id,
                 path=line.path,
                 side=line.side,
-                words=line.words,
+                details=line.words,
             )
             for line in one.differences
             if line.side in sides
@@ -66,7 +66,7 @@ def result_of_sides(
     return CheckResult(
         outcome=outcome_of(wrong=bool(total), unsure=unverified_reasons(context)),
         counts={unit: sum(counted(one) for one in comparisons), "differences": total},
-        cells=coverage_cells(context, outcomes, figures, unit),
+        cells=coverage_cells(context, outcomes, compared, unit),
         tallies=tuple(tallies),
         findings=tuple(findings[: context.listed]),
         findings_total=total,
@@ -106,7 +106,7 @@ def _tallies(one: CollectionComparison, sides: tuple[Side, ...]) -> list[Tally]:
 
 
 def coverage_cells(
-    context: Context, outcomes: dict[str, list[Outcome]], figures: dict[str, int], unit: str
+    context: Context, outcomes: dict[str, list[Outcome]], compared: dict[str, int], unit: str
 ) -> tuple[Cell, ...]:
     """Return the cells of a check: of several collections in one table the worst outcome counts.
 
@@ -117,7 +117,7 @@ def coverage_cells(
     for record in ALL:
         table = record.table
         if table in outcomes:
-            cells.append(Cell(table=table, outcome=_worst(outcomes[table]), count=figures[table], unit=unit))
+            cells.append(Cell(table=table, outcome=_worst(outcomes[table]), count=compared[table], unit=unit))
         elif table not in fed:
             cells.append(Cell(table=table, outcome=not_applicable(NO_COLLECTION)))
     return tuple(cells)
@@ -126,15 +126,15 @@ def coverage_cells(
 def aggregate_cells(context: Context, results: Iterable[AggregateResult]) -> tuple[tuple[Cell, ...], list[str]]:
     """Return the cells of aggregates that both databases computed, and why some could not be compared."""
     outcomes: dict[str, list[Outcome]] = {}
-    figures: dict[str, int] = {}
+    compared: dict[str, int] = {}
     doubts = []
     for one in results:
         state = FAILED if one.differing_total else unverified(one.unverified) if one.unverified else PASSED
         outcomes.setdefault(one.table, []).append(state)
-        figures[one.table] = figures.get(one.table, 0) + one.compared
+        compared[one.table] = compared.get(one.table, 0) + one.compared
         if one.unverified:
             doubts.append(f"{one.collection}: {one.unverified}")
-    return coverage_cells(context, outcomes, figures, "figures"), doubts
+    return coverage_cells(context, outcomes, compared, "aggregates"), doubts
 
 
 _WORST_FIRST: Final[tuple[Status, ...]] = ("failed", "unverified", "not-asked-for", "not-applicable", "passed")
@@ -181,13 +181,13 @@ def accounted_for(context: Context) -> CheckResult:
             "differing": sum(one.differing for one in collections),
             "missing": missing,
             "quarantined": sum(one.quarantined for one in collections),
-            "left behind by rule": sum(sum(one.skipped.values()) for one in collections),
+            "not copied by rule": sum(sum(one.skipped.values()) for one in collections),
         },
         cells=found.cells,
         tallies=found.tallies,
         findings=found.findings,
         findings_total=found.findings_total,
-        moved=tuple(_moved(one) for one in collections),
+        collections=tuple(_collection_counts(one) for one in collections),
         quarantine=tuple(
             Quarantined(
                 collection=one.collection,
@@ -227,14 +227,14 @@ def nothing_extra(context: Context) -> CheckResult:
 
 
 def losses_kept(context: Context) -> CheckResult:
-    """Whatever a column could not hold as it was is kept in the remainder."""
+    """Every value that its column cannot hold unchanged is in the remainder."""
     collections = compared_collections(context)
     lost = [(one, line) for one in collections for line in one.losses if not line.kept]
     return CheckResult(
         outcome=outcome_of(wrong=bool(lost), unsure=unverified_reasons(context)),
         counts={
-            "documents without residue": sum(one.clean for one in collections),
-            "documents with residue": sum(one.residue for one in collections),
+            "documents without remainder": sum(one.clean for one in collections),
+            "documents with remainder": sum(one.residue for one in collections),
             "lossy values kept": sum(line.count for one in collections for line in one.losses if line.kept),
         },
         tallies=tuple(
@@ -243,8 +243,8 @@ def losses_kept(context: Context) -> CheckResult:
                 cause="lost",
                 collection=one.collection,
                 path=line.path,
-                title=f"a value that its column cannot hold ({line.kind}), kept nowhere",
-                fix="the profile must leave it to the residue",
+                title=f"a value that its column cannot hold ({line.kind}), and that the remainder does not hold",
+                fix="this is a fault of the profile, which must leave the value to the remainder",
                 count=line.count,
             )
             for one, line in lost
@@ -257,7 +257,7 @@ def policies_applied(context: Context) -> CheckResult:
     collections = compared_collections(context)
     tallies = [
         Tally(
-            severity="settled",
+            severity="explained",
             cause=note.kind,
             collection=one.collection,
             path=note.path,
@@ -286,8 +286,8 @@ def aggregates_agree(context: Context) -> CheckResult:
             collection=one.collection,
             table=one.table,
             path=one.measure,
-            title="a figure that the two databases do not agree on",
-            fix="look for a fault that reading and writing share: round trips cannot see it",
+            title="an aggregate that the two databases compute differently",
+            fix="look for a fault that decode and encode share: a round trip cannot detect it",
             count=one.differing_total,
             keys=tuple(f"{line.tenant} {line.label}" for line in one.differing[:KEYS_LISTED]),
         )
@@ -302,18 +302,18 @@ def aggregates_agree(context: Context) -> CheckResult:
             table=one.table,
             key=f"{line.tenant} {line.label}",
             path=one.measure,
-            side="figure",
-            words=(f"{line.source} by MongoDB, {line.target} by PostgreSQL",),
+            side="aggregate",
+            details=(f"{line.source} by MongoDB, {line.target} by PostgreSQL",),
         )
         for one in results
         for line in one.differing
     ]
     cells, doubts = aggregate_cells(context, results)
     if not results:
-        doubts.append("no figures were computed")
+        doubts.append("no aggregates were computed")
     return CheckResult(
         outcome=outcome_of(wrong=bool(tallies), unsure=doubts),
-        counts={"figures": sum(one.compared for one in results), "differing": sum(tally.count for tally in tallies)},
+        counts={"aggregates": sum(one.compared for one in results), "differing": sum(tally.count for tally in tallies)},
         cells=cells,
         tallies=tuple(tallies),
         findings=tuple(findings[: context.listed]),
@@ -321,8 +321,8 @@ def aggregates_agree(context: Context) -> CheckResult:
     )
 
 
-def _moved(one: CollectionComparison) -> Moved:
-    return Moved(
+def _collection_counts(one: CollectionComparison) -> CollectionCounts:
+    return CollectionCounts(
         collection=one.collection,
         tables=one.tables,
         documents=one.documents,
@@ -333,8 +333,8 @@ def _moved(one: CollectionComparison) -> Moved:
         skipped=one.skipped,
         rows=one.rows,
         extra=one.extra,
-        clean=one.clean,
-        residue=one.residue,
+        without_remainder=one.clean,
+        with_remainder=one.residue,
     )
 
 
@@ -349,9 +349,7 @@ CHECKS = (
         id="parity.rows",
         title="Every stored row is the row that its document decodes to",
         requirements=("0-X1",),
-        limits=(
-            "The comparison sees what MongoDB holds while it runs; a document written meanwhile may appear stale.",
-        ),
+        limits=("Documents are read while the check runs. A document that is written meanwhile may appear stale.",),
         run=rows_equal,
     ),
     CheckSpec(
@@ -365,27 +363,27 @@ CHECKS = (
         id="parity.extra",
         title="No row of this source is without its document",
         requirements=("0-X1",),
-        limits=("Rows that name no source (born in the target) are not looked for here.",),
+        limits=("Rows that name no source (created in the target) are not looked for.",),
         run=nothing_extra,
     ),
     CheckSpec(
         id="parity.losses",
-        title="What a column could not hold is kept in the residue",
+        title="Every value that its column cannot hold is in the remainder",
         requirements=("0-X1",),
         run=losses_kept,
     ),
     CheckSpec(
-        id="parity.rulings",
-        title="Peculiarities of the source are settled by a written rule",
-        judges=False,
+        id="parity.policies",
+        title="The oddities of the source, and the policy that decides each, are recorded",
+        can_fail=False,
         run=policies_applied,
     ),
     CheckSpec(
         id="parity.aggregates",
-        title="Both databases compute the same figures, independently of the transform",
+        title="Both databases compute the same aggregates, independently of the transform",
         requirements=("0-X1",),
         limits=(
-            "Figures are counts by state, sums, first and last times; errors that cancel out in a sum are not seen.",
+            "Aggregates are counts by state, sums, first and last times. Errors may cancel out in a sum.",
             "Sums of fractions are compared to nine digits, times to the millisecond.",
         ),
         run=aggregates_agree,
@@ -395,7 +393,7 @@ CHECKS = (
 
 COLUMNS_DERIVED = (
     "the profile {} derives every column, from fields that each version of the source spells in its own way: the round"
-    " trip and the other figures compare them"
+    " trip and the other aggregates compare them"
 )
 
 ColumnRow = tuple[str | int | None, ...]
@@ -418,12 +416,12 @@ def columns_agree(context: Context) -> CheckResult:
     rows = _column_rows(context, results)
     cells, doubts = aggregate_cells(context, results)
     profile = context.comparison.profile.partition("/")[0]
-    outcome = outcome_of(wrong=bool(wrong), unsure=doubts or ([] if results else ["no figures were computed"]))
+    outcome = outcome_of(wrong=bool(wrong), unsure=doubts or ([] if results else ["no aggregates were computed"]))
     return CheckResult(
         outcome=outcome if results or has_column_measures(profile) else not_applicable(COLUMNS_DERIVED.format(profile)),
         counts={
             "columns": len(rows),
-            "figures": sum(one.compared for one in results),
+            "aggregates": sum(one.compared for one in results),
             "differing": sum(one.differing_total for one in wrong),
         },
         cells=cells,
@@ -434,8 +432,8 @@ def columns_agree(context: Context) -> CheckResult:
                 collection=one.collection,
                 table=one.table,
                 path=column_of(one.measure)[0],
-                title="a column of which the two databases do not hold as much",
-                fix="look for columns that were mixed up, and for texts that were cut or trimmed",
+                title="a column of which the two databases hold different amounts",
+                fix="look for columns that were exchanged, and for texts that were cut or trimmed",
                 count=one.differing_total,
                 keys=tuple(line.tenant for line in one.differing[:KEYS_LISTED]),
             )
@@ -449,17 +447,17 @@ def columns_agree(context: Context) -> CheckResult:
                 table=one.table,
                 key=line.tenant,
                 path=column_of(one.measure)[0],
-                side="figure",
-                words=(f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",),
+                side="aggregate",
+                details=(f"{line.source} {column_of(one.measure)[1]} by MongoDB, {line.target} by PostgreSQL",),
             )
             for one in wrong
             for line in one.differing
         )[: context.listed],
         findings_total=sum(one.differing_total for one in wrong),
-        exhibits=(
-            Exhibit(
+        panels=(
+            Panel(
                 kind="table",
-                title="Every column, and what was seen of it",
+                title="Every column, and what was compared of it",
                 columns=COLUMN_HEADINGS,
                 rows=rows,
                 rows_total=len(rows),
@@ -497,9 +495,9 @@ def _column_rows(context: Context, results: tuple[AggregateResult, ...]) -> tupl
 COLUMN_CHECKS = (
     CheckSpec(
         id="parity.columns",
-        title="Every column holds as many values, and as much, as its field",
+        title="Every column holds as many values, characters and members as its field",
         requirements=("0-X1",),
-        limits=("Columns that are derived (ids, references, durations, words) are compared by the round trip alone.",),
+        limits=("Derived columns (ids, references, durations, states) are compared by the round trip alone.",),
         run=columns_agree,
     ),
 )

@@ -1,7 +1,7 @@
-"""Area performance: the 95th percentile of each operation beside its ceiling, on the live target, in a scratch tenant.
+"""Area performance: the 95th percentile of each operation and its ceiling, on the live target, in a scratch tenant.
 
-What is measured varies, and is outside the evidence; a value above its ceiling is a warning. What is asserted is
-that each operation was made, and that a scheduler does not take more connections than it was given.
+Measured values vary and are not part of the evidence; one above its ceiling is a warning. The checks assert only
+that each operation was made, and that a scheduler uses no more connections than its pool has.
 """
 
 import resource
@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from migrator.result import Exhibit, Finding, Measurement, Tally
+from migrator.result import Finding, Measurement, Panel, Tally
 from migrator.scheduler.client import Scheduler
 from migrator.store.queue import SCRATCH
 from migrator.store.scratch import new_scratch_tenant
@@ -39,14 +39,14 @@ def _tenant_with_rows(context: Context, amount: timing.RowCounts) -> Iterator[Sc
 
 
 def queue_in_time(context: Context) -> CheckResult:
-    """Time what a scheduler's process does all the time."""
+    """Measure the operations of a scheduler process."""
     with _tenant_with_rows(context, ROW_COUNTS) as place:
         timed = timing.queue_operations(place.store, place.tenants[0], stale=ROW_COUNTS.stale)
         return _timed("performance.queue", timed, ROW_COUNTS)
 
 
 def facade_in_time(context: Context) -> CheckResult:
-    """Time what an application asks."""
+    """Measure the calls of an application."""
     with _tenant_with_rows(context, ROW_COUNTS) as place:
         tenant = place.tenants[0]
         with context.target() as target:
@@ -57,7 +57,7 @@ def facade_in_time(context: Context) -> CheckResult:
 
 def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCounts) -> CheckResult:
     took = {one.name: durations_ms(one.times, one.work) for one in timed}
-    figures: list[tuple[str | int | None, ...]] = [
+    rows: list[tuple[str | int | None, ...]] = [
         (
             one.name,
             one.times,
@@ -81,19 +81,19 @@ def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCou
             for one in timed
         ),
         varying=(
-            Exhibit(
+            Panel(
                 kind="table",
                 title=f"Milliseconds, among {amount.schedules:,} schedules and {amount.waiting:,} waiting runs",
                 columns=("operation", "calls", "median", "95th", "99th", "ceiling of the 95th", "stated by"),
-                rows=tuple(figures),
-                rows_total=len(figures),
+                rows=tuple(rows),
+                rows_total=len(rows),
             ),
         ),
     )
 
 
 def connections_bounded(context: Context) -> CheckResult:
-    """Ask from many threads at once, and see from how many connections the server is asked."""
+    """Query from many threads at once, and count the connections that the server sees."""
     from migrator.store.postgres.pool import SessionPool  # noqa: PLC0415 - a driver, only where asked for
 
     seen: set[int] = set()
@@ -116,20 +116,31 @@ def connections_bounded(context: Context) -> CheckResult:
     finally:
         pool.close()
     over = len(seen) > POOL
-    title = "more connections than the pool was given"
+    title = "more connections than the pool may have"
     fault = "connections"
     return CheckResult(
         outcome=outcome_of(wrong=over),
         counts={"threads": THREADS, "calls": CALLS, "connections allowed": POOL, "differences": int(over)},
-        tallies=(Tally(severity="difference", cause=fault, title=title, fix="look at the pool", count=1),) * over,
-        findings=(Finding(severity="difference", cause=fault, words=(f"{len(seen)} against {POOL}",)),) * over,
+        tallies=(
+            Tally(
+                severity="difference",
+                cause=fault,
+                title=title,
+                fix="this is a fault of the pool (migrator/store/postgres/pool.py): report it",
+                count=1,
+            ),
+        )
+        * over,
+        findings=(Finding(severity="difference", cause=fault, details=(f"{len(seen)} against {POOL}",)),) * over,
         findings_total=int(over),
         measurements=(
-            Measurement(check="performance.bounds", name="connections used", unit="", value=len(seen), ceiling=POOL),
-            Measurement(check="performance.bounds", name="runs that wait", unit="", value=_waiting(context)),
             Measurement(
-                check="performance.bounds",
-                name="memory of the verification, at most",
+                check="performance.connections", name="connections used", unit="", value=len(seen), ceiling=POOL
+            ),
+            Measurement(check="performance.connections", name="waiting runs", unit="", value=_waiting(context)),
+            Measurement(
+                check="performance.connections",
+                name="peak memory of the verification",
                 unit="MB",
                 value=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
             ),
@@ -146,29 +157,31 @@ def _waiting(context: Context) -> int:
     return 0 if row is None else int(row[0])
 
 
-_NO_LOAD: Final = "One process, one call after the other: no load test. benchmarks/scheduler.py measures under load."
-_LOADED: Final = "What else the servers and this machine do at the time is part of every figure."
+_NO_LOAD: Final = (
+    "One process makes one call after the other. This is no load test; benchmarks/scheduler.py measures under load."
+)
+_LOADED: Final = "Other work of the servers and of this machine at the time is part of every measurement."
 
 CHECKS = (
     CheckSpec(
         id="performance.queue",
-        title="Triggers, claims, locks and cleanup are in time",
-        judges=False,
+        title="The times of triggers, claims, locks and cleanup are recorded",
+        can_fail=False,
         limits=(_NO_LOAD, _LOADED),
         run=queue_in_time,
     ),
     CheckSpec(
         id="performance.facade",
-        title="What an application asks is answered in time",
-        judges=False,
+        title="The times of an application's calls are recorded",
+        can_fail=False,
         limits=(_NO_LOAD, _LOADED),
         run=facade_in_time,
     ),
     CheckSpec(
-        id="performance.bounds",
-        title="A scheduler keeps to its connections",
+        id="performance.connections",
+        title="A scheduler uses no more connections than its pool may have",
         requirements=("4-V9",),
-        limits=("Queue depth and memory are recorded, and have no ceiling.",),
+        limits=("Queue depth and memory are recorded without a ceiling.",),
         run=connections_bounded,
     ),
 )

@@ -13,18 +13,18 @@ TABLES = tuple(record.table for record in ALL)
 
 
 def revision_current(context: Context) -> CheckResult:
-    """Both branches stand at their heads."""
+    """Both branches are at their heads."""
     try:
-        behind = [one for one in context.positions if one.pending]
+        pending = [one for one in context.positions if one.pending]
     except RefusedError as error:  # a file that is not the one that was applied, or a revision of a later version
         changed = Tally(severity="difference", cause="changed", title=str(error), count=1)
         return CheckResult(outcome=FAILED, tallies=(changed,), findings_total=1)
     return _result(
-        [(one.branch, f"{len(one.pending)} pending") for one in behind],
-        cause="behind",
+        [(one.branch, f"{len(one.pending)} pending") for one in pending],
+        cause="pending-revision",
         title="a branch of the schema that is not at its latest revision",
         fix="call migrator schema upgrade",
-        counts={"branches": len(context.positions), "pending revisions": sum(len(one.pending) for one in behind)},
+        counts={"branches": len(context.positions), "pending revisions": sum(len(one.pending) for one in pending)},
     )
 
 
@@ -47,7 +47,7 @@ def constraints_validated(context: Context) -> CheckResult:
         [*constraints, *indexes],
         cause="not-validated",
         title="a constraint that is not validated, or an index that is not valid",
-        fix="ALTER TABLE ... VALIDATE CONSTRAINT, REINDEX, or call backfill again, which finishes what it put off",
+        fix="ALTER TABLE ... VALIDATE CONSTRAINT, REINDEX, or call backfill again, which restores deferred DDL",
         counts={"constraints": int(row[0]) if row else 0},
         cells=True,
     )
@@ -80,8 +80,8 @@ def enforced(context: Context) -> CheckResult:
         ).fetchone()
     return _result(
         rows,
-        cause="switched-off",
-        title="a foreign key or a trigger that is switched off",
+        cause="not-enforced",
+        title="a foreign key or a trigger that is disabled",
         fix="ALTER TABLE ... ENABLE TRIGGER ALL, or RESET session_replication_role where it is set; then compare"
         " everything, since rows may have been written meanwhile",
         counts={"foreign keys": int(row[0]) if row else 0},
@@ -102,30 +102,30 @@ def isolation_on(context: Context) -> CheckResult:
         [(table, "") for table in TABLES if table not in on],
         cause="isolation-off",
         title="a table whose row-level security is off or has no policy",
-        fix="ALTER TABLE ... ENABLE ROW LEVEL SECURITY; look for who switched it off",
+        fix="ALTER TABLE ... ENABLE ROW LEVEL SECURITY; find out who disabled it",
         counts={"tables": len(on), "policies": sum(policies for _, _, policies in rows)},
         cells=True,
     )
 
 
 def deferred_ddl_restored(context: Context) -> CheckResult:
-    """Every index and foreign key that a first load took away is back."""
+    """Every index and foreign key that the first load removed is restored."""
     with context.target() as connection:
         rows = connection.execute(
             "SELECT target_table, name FROM migration.deferred_ddl WHERE restored_at IS NULL ORDER BY 1, 2"
         ).fetchall()
     return _result(
         rows,
-        cause="put-off",
-        title="an index or foreign key that was taken away for a load and is not back",
-        fix="call backfill again: it puts back what a killed run left",
+        cause="deferred-ddl",
+        title="an index or foreign key that the first load removed and nothing restored",
+        fix="call backfill again: it restores what a killed run removed",
         counts={"missing": len(rows)},
         cells=True,
     )
 
 
 def comments_present(context: Context) -> CheckResult:
-    """Every table and column says what it is."""
+    """Every table and column has a comment."""
     with context.target() as connection:
         rows = connection.execute(
             "SELECT relname, coalesce(attname, ''), col_description(pg_class.oid, attnum) IS NOT NULL"
@@ -171,7 +171,7 @@ def catalogue_declared(context: Context) -> CheckResult:
             table=_table_of(one.object),
             key=one.object,
             side="schema",
-            words=(f"declared: {one.expected or 'nothing'}", f"found: {one.found or 'nothing'}"),
+            details=(f"declared: {one.expected or 'nothing'}", f"found: {one.found or 'nothing'}"),
         )
         for one in wrong
     )
@@ -236,7 +236,7 @@ CHECKS = (
     ),
     CheckSpec(
         id="schema.catalogue",
-        title="The live catalogue is the declared one",
+        title="The live catalogue is equal to the declared one",
         requirements=("0-T2.2.2", "0-T2.2.3", *_GRAPH_TABLES),
         run=catalogue_declared,
     ),
@@ -248,14 +248,14 @@ CHECKS = (
     ),
     CheckSpec(
         id="schema.enforced",
-        title="Every foreign key and trigger is switched on",
+        title="Every foreign key and trigger is enabled",
         requirements=("0-T2.2.2",),
-        limits=("A session that switches them off for itself alone leaves no trace but its rows.",),
+        limits=("A session that disables them for itself alone is not detected, except by the rows that it wrote.",),
         run=enforced,
     ),
     CheckSpec(
         id="schema.restored",
-        title="Everything put off for the first load is back",
+        title="Every index and foreign key that the first load removed is restored",
         requirements=("0-T2.2.2",),
         run=deferred_ddl_restored,
     ),
@@ -263,12 +263,12 @@ CHECKS = (
         id="schema.isolation",
         title="Row-level security is on in every table",
         requirements=("0-X2",),
-        limits=("That a session is bound by it is a matter of the area isolation.",),
+        limits=("The area isolation tests that a session is bound by it.",),
         run=isolation_on,
     ),
     CheckSpec(
         id="schema.comments",
-        title="Every table and column says what it is",
+        title="Every table and column has a comment",
         run=comments_present,
     ),
 )

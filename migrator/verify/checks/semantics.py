@@ -1,7 +1,7 @@
-"""Area meaning: the rows mean what the documents mean. Reads only, so that it can run in production.
+"""Area semantics: the rows mean what the documents mean. Reads only, so that it can run in production.
 
 Every check reads in batches. A check that finds an anomaly looks it up at the source: if the source's own document says
-the same, the copy is right, and the finding is settled; if not, it is a difference.
+the same, the copy is right, and the finding is explained; if not, it is a difference.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,11 +29,11 @@ def next_fires(context: Context) -> CheckResult:
     anomalies = Anomalies(context.listed, "fires")
     with context.target() as target, source_rows(context, target) as source:
         done = compare_rules(source, target, anomalies)
-        moved = target.execute("SELECT EXISTS (SELECT FROM scheduler.triggers WHERE source IS NOT NULL)").fetchone()
-    # a source that has no rules has nothing to tell; triggers that came from nowhere are another matter
+        copied = target.execute("SELECT EXISTS (SELECT FROM scheduler.triggers WHERE source IS NOT NULL)").fetchone()
+    # no rule in the source is a doubt only if there are copied triggers
     doubts = (
         ("the source holds no document with a rule that can be evaluated",)
-        if not done.rules and moved == (True,)
+        if not done.rules and copied == (True,)
         else ()
     )
     return _result(
@@ -45,14 +45,14 @@ def next_fires(context: Context) -> CheckResult:
 
 
 def schedules_fire(context: Context) -> CheckResult:
-    """No enabled schedule is without a trigger that will fire, and a stored next fire is one that its rule gives."""
+    """Every enabled schedule has a trigger that will fire, and every stored next fire is one of its rule."""
 
     def work(
         target: Connection, source: SourceRows | None, anomalies: Anomalies
     ) -> tuple[dict[str, int], dict[str, int]]:
         done = check_schedules(target, source, anomalies)
         counts = {"enabled schedules": done.schedules, "enabled triggers": done.triggers}
-        return counts | {"armed at the switch": done.to_be_armed}, {
+        return counts | {"next fire computed at the cutover": done.to_be_armed}, {
             "schedules": done.schedules,
             "triggers": done.triggers,
         }
@@ -61,7 +61,7 @@ def schedules_fire(context: Context) -> CheckResult:
 
 
 def summaries_recomputed(context: Context) -> CheckResult:
-    """Every run summary is what its runs add up to."""
+    """Every run summary is the sum of its runs."""
 
     def work(
         target: Connection, source: SourceRows | None, anomalies: Anomalies
@@ -109,7 +109,7 @@ _Work = Callable[[Connection, SourceRows | None, Anomalies], tuple[dict[str, int
 
 
 def _with_source(context: Context, side: str, work: _Work) -> CheckResult:
-    """Run a check that asks the source about anomalies only; without a source it says what it could not tell."""
+    """Run a check that reads the source for anomalies only. Without a source, an anomaly of a copied row is a doubt."""
     anomalies = Anomalies(context.listed, side)
     with ExitStack() as opened:
         target = opened.enter_context(context.target())
@@ -134,7 +134,7 @@ def _result(
             **counts,
             "differences": differences,
             "warnings": anomalies.count("warning"),
-            "odd already in the source": anomalies.count("settled"),
+            "odd in the source too": anomalies.count("explained"),
         },
         cells=tuple(
             Cell(table=table, outcome=FAILED if table in wrong else sound, count=count, unit="rows")
@@ -148,53 +148,55 @@ def _result(
 
 CHECKS = (
     CheckSpec(
-        id="meaning.fires",
-        title="Every trigger fires when its document says",
+        id="semantics.fires",
+        title="Every trigger has the next fires of the rule in its document",
         requirements=("0-T2.11.3",),
         limits=(
             _COMPARED,
-            "An interval is counted from the same instant on both sides: a shifted phase is a matter of parity.",
-            "Rules of other profiles than stellaops are read by the profile itself: a fault of its decode is not seen.",
+            "An interval is counted from the same instant on both sides. parity.rows detects a shifted phase.",
+            "For other profiles than stellaops the profile's decode reads the rules. A fault of it is not detected.",
         ),
         run=next_fires,
     ),
     CheckSpec(
-        id="meaning.scheduled",
-        title="No enabled schedule is silently without a fire",
+        id="semantics.scheduled",
+        title="Every enabled schedule has a trigger that will fire",
         requirements=("0-T2.11.3",),
         limits=(
-            "Triggers that were copied have no next fire before the switch arms them; they are counted, not judged.",
-            "The next fire of an interval is not computed again: its phase is known to the trigger alone.",
+            "Copied triggers have no next fire before the cutover computes it. They are counted, not judged.",
+            "The next fire of an interval is not computed again, because only the trigger has its phase.",
         ),
         run=schedules_fire,
     ),
     CheckSpec(
-        id="meaning.summaries",
-        title="Every run summary is what its runs add up to",
+        id="semantics.summaries",
+        title="Every run summary is the sum of its runs",
         requirements=("2-X11",),
-        limits=("Members of a summary that are not there claim nothing, and are not missed.",),
+        limits=("A member that a summary does not have is not compared.",),
         run=summaries_recomputed,
     ),
     CheckSpec(
-        id="meaning.history",
-        title="Histories are such as a life can have",
+        id="semantics.history",
+        title="Every history of a row is possible",
         limits=(
-            "What is stored is one state of each row: a path is seen only where events tell of it.",
-            "A schedule's creation that was moved is a matter of parity: the run older than it is judged by the run.",
+            "A row stores its last state. Earlier states are checked only for rows with events.",
+            "A run older than its schedule is judged by the run. parity.rows detects a changed creation time.",
         ),
         run=histories_hold,
     ),
     CheckSpec(
-        id="meaning.counters",
-        title="Counters are backed by rows",
+        id="semantics.counters",
+        title="Every counter is the count of its rows",
         requirements=("2-X11",),
-        limits=("Retention removes runs and leaves counters: of rows born here, too many counted is a warning.",),
+        limits=(
+            "Retention removes runs and keeps counters. If a row was created here, a too high counter is a warning.",
+        ),
         run=counters_backed,
     ),
     CheckSpec(
-        id="meaning.priorities",
-        title="Triggers and open runs have the priority of their schedule",
-        limits=("The priority of a run that is running or has ended is not compared: nothing reads it.",),
+        id="semantics.priorities",
+        title="Every trigger and every open run has the priority of its schedule",
+        limits=("The priority of a run that is running or has ended is not compared, because nothing reads it.",),
         run=priorities_equal,
     ),
 )

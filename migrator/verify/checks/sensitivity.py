@@ -1,4 +1,4 @@
-"""Area sensitivity: how strong the verification itself is, measured and not claimed."""
+"""Area sensitivity: how many planted corruptions the verification itself detects."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from migrator.errors import ConfigurationError, UnreachableError
 from migrator.pipeline.sessions import Sessions
-from migrator.result import Exhibit, Finding, Tally, unverified
+from migrator.result import Finding, Panel, Tally, unverified
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
 from migrator.verify.scratch_databases import scratch_databases
 from migrator.verify.sensitivity.matrix import MUTATIONS
@@ -15,19 +15,19 @@ from migrator.verify.sensitivity.sample import MADE_PROFILE, copy_sample, write_
 from migrator.verify.sensitivity.trials import Trial, prepare, run_trials
 
 AREAS_WITHOUT_MUTATIONS = ("cutover", "performance", "sensitivity")
-"""Areas that look at no row of the target."""
-MISSED = "a corruption that no check has seen"
+"""Areas that read no row of the target."""
+MISSED = "a corruption that no check detected"
 ENDING_WORDS = {
     "caught": "caught",
     "refused": "refused by the database itself",
     "missed": "missed",
-    "no-material": "nothing to plant it in",
-    "broke": "a check could not tell",
+    "no-material": "no row to plant it in",
+    "errored": "a check ended in an error",
 }
 
 
 def mutations_caught(context: Context) -> CheckResult:
-    """Apply every mutation in a scratch copy, one at a time, and see which checks fail."""
+    """Apply every mutation in a scratch copy, one at a time, and record which checks fail."""
     try:
         sample, trials = measure(context)
     except (ConfigurationError, UnreachableError) as error:
@@ -68,7 +68,7 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
     caught = endings["caught"] + endings["refused"]
     missed = [one for one in trials if one.ending == "missed"]
     unexplained = [one for one in missed if not notes.get(one.name)]
-    doubts = [f"{one.name}: {one.why}" for one in trials if one.ending == "broke"]
+    doubts = [f"{one.name}: {one.why}" for one in trials if one.ending == "errored"]
     return CheckResult(
         outcome=outcome_of(wrong=bool(unexplained), unsure=doubts),
         counts={
@@ -76,18 +76,18 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
             "classes": len(trials),
             "caught": caught,
             "missed": len(missed),
-            "nothing to plant it in": endings["no-material"],
+            "no row to plant it in": endings["no-material"],
         },
         tallies=tuple(_tally(one, notes.get(one.name, "")) for one in missed),
         findings=tuple(
             Finding(severity="difference", cause="missed", key=one.name, side=one.kind) for one in unexplained
         )[: context.listed],
         findings_total=len(unexplained),
-        exhibits=(
-            Exhibit(
+        panels=(
+            Panel(
                 kind="table",
-                title="Corruptions planted, and the checks that saw them",
-                columns=("corruption", "kind", "ended", "seen by", "planted in"),
+                title="Planted corruptions, and the checks that detected them",
+                columns=("corruption", "kind", "outcome", "detected by", "planted in"),
                 rows=tuple(
                     (
                         one.name,
@@ -106,11 +106,11 @@ def _result(context: Context, sample: int, trials: Sequence[Trial]) -> CheckResu
 
 def _tally(one: Trial, note: str) -> Tally:
     return Tally(
-        severity="settled" if note else "difference",
+        severity="explained" if note else "difference",
         cause="missed",
         path=one.name,
         title=f"{MISSED}: {one.name}",
-        fix=note or "a check must be made that sees it: docs/verifiers.md",
+        fix=note or "add a check that detects it: docs/verifiers.md",
         count=1,
         keys=(one.name,),
     )
@@ -118,11 +118,11 @@ def _tally(one: Trial, note: str) -> Tally:
 
 CHECKS = (
     CheckSpec(
-        id="sensitivity.planted",
-        title="Every class of corruption that is planted is seen",
+        id="sensitivity.mutations",
+        title="A check detects every class of planted corruption",
         limits=(
-            "Each class is planted once, in one row or document of a sample: it is no proof for every row.",
-            "The scratch copy is made anew from the sample's documents; rows of the real target are not moved.",
+            "Each class is planted once, in one row or document of a sample. This is no proof for every row.",
+            "The scratch copy is loaded from the sample's documents. Rows of the real target are not copied.",
         ),
         run=mutations_caught,
     ),

@@ -273,9 +273,9 @@ PRIORITIES: Final[tuple[Invariant, ...]] = (
 BATCH = 500
 """Rows judged at a time; bounds the memory."""
 MAX_VIOLATIONS = 20_000
-"""Rows of one rule that are judged; of more, none is taken for settled."""
+"""Rows of one rule that are judged; of more, none is taken for explained."""
 
-SETTLED = "the source's own document says the same: it was copied as it is"
+EXPLAINED = "the source's own document says the same: it was copied as it is"
 FAULT = "find out who wrote the row: neither the copy nor this scheduler makes such a one"
 
 
@@ -333,12 +333,12 @@ class InvariantCheck:
                     self._anomalies.add_doubt(NO_SOURCE)
                     continue
                 same = same_values(said.get(key.row_id), rule.columns, row[3:])
-                severity = "settled" if same else "difference"
+                severity = "explained" if same else "difference"
             self._anomalies.add(
                 severity,
                 rule.code,
                 rule.title,
-                SETTLED if severity == "settled" else FAULT,
+                EXPLAINED if severity == "explained" else FAULT,
                 key=key.source_id or str(key.id),
                 table=table,
                 path=rule.columns[0],

@@ -197,13 +197,13 @@ def _check_silent(target: Connection, source: SourceRows | None, anomalies: Anom
             if source is None and key.source is not None:
                 anomalies.add_doubt(NO_SOURCE)
                 continue
-            settled = key.source is not None and key.source_id not in asked
+            explained = key.source is not None and key.source_id not in asked
             anomalies.add(
-                "settled" if settled else "difference",
+                "explained" if explained else "difference",
                 "silent",
                 SILENT,
                 "the source names no rule that can be evaluated: it is run by hand or by others"
-                if settled
+                if explained
                 else "make its trigger again: run backfill, or look for who removed or disabled it",
                 key=key.source_id or str(key.id),
                 table="schedules",
@@ -244,12 +244,12 @@ def _check_armed(
             anomalies.add_doubt(NO_SOURCE)
             continue
         was = said.get(("triggers", row[0]))
-        settled = row[1] is not None and was is not None and getattr(was, "next_fire_at", None) == row[7]
+        explained = row[1] is not None and was is not None and getattr(was, "next_fire_at", None) == row[7]
         anomalies.add(
-            "settled" if settled else "difference",
+            "explained" if explained else "difference",
             code,
             title,
-            "the source's own trigger says the same" if settled else "compute it anew from the rule (reschedule)",
+            "the source's own trigger says the same" if explained else "compute it anew from the rule (reschedule)",
             key=row[2] or str(row[0]),
             table="triggers",
             path="next_fire_at",

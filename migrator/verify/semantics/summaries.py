@@ -1,6 +1,6 @@
 """Run summaries, added up again from the runs: by SQL in the target, and by an aggregation pipeline in the source.
 
-A summary may be wrong already in the source (``stale``, or counting runs that are in quarantine). That is settled where
+A summary may be wrong already in the source (``stale``, or counting runs that are in quarantine). That is explained if
 the target's runs add up to the same as the source's runs; else runs were lost or changed on the way.
 """
 
@@ -124,14 +124,14 @@ def _add_anomalies(
         same = same_values(said.get(one.key.row_id), COLUMNS, one.texts)
         runs = counted.get(str(one.key.source_id))
         # where the source's runs cannot be added up apart from decode, the summary's own document decides
-        settled = same and (runs is None or runs == one.states)
+        explained = same and (runs is None or runs == one.states)
         for kind in sorted(kinds):
             title, fix = TITLES[kind]
             anomalies.add(
-                "settled" if settled else "difference",
+                "explained" if explained else "difference",
                 f"summary-{kind}",
                 title,
-                "the source's own summary says the same of the same runs" if settled else fix,
+                "the source's own summary says the same of the same runs" if explained else fix,
                 key=one.key.source_id or str(one.key.id),
                 table="run_summaries",
                 path="counters" if kind != "latest" else "last_run",

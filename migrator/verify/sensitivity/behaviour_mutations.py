@@ -462,7 +462,7 @@ BEHAVIOUR_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "what is disabled fires on",
         Components(service=NeverOff),
         "triggers.steady",
-        "execution.seven",
+        "execution.after-cutover",
         fault="disabled job keeps firing",
     ),
     _mutation(
@@ -527,7 +527,7 @@ BEHAVIOUR_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "crud.history",
         fault="success rate by two definitions",
     ),
-    _mutation("a live worker is declared dead", Components(store=hasty), "workers.lives"),
+    _mutation("a live worker is declared dead", Components(store=hasty), "workers.heartbeats"),
     _mutation(
         "a forbidden step is answered as done",
         Components(store=yielding),

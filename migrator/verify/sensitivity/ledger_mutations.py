@@ -75,7 +75,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "parity.aggregates": _QUARANTINED,
             "parity.columns": _QUARANTINED,
             "parity.rows": "Where one of them lost a key to another document: its row is the other's.",
-            "meaning.fires": "Where one of them has a rule.",
+            "semantics.fires": "Where one of them has a rule.",
         },
     ),
     Mutation(
@@ -98,7 +98,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
         sometimes_by={
             "parity.aggregates": _QUARANTINED,
             "parity.columns": _QUARANTINED,
-            "meaning.fires": "Where one of them has a rule.",
+            "semantics.fires": "Where one of them has a rule.",
         },
     ),
     Mutation(
@@ -130,7 +130,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
         sometimes_by={
             "parity.aggregates": _QUARANTINED,
             "parity.columns": _QUARANTINED,
-            "meaning.fires": "Where one of them has a rule.",
+            "semantics.fires": "Where one of them has a rule.",
         },
     ),
     Mutation(

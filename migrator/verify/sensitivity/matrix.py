@@ -47,7 +47,7 @@ PARITY: Final = tuple(
     )
 )
 MEANING: Final = tuple(
-    f"meaning.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters", "priorities")
+    f"semantics.{name}" for name in ("fires", "scheduled", "summaries", "history", "counters", "priorities")
 )
 SCHEMA: Final = tuple(
     f"schema.{name}" for name in ("catalogue", "isolation", "comments", "validated", "enforced", "restored", "revision")

@@ -18,7 +18,11 @@ from migrator.verify.behaviour.scratch_tenants import Components
 MutationKind: TypeAlias = Literal["data", "schema", "behaviour"]
 """``data``: rows, documents, the ledger; ``schema``: objects of the schema; ``behaviour``: what the scheduler does."""
 
-AREAS: Mapping[MutationKind, tuple[str, ...]] = {"data": ("parity", "meaning"), "schema": ("schema",), "behaviour": ()}
+AREAS: Mapping[MutationKind, tuple[str, ...]] = {
+    "data": ("parity", "semantics"),
+    "schema": ("schema",),
+    "behaviour": (),
+}
 """The areas that are run after a mutation, unless it names its own."""
 
 

@@ -17,7 +17,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " retry_of = r.id) ORDER BY id LIMIT 1)"
         ),
         caught_by=("parity.documents", "parity.aggregates", "parity.columns"),
-        sometimes_by={"meaning.summaries": _SUMMED},
+        sometimes_by={"semantics.summaries": _SUMMED},
         faults=("one-off retry lost",),
     ),
     Mutation(
@@ -28,7 +28,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " USING (tenant_id, schedule_id) WHERE NOT EXISTS (SELECT FROM scheduler.impact_snapshots WHERE"
             " run_id = r.id) ORDER BY r.id LIMIT 1)"
         ),
-        caught_by=("parity.documents", "parity.aggregates", "meaning.summaries", "parity.columns"),
+        caught_by=("parity.documents", "parity.aggregates", "semantics.summaries", "parity.columns"),
     ),
     Mutation(
         name="a row too many",
@@ -39,7 +39,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " ORDER BY id LIMIT 1"
         ),
         caught_by=("parity.extra", "parity.aggregates", "parity.columns"),
-        sometimes_by={"meaning.history": "Where the row contradicts itself: a state without its times."},
+        sometimes_by={"semantics.history": "Where the row contradicts itself: a state without its times."},
     ),
     Mutation(
         name="a row twice",
@@ -84,7 +84,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " UPDATE scheduler.runs SET stats = CASE id WHEN a THEN of_b ELSE of_a END FROM pair WHERE id IN (a, b)"
         ),
         caught_by=("parity.rows",),
-        sometimes_by={"meaning.summaries": _SUMMED},
+        sometimes_by={"semantics.summaries": _SUMMED},
     ),
     Mutation(
         name="two columns of a row exchanged",
@@ -105,7 +105,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " AND NOT EXISTS (SELECT FROM scheduler.runs WHERE retry_of = r.id) ORDER BY id LIMIT 1)"
         ),
         caught_by=("parity.rows", "parity.aggregates", "parity.columns"),
-        sometimes_by={"meaning.summaries": _SUMMED},
+        sometimes_by={"semantics.summaries": _SUMMED},
     ),
     Mutation(
         name="the wrong source id",
@@ -144,7 +144,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " scheduler.schedules AS s WHERE s.id <> r.schedule_id AND s.tenant_id = r.tenant_id)"
             " ORDER BY r.id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "meaning.summaries"),
+        caught_by=("parity.rows", "semantics.summaries"),
     ),
     Mutation(
         name="a reference to nothing",
@@ -163,7 +163,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET retry_of = id WHERE id = (SELECT id FROM scheduler.runs"
             " WHERE retry_of IS NOT NULL ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "meaning.history"),
+        caught_by=("parity.rows", "semantics.history"),
     ),
     Mutation(
         name="a run number twice",
@@ -173,7 +173,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET run_number = 1 WHERE id IN (SELECT id FROM scheduler.runs WHERE schedule_id ="
             " (SELECT schedule_id FROM scheduler.runs GROUP BY 1 HAVING count(schedule_id) > 1 ORDER BY 1 LIMIT 1))",
         ),
-        caught_by=("parity.rows", "meaning.history", "parity.columns"),
+        caught_by=("parity.rows", "semantics.history", "parity.columns"),
         faults=("duplicate execution_number",),
     ),
     Mutation(
@@ -186,7 +186,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " scheduler.runs JOIN scheduler.triggers USING (schedule_id) GROUP BY 1 HAVING count(*) > 1 ORDER BY 1"
             " LIMIT 1)",
         ),
-        caught_by=("parity.rows", "meaning.history", "parity.columns"),
+        caught_by=("parity.rows", "semantics.history", "parity.columns"),
         faults=("duplicate (trigger, slot) run",),
     ),
     Mutation(
@@ -209,7 +209,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " WHERE id IN (a, b)"
         ),
         caught_by=("parity.rows",),
-        sometimes_by={"meaning.history": "Where the order tells of a change of state that no job can make."},
+        sometimes_by={"semantics.history": "Where the order tells of a change of state that no job can make."},
     ),
     Mutation(
         name="a lock was cleared",
@@ -298,7 +298,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " tenant_id = s.tenant_id AND created_at < s.created_at) ORDER BY s.id LIMIT 1)"
         ),
         caught_by=("parity.rows",),
-        sometimes_by={"parity.aggregates": _EDGE, "meaning.history": _ORDER},
+        sometimes_by={"parity.aggregates": _EDGE, "semantics.history": _ORDER},
     ),
     Mutation(
         name="the offset of a time is lost",
@@ -494,8 +494,8 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         ),
         caught_by=("parity.rows", "parity.aggregates"),
         sometimes_by={
-            "meaning.summaries": "Where the schedule has a summary.",
-            "meaning.history": "Where the other state does not go with the row's times.",
+            "semantics.summaries": "Where the schedule has a summary.",
+            "semantics.history": "Where the other state does not go with the row's times.",
         },
     ),
     Mutation(
@@ -505,7 +505,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET state = 'queued' WHERE id = (SELECT id FROM scheduler.runs"
             " WHERE state = 'completed' AND schedule_id IS NULL ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "parity.aggregates", "meaning.history"),
+        caught_by=("parity.rows", "parity.aggregates", "semantics.history"),
         faults=("one_time marked completed before running", "cancel overwritten by late failure"),
     ),
     Mutation(
@@ -525,7 +525,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET priority = priority + 1 WHERE id = (SELECT id FROM scheduler.runs"
             " WHERE state IN ('planning', 'queued') ORDER BY id LIMIT 1)"
         ),
-        caught_by=("meaning.priorities",),
+        caught_by=("semantics.priorities",),
     ),
     Mutation(
         name="a trigger has another priority than its schedule",
@@ -534,7 +534,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.triggers SET priority = priority + 1"
             " WHERE id = (SELECT id FROM scheduler.triggers ORDER BY id LIMIT 1)"
         ),
-        caught_by=("meaning.priorities",),
+        caught_by=("semantics.priorities",),
     ),
     Mutation(
         name="the priority of a schedule was changed while its triggers in the database were off",
@@ -544,7 +544,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.schedules SET priority = 51 WHERE id = (SELECT schedule_id FROM scheduler.triggers"
             " WHERE priority <> 51 ORDER BY id LIMIT 1)",
         ),
-        caught_by=("parity.rows", "parity.columns", "meaning.priorities"),
+        caught_by=("parity.rows", "parity.columns", "semantics.priorities"),
     ),
     Mutation(
         name="a negative duration",
@@ -554,7 +554,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET duration_ms = -duration_ms WHERE id = (SELECT id FROM scheduler.runs"
             " WHERE duration_ms > 0 ORDER BY id LIMIT 1)",
         ),
-        caught_by=("parity.rows", "meaning.history"),
+        caught_by=("parity.rows", "semantics.history"),
     ),
     Mutation(
         name="a duration in whole seconds",
@@ -563,7 +563,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET duration_ms = duration_ms / 1000 * 1000 WHERE id = (SELECT id FROM"
             " scheduler.runs WHERE duration_ms % 1000 > 0 ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "meaning.history"),
+        caught_by=("parity.rows", "semantics.history"),
         faults=("duration truncated",),
     ),
     Mutation(
@@ -573,7 +573,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET scheduled_at = started_at + interval '1 s' WHERE id = (SELECT id FROM"
             " scheduler.runs WHERE started_at IS NOT NULL AND trigger_id IS NULL ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "meaning.history", "parity.columns"),
+        caught_by=("parity.rows", "semantics.history", "parity.columns"),
     ),
     Mutation(
         name="statistics that decreased below zero",
@@ -582,7 +582,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.runs SET stats = jsonb_set(stats, '{queued}', '-1') WHERE id = (SELECT id FROM"
             " scheduler.runs WHERE stats ->> 'queued' > '0' ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "parity.aggregates", "meaning.history"),
+        caught_by=("parity.rows", "parity.aggregates", "semantics.history"),
     ),
     Mutation(
         name="a graph job's column against its payload",
@@ -591,7 +591,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.graph_jobs SET status = (status + 1) % 6 WHERE id = (SELECT id FROM scheduler.graph_jobs"
             " ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "parity.aggregates", "meaning.history"),
+        caught_by=("parity.rows", "parity.aggregates", "semantics.history"),
     ),
     Mutation(
         name="a graph job's payload was changed",

@@ -103,8 +103,8 @@ _COLUMNS: Final = {record.table: (*record.__struct_fields__, *_KEPT.get(record.t
 """Table to its columns, without those that the server computes."""
 
 
-Ending: TypeAlias = Literal["caught", "missed", "no-material", "refused", "broke"]
-"""``refused``: the database itself refuses the mutation; ``broke``: a check ended in an error."""
+Ending: TypeAlias = Literal["caught", "missed", "no-material", "refused", "errored"]
+"""``refused``: the database itself refuses the mutation; ``errored``: a check ended in an error."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,7 +246,7 @@ def _run_trial(
             context.components = one.components
             failed, why = failed_checks(context, [spec for spec in specs if one.runs_check(spec.id)])
     caught = tuple(sorted(name for name, has_failed in failed.items() if has_failed))
-    ending: Ending = "caught" if caught else "broke" if why else "missed"
+    ending: Ending = "caught" if caught else "errored" if why else "missed"
     return Trial(name=one.name, kind=one.kind, ending=ending, failed=caught, why=why)
 
 

@@ -61,14 +61,14 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
         name="an interval doubled",
         kind="data",
         apply=_on("interval_ms = interval_ms * 2", "t.kind = 'interval'"),
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
         faults=("interval unit doubled",),
     ),
     Mutation(
         name="a weekday shifted by one",
         kind="data",
         apply=_on("cron_expression = replace(cron_expression, '* * 1', '* * 2')", "t.cron_expression LIKE '%* * 1%'"),
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
         faults=("weekday shifted by one",),
     ),
     Mutation(
@@ -79,41 +79,41 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " cron_expression = NULL, cron_dialect = NULL",
             "t.kind = 'cron' AND t.cron_expression NOT LIKE '0 * %'",
         ),
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
         faults=("complex cron turned into 60 min",),
     ),
     Mutation(
         name="day fields joined by the other word",
         kind="data",
         apply=_day_fields,
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
         faults=("dom/dow AND vs OR",),
     ),
     Mutation(
         name="a local time read as UTC",
         kind="data",
         apply=_on("timezone = 'UTC'", "t.timezone <> 'UTC' AND t.cron_expression NOT LIKE '*/%'"),
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
         faults=("naive local time read as UTC",),
     ),
     Mutation(
         name="a zone of the same offset, without its changes of the clock",
         kind="data",
         apply=_on("timezone = 'Etc/GMT-1'", "t.timezone = 'Europe/Berlin' AND t.cron_expression NOT LIKE '*/%'"),
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
     ),
     Mutation(
         name="a trigger is lost",
         kind="data",
         apply=_lost("NOT EXISTS (SELECT FROM scheduler.runs WHERE trigger_id = t.id) AND " + _ONLY_TRIGGER),
-        caught_by=("parity.documents", "meaning.fires", "meaning.scheduled"),
+        caught_by=("parity.documents", "semantics.fires", "semantics.scheduled"),
         faults=("job silently not scheduled (missing interval keys / WHERE false)",),
     ),
     Mutation(
         name="a trigger was switched off",
         kind="data",
         apply=_on("enabled = false", _ONLY_TRIGGER),
-        caught_by=("parity.rows", "meaning.fires", "meaning.scheduled"),
+        caught_by=("parity.rows", "semantics.fires", "semantics.scheduled"),
     ),
     Mutation(
         name="a schedule was paused",
@@ -123,7 +123,7 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND"
             " s.status = 'scheduled' AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "meaning.fires"),
+        caught_by=("parity.rows", "semantics.fires"),
     ),
     Mutation(
         name="a disabled schedule fires",
@@ -134,7 +134,7 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " woken AS (UPDATE scheduler.triggers SET enabled = true WHERE schedule_id IN (SELECT id FROM one))"
             " UPDATE scheduler.schedules SET enabled = true, status = 'scheduled' WHERE id IN (SELECT id FROM one)"
         ),
-        caught_by=("parity.rows", "parity.aggregates", "meaning.fires"),
+        caught_by=("parity.rows", "parity.aggregates", "semantics.fires"),
         faults=("disabled job keeps firing",),
     ),
     Mutation(
@@ -145,20 +145,20 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " AS t JOIN scheduler.schedules AS s ON s.id = t.schedule_id WHERE t.enabled AND s.enabled AND"
             " s.status = 'scheduled' AND s.deleted_at IS NULL AND t.kind = 'cron' ORDER BY t.id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "parity.aggregates", "meaning.fires"),
+        caught_by=("parity.rows", "parity.aggregates", "semantics.fires"),
     ),
     Mutation(
         name="a next fire was pushed",
         kind="data",
         apply=_on("next_fire_at = '2027-03-01 12:34:56+00'", "t.kind = 'cron'"),
-        caught_by=("parity.rows", "meaning.scheduled"),
+        caught_by=("parity.rows", "semantics.scheduled"),
         faults=("next fire pushed by unrelated update",),
     ),
     Mutation(
         name="a trigger fired once too often",
         kind="data",
         apply=_on("max_fires = 1, fire_count = 2", "true"),
-        caught_by=("parity.rows", "meaning.counters"),
+        caught_by=("parity.rows", "semantics.counters"),
         sometimes_by={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
         faults=("max_executions+1",),
     ),
@@ -166,7 +166,7 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
         name="a counter that no rows back",
         kind="data",
         apply=_on("fire_count = 9", "true"),
-        caught_by=("parity.rows", "meaning.counters"),
+        caught_by=("parity.rows", "semantics.counters"),
         sometimes_by={"parity.aggregates": "Where the source has triggers of its own: their fires are added up."},
         faults=("counters not backed by rows",),
     ),
@@ -178,7 +178,7 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " 'total')::int + 5)) WHERE id = (SELECT id FROM scheduler.run_summaries WHERE counters ? 'total'"
             " ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "parity.aggregates", "meaning.summaries"),
+        caught_by=("parity.rows", "parity.aggregates", "semantics.summaries"),
     ),
     Mutation(
         name="a summary whose latest run is another",
@@ -187,6 +187,6 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
             "UPDATE scheduler.run_summaries SET last_run = jsonb_set(last_run, '{runId}', '\"run_another\"') WHERE id ="
             " (SELECT id FROM scheduler.run_summaries WHERE last_run ? 'runId' ORDER BY id LIMIT 1)"
         ),
-        caught_by=("parity.rows", "meaning.summaries"),
+        caught_by=("parity.rows", "semantics.summaries"),
     ),
 )

@@ -257,7 +257,7 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     assert called("metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
 
     request = Request(run_name="r", config=Path(where[1]))
-    result = verify(moved, request, checks=[one for one in CHECKS if one.id == "cutover.figures"])
+    result = verify(moved, request, checks=[one for one in CHECKS if one.id == "cutover.statistics"])
     row = f"| runs in the last hour | 4 | {4 + born} | {6 + born} | about the same |"
     assert row in renderer.markdown(result).decode()
     assert '<th scope="row">runs in the last hour</th><td>4</td>' in renderer.html(result).decode()

@@ -113,7 +113,7 @@ def kinds(found: list[tuple[str, str, str, str]]) -> set[tuple[str, ...]]:
     return {
         (one[0], one[2]) if one[0] == "graph_jobs" else one[:3]
         for one in found
-        if one[2] not in {"figure", "unverified"}
+        if one[2] not in {"aggregate", "unverified"}
     }
 
 
@@ -177,7 +177,7 @@ def compared_here(settings: Settings) -> list[tuple[str, str, str, str]]:
     with ThreadPoolExecutor(1) as pool:
         found = differences(check_parity(settings, Scope(), pool=pool))
         pool.submit(close_cached).result()
-    return [one for one in found if TWO_MOMENTS not in one and one[2] != "figure"]
+    return [one for one in found if TWO_MOMENTS not in one and one[2] != "aggregate"]
 
 
 def test_a_document_that_was_gone_in_between_is_no_difference(

@@ -30,10 +30,12 @@ def left(settings: Settings, database: Database[Any]) -> dict[str, int]:
 
 def machines_exercised(found: CheckResult) -> None:
     wanted = {"schedule": (7, 42), "run": (8, 56), "graph build job": (6, 30), "policy job": (10, 90)}
-    shown = {one.name.removesuffix(" on postgres"): (len(one.states), len(one.edges)) for one in found.machines}
+    shown = {
+        one.name.removesuffix(" on postgres"): (len(one.states), len(one.transitions)) for one in found.state_machines
+    }
     assert {name: size for name, size in wanted.items() if name in shown}.items() <= shown.items()
     assert shown
-    assert all(edge.exercised == 1 for one in found.machines for edge in one.edges)
+    assert all(edge.exercised == 1 for one in found.state_machines for edge in one.transitions)
 
 
 def contention_shown(found: CheckResult) -> None:
@@ -42,8 +44,8 @@ def contention_shown(found: CheckResult) -> None:
 
 
 def seven_results(found: CheckResult) -> None:
-    assert [str(row[0])[:2] for row in found.exhibits[1].rows] == [f"{number}." for number in range(1, 8)]
-    assert {row[1] for row in found.exhibits[1].rows} == {"as it must"}
+    assert [str(row[0])[:2] for row in found.panels[1].rows] == [f"{number}." for number in range(1, 8)]
+    assert {row[1] for row in found.panels[1].rows} == {"as it must"}
 
 
 SHOWN = {
@@ -51,7 +53,7 @@ SHOWN = {
     "transitions.run": machines_exercised,
     "transitions.jobs": machines_exercised,
     "locking.processes": contention_shown,
-    "execution.seven": seven_results,
+    "execution.after-cutover": seven_results,
 }
 """What a check shows besides."""
 
@@ -61,7 +63,7 @@ SEVEN = tuple(f"4-V{number}" for number in range(1, 8))
 
 
 def proven(name: str) -> list[pytest.MarkDecorator]:
-    ids = SHOWS.get(name.partition(".")[0], ()) + (SEVEN if name == "execution.seven" else ())
+    ids = SHOWS.get(name.partition(".")[0], ()) + (SEVEN if name == "execution.after-cutover" else ())
     return [pytest.mark.proves(*ids)] if ids else []
 
 
@@ -81,16 +83,16 @@ def test_a_check_is_green_on_both_backends_and_leaves_nothing(
 
 def test_two_runs_find_the_same(context: Context) -> None:
     def evidence(found: CheckResult) -> Any:  # noqa: ANN401 - the part under the digest
-        return found.outcome, found.counts, found.cells, found.exhibits, found.machines, found.findings
+        return found.outcome, found.counts, found.cells, found.panels, found.state_machines, found.findings
 
-    for name in ("crud.schedules", "workers.lives"):
+    for name in ("crud.schedules", "workers.heartbeats"):
         assert evidence(SPECS[name].run(context)) == evidence(SPECS[name].run(context))
 
 
 def test_no_behaviour_drives_nothing_and_says_so(settings: Settings) -> None:
-    result = verify(settings, Request(run_name="r", no_behaviour=True, skip=("parity", "meaning", "schema")))
+    result = verify(settings, Request(run_name="r", no_behaviour=True, skip=("parity", "semantics", "schema")))
     areas = {area.name: area for area in result.evidence.areas}
-    assert {areas[name].standing for name in BEHAVIOUR_AREAS} == {"skipped"}
+    assert {areas[name].status for name in BEHAVIOUR_AREAS} == {"skipped"}
     assert {areas[name].reason for name in BEHAVIOUR_AREAS} == {"left out by --no-behaviour"}
     assert not [one for one in result.evidence.checks if one.area in BEHAVIOUR_AREAS]
     assert result.exit_status() & 4

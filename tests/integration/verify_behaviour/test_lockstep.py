@@ -48,8 +48,8 @@ def test_a_difference_is_found_and_cut_down(context: Context) -> None:
     assert found.outcome.status == "failed"
     (finding,) = found.findings
     assert finding.key == "seed 3"
-    assert "name" in finding.words[0]
-    steps = finding.words[-1].removeprefix("after: ").split("; ")
+    assert "name" in finding.details[0]
+    steps = finding.details[-1].removeprefix("after: ").split("; ")
     assert len(steps) == 2, steps
     assert steps[-1].startswith("pause ")
     assert "--seed 3" in found.tallies[0].fix
@@ -92,4 +92,4 @@ def test_the_command_takes_backend_count_and_seed(
     assert {name: one["outcome"]["status"] for name, one in checks.items()} == dict.fromkeys(checks, "passed")
     assert checks["crud.lockstep"]["counts"]["operations"] == 25
     assert checks["crud.schedules"]["counts"]["backends"] == 2
-    assert ["seed", 6] in found["run"]["exhibits"]["crud.lockstep"][0]["rows"]
+    assert ["seed", 6] in found["run"]["panels"]["crud.lockstep"][0]["rows"]

@@ -76,7 +76,7 @@ def test_real_tenants_are_not_touched(store: Store, settings: Settings, backend:
     before = real(settings, backend)
     context = Context(settings)
     context.backends = (backend,)
-    for name in ("crud.schedules", "execution.single", "workers.lives", "locking.fences"):
+    for name in ("crud.schedules", "execution.single", "workers.heartbeats", "locking.fences"):
         assert SPECS[name].run(context).outcome.status == "passed"
     assert real(settings, backend) == before
 

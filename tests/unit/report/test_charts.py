@@ -1,16 +1,16 @@
-"""Drawings: true to their figures, never too thin to be seen, and with everything said in words beside them."""
+"""Drawings: true to their numbers, never too thin to be seen, and with everything in words next to them."""
 
 from migrator.report.charts import CHART_HEIGHT, CHART_WIDTH, LISTED_ROWS, chart, gauge, grid, kinds_of, stacked
-from migrator.result import FAILED, PASSED, Edge, Exhibit, Machine, Measurement, not_applicable
+from migrator.result import FAILED, PASSED, Measurement, Panel, StateMachine, Transition, not_applicable
 from tests.fabricated_behaviour import STATES, machine
 
 
-def exhibit(kind: str, columns: tuple[str, ...], *rows: tuple[str | int | None, ...], total: int = 0) -> Exhibit:
-    return Exhibit(kind=kind, title="t", columns=columns, rows=rows, rows_total=total or len(rows))  # type: ignore[arg-type]
+def panel(kind: str, columns: tuple[str, ...], *rows: tuple[str | int | None, ...], total: int = 0) -> Panel:
+    return Panel(kind=kind, title="t", columns=columns, rows=rows, rows_total=total or len(rows))  # type: ignore[arg-type]
 
 
 def test_bars_share_one_scale_and_add_up() -> None:
-    drawn = chart(exhibit("bars", ("class", "caught", "missed", "by"), ("a", 90, 10, "rows"), ("b", 50, 0, "extra")))
+    drawn = chart(panel("bars", ("class", "caught", "missed", "by"), ("a", 90, 10, "rows"), ("b", 50, 0, "extra")))
     first, second = drawn.bars
     assert [one.kind for one in first.bars] == ["clean", "apart"]
     assert sum(one.width for one in first.bars) <= CHART_WIDTH
@@ -35,13 +35,13 @@ def test_no_two_columns_look_alike_by_their_name() -> None:
 
 
 def test_lines_go_from_the_first_to_the_last_point() -> None:
-    drawn = chart(exhibit("series", ("n", "a"), ("1", 0), ("2", 50), ("4", None), ("8", 100)))
+    drawn = chart(panel("series", ("n", "a"), ("1", 0), ("2", 50), ("4", None), ("8", 100)))
     assert drawn.lines[0].points == f"0,{CHART_HEIGHT} 333,{CHART_HEIGHT // 2} 1000,0"
     assert (drawn.first, drawn.last, drawn.top, drawn.lines[0].last) == ("1", "8", "100", 100)
 
 
 def test_spans_lie_in_their_lane_and_in_order() -> None:
-    drawn = chart(exhibit("spans", ("who", "from", "to", "fence"), ("a", 0, 10, 1), ("b", 10, 20, 2), ("a", 20, 40, 3)))
+    drawn = chart(panel("spans", ("who", "from", "to", "fence"), ("a", 0, 10, 1), ("b", 10, 20, 2), ("a", 20, 40, 3)))
     assert [row.label for row in drawn.bars] == ["a", "b"]
     assert [row.text for row in drawn.bars] == ["2 spans", "1 span"]
     first, last = drawn.bars[0].bars
@@ -52,28 +52,28 @@ def test_spans_lie_in_their_lane_and_in_order() -> None:
 
 def test_what_cannot_be_drawn_is_a_table() -> None:
     for one in (
-        exhibit("bars", ("a", "b"), ("x", "y")),
-        exhibit("series", ("a", "b"), ("x", 1)),
-        exhibit("spans", ("a", "b"), ("x", 1)),
-        exhibit("bars", ("a", "b")),
-        exhibit("table", ("a", "b"), ("x", 1)),
+        panel("bars", ("a", "b"), ("x", "y")),
+        panel("series", ("a", "b"), ("x", 1)),
+        panel("spans", ("a", "b"), ("x", 1)),
+        panel("bars", ("a", "b")),
+        panel("table", ("a", "b"), ("x", 1)),
     ):
         assert chart(one).kind == "table"
 
 
 def test_zeros_draw_nothing_and_break_nothing() -> None:
-    assert chart(exhibit("bars", ("a", "n"), ("x", 0))).bars[0].bars == ()
+    assert chart(panel("bars", ("a", "n"), ("x", 0))).bars[0].bars == ()
     assert (
-        chart(exhibit("series", ("a", "n"), ("x", 0), ("y", 0))).lines[0].points
+        chart(panel("series", ("a", "n"), ("x", 0), ("y", 0))).lines[0].points
         == f"0,{CHART_HEIGHT} 1000,{CHART_HEIGHT}"
     )
-    assert chart(exhibit("spans", ("a", "from", "to"), ("x", 5, 5))).bars[0].bars[0].width >= 6
+    assert chart(panel("spans", ("a", "from", "to"), ("x", 5, 5))).bars[0].bars[0].width >= 6
 
 
 def test_long_exhibits_are_cut_and_say_so() -> None:
     rows = tuple((str(number), number) for number in range(5_000))
     for kind in ("table", "bars", "series"):
-        drawn = chart(exhibit(kind, ("a", "n"), *rows, total=9_000))
+        drawn = chart(panel(kind, ("a", "n"), *rows, total=9_000))
         assert max(len(drawn.rows), len(drawn.bars)) == LISTED_ROWS
         assert drawn.more == 9_000 - LISTED_ROWS
 
@@ -105,11 +105,11 @@ def test_every_pair_of_states_has_its_square() -> None:
 
 def test_a_pair_that_was_not_exercised_is_not_green() -> None:
     edges = (
-        Edge(before="a", after="b", allowed=True, exercised=0, outcome=PASSED),
-        Edge(before="b", after="a", allowed=True, exercised=0, outcome=not_applicable("no such call")),
-        Edge(before="a", after="c", allowed=True, exercised=1, outcome=FAILED),
+        Transition(before="a", after="b", allowed=True, exercised=0, outcome=PASSED),
+        Transition(before="b", after="a", allowed=True, exercised=0, outcome=not_applicable("no such call")),
+        Transition(before="a", after="c", allowed=True, exercised=1, outcome=FAILED),
     )
-    found = grid(Machine(name="m", states=("a", "b"), edges=edges))
+    found = grid(StateMachine(name="m", states=("a", "b"), transitions=edges))
     assert found.states == ("a", "b", "c")
     assert found.rows[0][1][1].status == "absent"
     assert found.rows[1][1][0].text == "b to a: allowed, not tried; no such call"

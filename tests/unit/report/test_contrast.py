@@ -10,7 +10,7 @@ from migrator import report
 CSS = (Path(report.__file__).parent / "templates" / "style.css").read_text()
 NAMES = ("light", "dark", "paper")
 PALETTES = dict(zip(NAMES, re.findall(r":root \{(.*?)\}", CSS, re.DOTALL), strict=True))
-TEXT = ("ink", "soft", "link", "ok", "bad", "ask", "none", "aside")
+TEXT = ("ink", "soft", "link", "ok", "bad", "ask", "none", "quarantined")
 LEAST = 4.5
 LEAST_OF_DRAWINGS = 3.0
 

@@ -14,10 +14,10 @@ from migrator.result import (
     Check,
     Decision,
     Evidence,
-    Exhibit,
     Finding,
     Loss,
     Measurement,
+    Panel,
     Quarantined,
     Result,
     Run,
@@ -117,7 +117,7 @@ def test_every_image_says_what_it_shows_and_every_table_names_its_columns() -> N
 
 
 def test_the_sections_come_in_the_order_of_the_design() -> None:
-    order = ["verdict", "coverage", "differences", "quarantine", "losses", "meaning", "transitions", "behaviour"]
+    order = ["verdict", "coverage", "differences", "quarantine", "losses", "semantics", "transitions", "behaviour"]
     order += ["locking", "timings", "cutover", "sensitivity", "checks", "environment", "sign-off"]
     ids = [one for one in page(troubled()).values("id") if one in order]
     assert ids == order
@@ -127,7 +127,7 @@ def test_the_sections_come_in_the_order_of_the_design() -> None:
 def test_what_was_not_checked_is_said() -> None:
     text = page(troubled()).text
     for sentence in (
-        "too many documents are set aside to leave them out one by one",
+        "too many documents are in quarantine to leave them out one by one",
         "the copy of impact_snapshots is not finished",
         "Area workers: Workers and their heartbeats — left out by --skip",
         "Area execution: From due to done — not checked by this version of the tool",
@@ -178,7 +178,7 @@ def test_a_hundred_thousand_differences_make_a_small_page() -> None:
 def test_whatever_grows_the_page_stays_small() -> None:
     """Everything a result can have, twenty thousand times, spread over many causes, tables, checks and areas."""
     many = 20_000
-    table = Exhibit(
+    table = Panel(
         kind="table",
         title="t",
         columns=("a", "b"),
@@ -196,11 +196,11 @@ def test_whatever_grows_the_page_stays_small() -> None:
         tallies=tuple(
             Tally(severity=severity, cause=f"c{number % 40}", path=f"p{number}", title=f"t{number % 40}", count=1)
             for number in range(many)
-            for severity in ("difference", "settled", "warning")
+            for severity in ("difference", "explained", "warning")
         ),
         findings=tuple(Finding(severity="warning", cause="c", key=f"k{number}") for number in range(many)),
         findings_total=many,
-        exhibits=(table, bars, series),
+        panels=(table, bars, series),
     )
     evidence = Evidence(
         checks=(one,),
@@ -250,16 +250,16 @@ def test_a_fresh_start_says_who_decided_it_and_that_nothing_was_compared() -> No
     text = page(behaviour()).text
     assert "Fresh start , decided by R. Lind on 2026-11-20T16:58:02+00:00" in text
     assert "because the old history is archived and not needed" in text
-    assert "Area parity: Everything is there, and equal — fresh start" in text
-    assert "Nothing was compared, so nothing is known of losses." in text
+    assert "Area parity: Every document and its rows are equal — fresh start" in text
+    assert "Nothing was compared, so losses are not known." in text
 
 
 def test_how_strong_the_verification_is_stands_beside_the_verdict() -> None:
     text = page(behaviour()).text
     assert "classes of faults caught 47 of 48" in text
     assert "Of 48 classes of faults planted to test this verification, 47 were caught and 1 missed." in text
-    assert "What was missed 1 A corruption that no check saw: null for absent" in text
-    assert text.index("What was missed") > text.index("Faults of every class are planted")
+    assert "Corruptions that no check detected 1 A corruption that no check saw: null for absent" in text
+    assert text.index("Corruptions that no check detected") > text.index("Faults of every class are planted")
     assert "classes of faults" not in page(clean()).text
 
 
@@ -267,14 +267,14 @@ def test_a_failure_outside_the_data_is_not_called_a_difference() -> None:
     text = page(behaviour()).text
     assert "Not everything holds: 2 of 12 checks failed." in text
     assert "No difference was found." not in text
-    assert "Failed, and no difference of the data" in text
+    assert "Failed checks without a difference in the data" in text
 
 
 def test_requirements_stand_with_their_words_and_their_checks() -> None:
     text = page(troubled()).text
     assert "parity counts, checksums per collection/table 0-X1 failed parity.round-trip , parity.aggregates" in text
-    assert "dead worker detection 0-T2.9.3 not verified workers.lives" in text, "its area was left out"
-    assert "rollback level 1: switch back 4-B1 not asked for cutover.way-back" in text
+    assert "dead worker detection 0-T2.9.3 not verified workers.heartbeats" in text, "its area was left out"
+    assert "rollback level 1: switch back 4-B1 not asked for cutover.rollback" in text
 
 
 @pytest.mark.proves("5-R2")
@@ -285,10 +285,13 @@ def test_the_first_page_names_both_databases_and_what_nobody_asked_for() -> None
         "source MongoDB 6.0.27, database stellaops_scheduler, db1.example:27017, db2.example:27017, replica set rs0",
         "target PostgreSQL 18.4, database scheduler, pg.example:5432",
         "environment staging",
-        "Not asked for: sensitivity and cutover.way-back.",
+        "Not asked for: sensitivity and cutover.rollback.",
         "2 of 3 gates of the cutover are not met now: fence, history.",
         "gates of the cutover not met now 2 of 3",
-        "2 checks (cutover.down-and-up, cutover.switch) need a right that the tool's user lacks: the target's user",
+        (
+            "2 checks (cutover.downgrade, cutover.configuration) need a right that the tool's user lacks:"
+            " the target's user"
+        ),
         "checks passed 4 of 8",
         "not asked for 2",
     ):

@@ -217,7 +217,7 @@ def test_findings_have_their_place_and_a_name_that_stays() -> None:
 def test_what_could_not_be_told_is_open_and_said_twice() -> None:
     log = log_of(troubled())["runs"][0]
     opened = {one["ruleId"] for one in log["results"] if one["kind"] == "open"}
-    assert opened == {"parity.aggregates", "parity.round-trip", "cutover.down-and-up", "cutover.switch"}
+    assert opened == {"parity.aggregates", "parity.round-trip", "cutover.downgrade", "cutover.configuration"}
     said = [one["message"]["text"] for one in log["invocations"][0]["toolExecutionNotifications"]]
     assert "area workers: left out by --skip" in said
     assert any(text.startswith("parity.aggregates: too many documents") for text in said)

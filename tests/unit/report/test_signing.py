@@ -157,7 +157,7 @@ def test_a_forged_half_before_or_behind_the_true_one_is_refused(folder: Path, na
     whole = path.read_text().strip()
     for text in (f"{{{forged},{whole[1:]}", f"{whole[:-1]},{forged}}}"):
         path.write_text(text)
-        with pytest.raises(UsageError, match=f"not a whole result: the name {name} stands in it twice"):
+        with pytest.raises(UsageError, match=f"not a whole result: the name {name} occurs twice in one object"):
             integrity.check_report(path, [folder / "report.md"], public)
 
 

@@ -9,8 +9,8 @@ from migrator.result import (
     PASSED,
     Area,
     Check,
+    CollectionCounts,
     Evidence,
-    Moved,
     Outcome,
     Quarantined,
     Result,
@@ -21,12 +21,14 @@ from migrator.result import (
 )
 
 
-def result(*outcomes: tuple[str, Outcome], broke: bool = False, aside: int = 0, areas: tuple[Area, ...] = ()) -> Result:
+def result(
+    *outcomes: tuple[str, Outcome], errored: bool = False, quarantined: int = 0, areas: tuple[Area, ...] = ()
+) -> Result:
     checks = tuple(
-        Check(id=f"{area}.{number}", area=area, title="t", outcome=outcome, broke=broke)
+        Check(id=f"{area}.{number}", area=area, title="t", outcome=outcome, errored=errored)
         for number, (area, outcome) in enumerate(outcomes)
     )
-    quarantine = (Quarantined(collection="runs", reason="r", count=aside),) if aside else ()
+    quarantine = (Quarantined(collection="runs", reason="r", count=quarantined),) if quarantined else ()
     return build(Evidence(checks=checks, quarantine=quarantine, areas=areas), Run(name="r"))
 
 
@@ -35,8 +37,8 @@ def result(*outcomes: tuple[str, Outcome], broke: bool = False, aside: int = 0, 
     [
         (result(("parity", PASSED)), "Nothing was lost or changed."),
         (
-            result(("parity", PASSED), aside=3),
-            "Everything that was moved is equal; 3 documents could not be carried over and wait for a decision.",
+            result(("parity", PASSED), quarantined=3),
+            "Everything that was copied is equal; 3 documents could not be converted and are in quarantine.",
         ),
         (
             result(("schema", PASSED), ("parity", not_applicable("fresh start"))),
@@ -47,7 +49,7 @@ def result(*outcomes: tuple[str, Outcome], broke: bool = False, aside: int = 0, 
             "The two sides are not equal: 1 of 2 checks failed.",
         ),
         (
-            result(("parity", unverified("x")), broke=True),
+            result(("parity", unverified("x")), errored=True),
             "The verification did not finish: 1 of 1 check ended in an error.",
         ),
         (
@@ -55,7 +57,7 @@ def result(*outcomes: tuple[str, Outcome], broke: bool = False, aside: int = 0, 
             "No difference was found, but 1 of 2 checks could not be made.",
         ),
         (
-            result(("schema", PASSED), areas=(Area(name="parity", title="P", standing="skipped"),)),
+            result(("schema", PASSED), areas=(Area(name="parity", title="P", status="skipped"),)),
             "No difference was found, but parity was left out on request.",
         ),
         (result(), "Nothing was verified: no check was made."),
@@ -71,11 +73,13 @@ def test_equality_is_never_claimed_without_a_comparison() -> None:
 
 
 def test_what_the_verdict_rests_on_adds_the_documents_up() -> None:
-    moved = Moved(collection="runs", tables=("runs",), documents=1_234, matched=1_200, quarantined=1, skipped={"e": 33})
-    evidence = Evidence(checks=result(("parity", PASSED)).evidence.checks, moved=(moved,))
+    counts = CollectionCounts(
+        collection="runs", tables=("runs",), documents=1_234, matched=1_200, quarantined=1, skipped={"e": 33}
+    )
+    evidence = Evidence(checks=result(("parity", PASSED)).evidence.checks, collections=(counts,))
     assert wording.basis(build(evidence, Run(name="r")))[0] == (
         "1\u202f234 documents of 1 collection were read, and 1\u202f200 of them can be rebuilt from PostgreSQL, typed "
-        "and complete; 1 is in quarantine; 33 were left behind by a stated rule."
+        "and complete; 1 is in quarantine; 33 were not copied, by a stated rule."
     )
 
 
@@ -104,8 +108,8 @@ def test_a_long_key_keeps_its_two_ends() -> None:
 
 
 def test_a_part_of_a_bar_that_is_there_can_be_seen_and_the_parts_fill_it() -> None:
-    cut = share_bars([("clean", "equal", 1_000_000), ("aside", "aside", 1), ("apart", "apart", 0)])
-    assert [one.kind for one in cut] == ["clean", "aside"]
+    cut = share_bars([("clean", "equal", 1_000_000), ("quarantined", "in quarantine", 1), ("apart", "apart", 0)])
+    assert [one.kind for one in cut] == ["clean", "quarantined"]
     assert cut[1].width >= 6
     assert sum(one.width for one in cut) == 1_000
     assert share_bars([("clean", "equal", 0)]) == ()

@@ -171,8 +171,10 @@ def test_unknown_collections_are_said_to_be_left_out(monkeypatch: pytest.MonkeyP
 
 def test_settled_findings_are_listed_with_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     result = verified(EQUAL, monkeypatch)
-    settled = [tally for check in result.evidence.checks for tally in check.tallies]
-    assert [(one.severity, one.cause, one.count, one.keys) for one in settled] == [("settled", "orphan", 2, ("r2",))]
+    explained = [tally for check in result.evidence.checks for tally in check.tallies]
+    assert [(one.severity, one.cause, one.count, one.keys) for one in explained] == [
+        ("explained", "orphan", 2, ("r2",))
+    ]
 
 
 def test_examples_are_cut_and_counts_are_not(monkeypatch: pytest.MonkeyPatch) -> None:

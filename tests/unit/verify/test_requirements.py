@@ -24,7 +24,7 @@ from migrator.result import (
     unverified,
 )
 from migrator.verify.areas import every_check
-from migrator.verify.requirements import OUTSIDE, WORDS, requirements
+from migrator.verify.requirements import OUT_OF_SCOPE, WORDS, requirements
 from tests.golden.docs.test_capabilities import expand, sections
 
 NOBODY_ASKED = not_asked_for("made only with --more")
@@ -37,8 +37,8 @@ def test_every_requirement_of_a_check_stands_with_the_words_of_the_list() -> Non
     for one in requirements(every_check()):
         row = rows[one.id]
         whole = len(expand(row.id)) == 1
-        assert one.words == WORDS[one.id]
-        assert all(word in row.capability for word in _words(one.words)) if whole else one.words, one.id
+        assert one.text == WORDS[one.id]
+        assert all(word in row.capability for word in _words(one.text)) if whole else one.text, one.id
     assert {*WORDS} == {one.id for one in requirements(every_check())}, "words for what no check names"
 
 
@@ -48,20 +48,20 @@ def _words(text: str) -> list[str]:
 
 def test_the_subjects_of_the_mission_rest_on_checks_that_every_run_makes() -> None:
     """Schedule CRUD, run states and trigger calculation do not wait for a random test that somebody asks for."""
-    optional = {"crud.lockstep", "cutover.way-back", "sensitivity.planted"}
+    optional = {"crud.lockstep", "cutover.rollback", "sensitivity.mutations"}
     shown = {one.id: {*one.checks} for one in requirements(every_check())}
     for name in ("0-T2.11.1", "0-T2.11.2", "0-T2.4.2", "0-T2.11.3", "0-T2.11.4", "0-T2.11.5", "0-X1", "0-X2"):
         assert shown[name]
         assert not shown[name] & optional, name
 
 
-def result(*outcomes: Outcome, judges: bool = True, left: Area | None = None) -> Result:
+def result(*outcomes: Outcome, can_fail: bool = True, left: Area | None = None) -> Result:
     checks = tuple(
-        Check(id=f"crud.{number}", area="crud", title="t", outcome=one, judges=judges)
+        Check(id=f"crud.{number}", area="crud", title="t", outcome=one, can_fail=can_fail)
         for number, one in enumerate(outcomes)
     )
     named = tuple(one.id for one in checks) + (() if left is None else (f"{left.name}.more",))
-    asked = Requirement(id="0-X1", words="parity", checks=named)
+    asked = Requirement(id="0-X1", text="parity", checks=named)
     return build(Evidence(checks=checks, requirements=(asked,), areas=(left,) if left else ()), Run(name="r"))
 
 
@@ -77,9 +77,9 @@ def result(*outcomes: Outcome, judges: bool = True, left: Area | None = None) ->
         (result(FAILED, UNSURE), "failed"),
         (result(NOBODY_ASKED), "not-asked-for"),
         (result(DECIDED), "not-applicable"),
-        (result(PASSED, judges=False), "not-asked-for"),
-        (result(PASSED, left=Area(name="locking", title="t", standing="skipped", reason="--skip")), "unverified"),
-        (result(PASSED, left=Area(name="sensitivity", title="t", standing="not-asked-for", reason="x")), "passed"),
+        (result(PASSED, can_fail=False), "not-asked-for"),
+        (result(PASSED, left=Area(name="locking", title="t", status="skipped", reason="--skip")), "unverified"),
+        (result(PASSED, left=Area(name="sensitivity", title="t", status="not-asked-for", reason="x")), "passed"),
     ],
 )
 def test_what_a_run_shows_of_a_requirement(given: Result, status: str) -> None:
@@ -88,7 +88,7 @@ def test_what_a_run_shows_of_a_requirement(given: Result, status: str) -> None:
 
 
 def test_a_check_that_cannot_fail_counts_as_recorded_and_not_as_passed() -> None:
-    given = result(PASSED, judges=False)
+    given = result(PASSED, can_fail=False)
     assert given.judged() == (0, 0)
     assert given.recorded() == 1
 
@@ -102,28 +102,28 @@ def test_what_nobody_asked_for_sets_no_bit(outcome: Outcome) -> None:
 def test_the_page_says_of_each_check_that_only_records_that_it_is_never_red() -> None:
     page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
     never = set(re.findall(r"^\| `([a-z.-]+)` \| never: ", page, re.MULTILINE))
-    assert never == {one.id for one in every_check() if not one.judges}
+    assert never == {one.id for one in every_check() if not one.can_fail}
 
 
-ROWS_OUTSIDE = [row for some in sections().values() for row in some if row.own == "R"]
-RECORDED = {one.id: one for one in OUTSIDE}
+ROWS_OUT_OF_SCOPE = [row for some in sections().values() for row in some if row.own == "R"]
+RECORDED = {one.id: one for one in OUT_OF_SCOPE}
 
 
 def test_every_row_outside_of_the_tool_is_recorded_with_its_words() -> None:
-    assert {*RECORDED} == {single for row in ROWS_OUTSIDE for single in expand(row.id)}
-    for row in ROWS_OUTSIDE:
+    assert {*RECORDED} == {single for row in ROWS_OUT_OF_SCOPE for single in expand(row.id)}
+    for row in ROWS_OUT_OF_SCOPE:
         for single in expand(row.id):
-            assert all(word.strip(":,") in row.capability for word in RECORDED[single].words.split()[-1:]), single
+            assert all(word.strip(":,") in row.capability for word in RECORDED[single].text.split()[-1:]), single
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.proves(name)) for name in sorted(RECORDED)])
 def test_the_report_records_what_is_outside_of_the_tool(name: str) -> None:
     one = RECORDED[name]
     for text in rendered():
-        assert one.words in text
-        assert one.said in text
+        assert one.text in text
+        assert one.note in text
 
 
 def rendered() -> tuple[str, str]:
-    result = build(Evidence(outside=OUTSIDE), Run(name="r"))
+    result = build(Evidence(out_of_scope=OUT_OF_SCOPE), Run(name="r"))
     return unescape(renderer.html(result).decode()), unescape(renderer.markdown(result).decode())

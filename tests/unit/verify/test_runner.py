@@ -9,9 +9,9 @@ from migrator.errors import ConfigurationError, RefusedError, UnreachableError, 
 from migrator.result import (
     FAILED,
     PASSED,
-    Exhibit,
     Measurement,
     Outcome,
+    Panel,
     Quarantined,
     Result,
     not_applicable,
@@ -43,14 +43,14 @@ def run(*specs: CheckSpec, request: Request | None = None) -> Result:
 def test_outcomes_are_kept(outcome: Outcome) -> None:
     result = run(spec("schema.a", outcome))
     assert [check.outcome for check in result.evidence.checks] == [outcome]
-    assert not result.evidence.checks[0].broke
+    assert not result.evidence.checks[0].errored
 
 
 def test_an_unreachable_server_leaves_its_check_unverified_and_the_others_go_on() -> None:
     result = run(spec("schema.a", error=UnreachableError("the target went away")), spec("schema.b"))
     first, second = result.evidence.checks
     assert first.outcome == unverified("the target went away")
-    assert first.broke
+    assert first.errored
     assert second.outcome == PASSED
     assert result.exit_status() == 20
 
@@ -86,7 +86,7 @@ def test_areas_that_were_left_out_are_skipped_never_passed(
 ) -> None:
     result = run(spec("schema.a"), spec("parity.a"), request=request_)
     assert [check.id for check in result.evidence.checks] == made
-    standing = {area.name: area.standing for area in result.evidence.areas}
+    standing = {area.name: area.status for area in result.evidence.areas}
     assert {name for name, one in standing.items() if one == "skipped"} == skipped
     assert result.exit_status() == (4 if skipped else 0)
     assert result.evidence.policy.only == request_.only
@@ -94,7 +94,7 @@ def test_areas_that_were_left_out_are_skipped_never_passed(
 
 def test_areas_without_checks_are_absent_and_set_no_bit() -> None:
     result = run(spec("schema.a"))
-    standing = {area.name: area.standing for area in result.evidence.areas}
+    standing = {area.name: area.status for area in result.evidence.areas}
     assert list(standing) == list(AREAS)
     assert {name for name, one in standing.items() if one == "absent"} == set(AREAS) - {"schema"}
     assert result.exit_status() == 0
@@ -129,14 +129,14 @@ def test_the_parts_that_checks_found_are_put_together() -> None:
 
 def test_what_varies_stands_outside_of_the_digest() -> None:
     def of(value: int) -> Result:
-        one = Exhibit(kind="table", title="t", columns=("n",), rows=((value,),), rows_total=1)
+        one = Panel(kind="table", title="t", columns=("n",), rows=((value,),), rows_total=1)
         measured = Measurement(check="schema.a", name="m", unit="ms", value=float(value), ceiling=1.5)
         found = CheckResult(outcome=PASSED, varying=(one,), measurements=(measured,))
         return run(CheckSpec(id="schema.a", title="t", run=lambda _context: found))
 
     first, second = of(1), of(2)
     assert first.digest == second.digest
-    assert first.run.exhibits["schema.a"][0].rows == ((1,),)
+    assert first.run.panels["schema.a"][0].rows == ((1,),)
     assert [one.is_over for one in (*first.run.measurements, *second.run.measurements)] == [False, True]
 
 
@@ -147,7 +147,7 @@ def test_each_check_is_said_with_its_number_its_time_and_the_time_so_far() -> No
         "verify: 1/2 schema.a: passed",
         "verify: 2/2 schema.b: failed",
     ]
-    assert all(line.endswith(" in all)") for line in said)
+    assert all(line.endswith(" in total)") for line in said)
 
 
 def test_what_was_asked_for_is_recorded_in_the_order_of_the_areas() -> None:
@@ -177,7 +177,7 @@ def test_every_check_belongs_to_an_area_and_has_a_name_of_its_own() -> None:
     for one in checks:
         assert one.area in AREAS
         assert one.id.startswith(f"{one.area}.")
-        assert one.judges or not one.requirements, f"{one.id} cannot fail, so it shows no requirement"
+        assert one.can_fail or not one.requirements, f"{one.id} cannot fail, so it shows no requirement"
         assert not one.title.endswith(".")
         assert all(limit.endswith(".") for limit in one.limits)
 
