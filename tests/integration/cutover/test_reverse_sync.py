@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import bson
 import psycopg
@@ -252,6 +254,41 @@ def test_our_own_store_reads_there_what_was_written_here(switched: Settings, sou
         if row is not None
     ]
     assert plain[:2] == plain[2:]
+
+
+def test_the_order_of_claims_follows_priorities_that_changed_on_postgresql(
+    mongo_database: Database[Any], scheduler_dsn: str, new_scheduler_dsn: Callable[[], str]
+) -> None:
+    """The documents hold the schedule's priority; reverse sync does not write it, the next start of a store does."""
+    first, second = schedule(name="first", priority=10), schedule(name="second", priority=20)
+    with store_mongo.opened(mongo_database) as mongo, mongo.session("a", now=NOW) as session:
+        for one in (first, second):
+            session.schedules.upsert(one)
+            session.triggers.upsert(trigger(one))
+            session.runs.create(run(schedule_id=one.id, available_at=NOW))
+    with copied(mongo_database, scheduler_dsn) as settings:
+        with store_postgres.opened(scheduler_dsn) as store, store.session("a", now=NOW) as session:
+            session.schedules.change(first.id, priority=90)
+            born = session.schedules.upsert(schedule(name="born in postgres", priority=5))
+            session.triggers.upsert(trigger(born))
+            session.runs.create(run(schedule_id=born.id, available_at=NOW))
+        reverse_sync.run(settings, noted_by_now=True)
+        expected = {"first": 90, "second": 20, "born in postgres": 5}
+        names = {one.id: one.name for one in (first, second, born)}
+        with store_mongo.opened(mongo_database) as mongo:
+            for collection in ("triggers", "runs"):
+                found = {
+                    names[UUID(document["scheduleId"].removeprefix("sch_"))]: document["schedulePriority"]
+                    for document in mongo_database[collection].find()
+                }
+                assert found == expected, collection
+            other_dsn = new_scheduler_dsn()
+            close_cached()
+            assert backfill(settings_for(mongo_database, other_dsn), Scope()).complete
+            assert differences(rows(scheduler_dsn), rows(other_dsn)) == {}
+            claims = mongo.queue.claim("w", 5, timedelta(minutes=1), NOW, tenants=["a"])
+        claimed = [names[claim.run.schedule_id] for claim in claims if claim.run.schedule_id]
+        assert claimed == ["first", "second", "born in postgres"], "the highest priority first"
 
 
 def test_one_stream_at_a_time_and_an_older_one_cannot_write(
