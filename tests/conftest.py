@@ -27,6 +27,7 @@ from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
+from tests import preloaded
 from tests.kept_worker import KeptWorker
 
 Document = dict[str, Any]
@@ -184,6 +185,13 @@ def kept_worker() -> Iterator[None]:
             patched.setattr(module, "executor", worker.executor)
         yield
         worker.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_server() -> Iterator[None]:
+    """End the server of commands (`tests.preloaded`) with the session, where a test has started it."""
+    yield
+    preloaded.close()
 
 
 @pytest.fixture(scope="session")

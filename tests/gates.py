@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.copying import kill, start
 
 FOLDER = Path(__file__).parent / "faults"
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds after which a test gives up; never waited for where things go as they should."""
 
 

@@ -136,10 +136,23 @@ class _Server:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             return int(self._socket.recv(16))
 
+    def close(self) -> None:
+        """End the process, and all that it has forked."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._process.wait()
+
 
 @cache
 def _server() -> _Server:
     return _Server()
+
+
+def close() -> None:
+    """End the server, if one was started."""
+    if _server.cache_info().currsize:
+        _server().close()
+        _server.cache_clear()
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:

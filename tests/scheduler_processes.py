@@ -22,7 +22,7 @@ from migrator.values import jsonb
 from tests.owned import OWNED
 
 ROOT = Path(__file__).resolve().parents[1]
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds; reached only where a test fails."""
 
 QUICK: dict[str, Any] = {

@@ -3,9 +3,12 @@
 ``GATE_AT`` names the point, ``GATE`` a folder. The process writes its pid into the pipe ``reached`` and reads ``go``.
 """
 
+import importlib
 import os
 import signal
 from pathlib import Path
+
+importlib.import_module("patient")  # a test that interrupts what stands at the gate gives it time
 
 DIE = b"die"
 """Instead of going on, be killed."""

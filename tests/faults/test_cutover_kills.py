@@ -65,7 +65,7 @@ def killed_at(point: str, scene: Scene, *arguments: str) -> bool:
         },
     )
     try:
-        said = "".join(process.communicate(timeout=120))
+        said = "".join(process.communicate(timeout=300))
     finally:
         kill(process)
     assert process.returncode in {-signal.SIGKILL, 0}, said

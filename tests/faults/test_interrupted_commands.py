@@ -37,7 +37,7 @@ from migrator.schema.revisions import LOCK_KEY
 from tests.conftest import fresh_name
 from tests.copying import kill, run, run_of, settings_for, start, write_config
 from tests.cutting_over import Scene, scene
-from tests.gates import PATIENCE, gone, held
+from tests.gates import FOLDER, PATIENCE, gone, held
 from tests.scheduled_work import lines
 from tests.scheduler_processes import Site
 
@@ -64,7 +64,8 @@ BEHIND_A_LOCK: dict[str, dict[str, str]] = {
 }
 LOCKS = {"schema upgrade": f"SELECT pg_advisory_xact_lock({LOCK_KEY})"}
 """What a command waits for, where it is not the table of the runs."""
-HELD_UP_MS = 2_000 * int(LIMIT_S)
+HELD_UP_MS = 240_000
+"""Longer than a command may take to end in order (``tests/faults/patient.py``)."""
 BEHIND_THE_SOURCE = {
     "inspect": (["find", "aggregate"], HELD_UP_MS),
     "plan": (["find", "aggregate"], HELD_UP_MS),
@@ -135,7 +136,10 @@ def pending(pid: int, number: int) -> bool:
 
 @contextmanager
 def started(command: str, config: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    process = start(*command.split(), "--config", str(config), environment=environment, cwd=config.parent)
+    """Start a command; all but the tail, which only the clock ends, have time to end in order."""
+    patient = {"MIGRATOR_SIGNALS": "patient:passed", "PYTHONPATH": str(FOLDER)} if command != "tail" else {}
+    variables = {**patient, **(environment or {})}
+    process = start(*command.split(), "--config", str(config), environment=variables, cwd=config.parent)
     try:
         yield process
     finally:
@@ -203,6 +207,9 @@ def test_behind_a_command_of_the_source(
             mongo_client.admin.command("waitForFailPoint", "failCommand", **entered)
             assert_ended(command, times, *interrupt(process, times))
     finally:
+        held_up_ones = {"appName": "migrator", "active": True}
+        for one in mongo_client.admin.aggregate([{"$currentOp": {"allUsers": True}}, {"$match": held_up_ones}]):
+            mongo_client.admin.command("killOp", op=one["opid"])  # "off" waits for what is held up
         mongo_client.admin.command("configureFailPoint", "failCommand", mode="off")
         mongo_client.drop_database(name)
 

@@ -82,7 +82,7 @@ def test_the_target_stays_away(
     mongo_database: Database[Any], postgres: PostgresServer, target: str, tmp_path: Path
 ) -> None:
     fill(mongo_database)
-    config = write_config(tmp_path, in_chunks(mongo_database, target, patience_s=1))
+    config = write_config(tmp_path, in_chunks(mongo_database, target, patience_s=3))
     with held(config, points.AFTER_COMMIT, tmp_path) as copy:
         postgres.stop()
         copy.go()
@@ -93,7 +93,7 @@ def test_the_target_stays_away(
     assert "Traceback" not in said
     postgres.restart()
     assert number(target, ROWS) == number(target, DONE) == 1
-    finish(config, target)
+    finish(write_config(tmp_path, in_chunks(mongo_database, target)), target)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_the_source_goes_away_and_comes_back(mongo: MongoServer, scheduler_dsn: 
 def test_the_source_stays_away(mongo: MongoServer, scheduler_dsn: str, tmp_path: Path) -> None:
     with MongoClient[Any](mongo.uri) as client:
         fill(client["source"])
-        config = write_config(tmp_path, in_chunks(client["source"], scheduler_dsn, patience_s=1))
+        config = write_config(tmp_path, in_chunks(client["source"], scheduler_dsn, patience_s=3))
     with held(config, points.AFTER_CHUNK_BEGUN, tmp_path) as copy:
         mongo.stop()
         copy.go()
@@ -131,7 +131,8 @@ def test_the_source_stays_away(mongo: MongoServer, scheduler_dsn: str, tmp_path:
     assert "Traceback" not in said
     assert number(scheduler_dsn, ROWS) == 0
     mongo.restart()
-    finish(config, scheduler_dsn)
+    with MongoClient[Any](mongo.uri) as client:
+        finish(write_config(tmp_path, in_chunks(client["source"], scheduler_dsn)), scheduler_dsn)
 
 
 def test_a_second_backfill_at_the_same_time_is_refused(

@@ -73,7 +73,7 @@ def killing(point: str, count: int, tally: Path) -> dict[str, str]:
 def ended(process: subprocess.Popen[str]) -> bool:
     """Wait for its end; tell whether it was killed."""
     try:
-        said = "".join(process.communicate(timeout=120))
+        said = "".join(process.communicate(timeout=300))
     finally:
         kill(process)
     assert process.returncode in {-signal.SIGKILL, 0, 4, QUARANTINE, 4 | QUARANTINE}, said

@@ -112,7 +112,7 @@ def test_the_pool_bounds_the_connections(scheduler_dsn: str) -> None:
 
 def terminate(dsn: str, pid: int) -> None:
     with connect(dsn) as connection:
-        connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        connection.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
 
 @pytest.mark.proves("0-T2.1.3")

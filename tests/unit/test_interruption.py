@@ -24,6 +24,8 @@ def main():
     child.start()
     if "unhurried" in sys.argv:
         interruption.allow_slow_end()
+    if "patient" in sys.argv:
+        interruption.LIMIT_S = 60
     said = False
     while True:
         try:
@@ -58,7 +60,7 @@ def end(process: subprocess.Popen[str], worker: int) -> str:
     return said
 
 
-@pytest.mark.parametrize("arguments", [(), ("unhurried",)])
+@pytest.mark.parametrize("arguments", [("patient",), ("unhurried",)])
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_signal_ends_at_once(second: int, arguments: tuple[str, ...], tmp_path: Path) -> None:
     process, worker = stubborn(tmp_path, *arguments)

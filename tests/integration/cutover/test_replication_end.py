@@ -41,7 +41,7 @@ def test_it_ends_with_0_when_the_cutover_is_finished(ready: Scene) -> None:
             assert outbox.wait_until_empty(target, 60)  # it carries
         assert ready.database.schedules.find_one({})["name"] == "since"  # type: ignore[index] # there is one
         completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason="test"))
-        out, said = tail.communicate(timeout=60)
+        out, said = tail.communicate(timeout=240)
     finally:
         kill(tail)
     assert (tail.returncode, out) == (0, ENDED), said

@@ -324,7 +324,7 @@ def test_what_a_killed_stream_left_open_does_not_hold_up_the_next(
         with ThreadPoolExecutor() as pool:
             carrying = pool.submit(reverse_sync.run, switched, noted_by_now=True)
             try:
-                assert carrying.result(timeout=30).documents
+                assert carrying.result(timeout=120).documents
             except TimeoutError:
                 killed._session.abort_transaction()
                 raise

@@ -43,7 +43,7 @@ FIRES: Final = 8
 ALIVE: Final[dict[str, Any]] = {"deletedAt": ..., "deletedBy": ...}
 BORN: Final = "a" * 32
 EVERY: Final = ScheduleQuery(limit=100)
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = 240
 T = TypeVar("T")
 
 

@@ -170,7 +170,7 @@ def test_the_day_as_the_runbook_has_it(server: MongoServer, postgres_dsn: str, t
                 _the_hour(day, process.pid)
                 _days_after(day)
             process.terminate()
-            assert process.wait(60) == 0, (site.folder / "run.log").read_text()
+            assert process.wait(240) == 0, (site.folder / "run.log").read_text()
 
 
 def _the_hour(day: Day, pid: int) -> None:

@@ -15,7 +15,7 @@ from migrator.cutover.fence import FenceKind
 from migrator.embedded.mongo import MongoServer
 from migrator.errors import RefusedError
 
-LIMIT = timedelta(seconds=20)
+LIMIT = timedelta(minutes=4)
 SOON = timedelta(milliseconds=300)
 WRITES: dict[str, Callable[[Database[Any]], object]] = {
     "insert": lambda database: database.runs.insert_one({"new": 1}),

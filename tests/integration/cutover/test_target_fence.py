@@ -17,7 +17,7 @@ from migrator.connections.postgres import Connection, open_target
 from migrator.cutover import fence
 from migrator.schema import catalogue, revisions
 
-LIMIT = timedelta(seconds=20)
+LIMIT = timedelta(minutes=4)
 SOON = timedelta(milliseconds=200)
 ROLES = ("scheduler_service", "scheduler_dispatcher")
 INSERT = "INSERT INTO scheduler.schedules (id, tenant_id, name, status) VALUES (%s, 'a', %s, 'scheduled')"

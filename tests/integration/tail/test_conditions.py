@@ -158,7 +158,7 @@ def test_events_that_come_while_a_batch_is_applied_are_one_batch(
             changes = [UpdateOne({"_id": f"r{one % 6}"}, {"$inc": {"n": 1}}) for one in range(3_000)]
             source["runs"].bulk_write(changes, ordered=False)
             goals.append(source.client.admin.command("hello")["lastWrite"]["majorityOpTime"]["ts"])
-            assert taken.wait(60)
+            assert taken.wait(240)
         return apply(self, named)
 
     monkeypatch.setattr(ChangeStream, "take", taking)

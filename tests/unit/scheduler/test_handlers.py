@@ -43,7 +43,7 @@ def outcome_of(function: Callable[..., Any], payload: Any = None, **columns: Any
     registry.register("job", function)
     of = schedule(handler_name="job", payload=None if payload is None else jsonb.encode(payload), **columns)
     InProcessExecutor(registry).submit(Claim(run=RUN, schedule=of), heard)
-    assert heard.came.wait(30)
+    assert heard.came.wait(240)
     return heard.outcomes[0]
 
 
@@ -154,14 +154,14 @@ def test_a_handler_learns_that_its_run_is_cancelled() -> None:
     def job(*, context: Context) -> bool:
         context.log("begun")
         begun.set()
-        return context.wait(30)
+        return context.wait(240)
 
     executor = InProcessExecutor(registry)
     executor.submit(Claim(run=RUN, schedule=schedule(handler_name="job")), heard)
-    assert begun.wait(30)
+    assert begun.wait(240)
     assert heard.outcomes == []
     executor.cancel(RUN.id)
-    assert heard.came.wait(30)
+    assert heard.came.wait(240)
     assert heard.outcomes == [Outcome(state="completed", result=b"true")]
     assert heard.lines == [("info", "begun")]
 
