@@ -234,7 +234,7 @@ class Supervised:
 
         def look() -> bool:
             stands = status.copy_status(self.ready.settings).tail
-            return stands is not None and stands.follows and stands.behind_s < 3 and not stands.owed
+            return stands is not None and stands.follows and stands.lag_s < 3 and not stands.owed
 
         self.until(look)
 

@@ -10,21 +10,21 @@ from migrator.errors import UnexpectedError
 
 COMMANDS = {
     "backfill": "Copy the source into PostgreSQL; resumes by itself.",
-    "cutover": "Move writers from MongoDB to PostgreSQL, behind a fence; cutover plan shows what would be done.",
-    "demo": "Move a whole scheduler between two servers of its own, and leave a report.",
-    "doctor": "Reach both servers and say what stands in the way of a move.",
-    "inspect": "Take a census of the source: counts, field paths, types, what would be set aside.",
-    "metrics": "Print the scheduler's figures as Prometheus text; fails past a threshold.",
+    "cutover": "Move writers from MongoDB to PostgreSQL under a fence; cutover plan shows what would be done.",
+    "demo": "Migrate a demo scheduler between two servers of its own, and write a report.",
+    "doctor": "Connect to both servers and report what prevents a migration.",
+    "inspect": "Count the documents, field paths and types of the source, and what would be quarantined.",
+    "metrics": "Print the scheduler's metrics as Prometheus text; fails if a threshold is crossed.",
     "parity": "Compare every document with its rows, and the rows with the document.",
     "plan": "Show the chunks, estimates and risks; writes nothing.",
-    "quarantine": "List, show or retry the documents that were set aside.",
+    "quarantine": "List, show or retry the documents in quarantine.",
     "report": "Render a stored result again, sign it, or check that a report belongs to it.",
-    "retention": "Remove old runs of the scheduler, or say which.",
+    "retention": "Remove old runs of the scheduler, or list them.",
     "rollback": "Move writers back to MongoDB; rollback plan shows what would be done.",
     "run": "Run a scheduler process on the configured backend.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
-    "status": "Show where the copy, or the scheduler, stands.",
-    "tail": "Follow the source after the copy; brings rows up to date as documents change.",
+    "status": "Show the state of the copy, or of the scheduler.",
+    "tail": "Follow the change stream of the source after the copy, and update rows.",
     "verify": "Run every check and write the report.",
 }
 
@@ -40,7 +40,7 @@ MODULES = {
 """Module of this package → the commands that it defines."""
 
 SLOW_TO_END = frozenset({"cutover abort", "cutover finish", "cutover run", "rollback run", "run"})
-"""Commands that, interrupted, undo what writers wait for, or end the runs that they work on."""
+"""Commands that, when interrupted, lift a fence first or end the runs that they work on."""
 
 
 class LazyGroup(click.Group):

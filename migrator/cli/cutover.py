@@ -25,9 +25,9 @@ from migrator.sources import profile_of
 @click.command()
 @common_options
 def doctor_command(config: str | None, *, as_json: bool) -> None:
-    """Reach both servers and say what stands in the way of a move: versions, rights, history, schema, clocks.
+    """Connect to both servers and report what prevents a migration: versions, rights, oplog, schema, clocks.
 
-    Exit status: 1 something stands in the way, 4 something cannot be told, 16 a server could not be reached.
+    Exit status: 1 something prevents a migration, 4 something could not be determined, 16 a server was not reached.
     """
     found = examine(load(config))
     if as_json:
@@ -49,7 +49,7 @@ def cutover_group() -> None:
 
 
 _quarantined = click.option(
-    "--quarantined", type=int, default=0, metavar="N", help="At most N documents in quarantine may stay behind."
+    "--quarantined", type=int, default=0, metavar="N", help="Allow at most N documents in quarantine."
 )
 
 
@@ -57,7 +57,7 @@ _quarantined = click.option(
 @_quarantined
 @common_options
 def plan_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
-    """Show every step, the gates as they stand now, the expected write pause, and what becomes of late triggers."""
+    """Show every step, the state of the gates, the expected write pause, and the effect on overdue triggers."""
     found = cutover_plan(load(config), _file(config), quarantined=quarantined)
     if as_json:
         print_json(found)
@@ -66,13 +66,13 @@ def plan_command(config: str | None, quarantined: int, *, as_json: bool) -> None
     finish(mask(unverified=not found.ready))
 
 
-@cutover_group.command(short_help="Compare everything, and put the outcome on record.")
+@cutover_group.command(short_help="Compare everything, and record the outcome.")
 @common_options
 def compare_command(config: str | None, *, as_json: bool) -> None:
-    """Compare everything, and put the outcome on record: the cutover asks for a young and clean one.
+    """Make a parity check of everything, and record it. The cutover requires a recent one without differences.
 
-    It is migrator parity without options. While the source is written to, let migrator tail run: documents are compared
-    all the same, and figures (counts, sums, times) are not, which sets the bit 4. The cutover asks for the documents.
+    It is migrator parity without options. If the source is written to, let migrator tail run. Documents are compared
+    then, and aggregates (counts, sums, times) are not, which sets the bit 4. The cutover requires only the documents.
     """
     outcome = check_and_record(load(config))
     if as_json:
@@ -82,19 +82,19 @@ def compare_command(config: str | None, *, as_json: bool) -> None:
     finish(parity_status(outcome))
 
 
-@cutover_group.command(short_help="Put on record that both schedulers run beside each other from now on.")
+@cutover_group.command(short_help="Record that both schedulers run in parallel from now on.")
 @click.option("--who", required=True, help="Who decided it.")
 @click.option("--reason", required=True, help="Why.")
-@click.option("--end", "ended", is_flag=True, help="They do not any more: every handler runs here.")
+@click.option("--end", "ended", is_flag=True, help="End the parallel run: every handler runs on PostgreSQL.")
 @common_options
 def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, as_json: bool) -> None:
-    """Record that both schedulers run: five more gates, computed from the runs, must hold before the cutover.
+    """Record that both schedulers run in parallel. Then five more gates, computed from the runs, must hold.
 
-    Refused (2), before anything is written, for a source whose runs do not name the slot they were fired for: their
+    Refused (2), before anything is written, for a source whose runs do not name the slot for which they fired: their
     slots cannot be compared. In this version that is every source.
 
-    Processes on PostgreSQL see it before their next claim: from then on they call only handlers that are marked
-    idempotent, and record the runs of the others without doing anything. The cutover ends it too.
+    Processes on PostgreSQL read the record before their next claim. From then on they call only handlers marked
+    idempotent, and record the runs of the others without calling a handler. The cutover ends the parallel run too.
     """
     settings = load(config)
     profile = profile_of(settings.source)
@@ -107,40 +107,42 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
     if as_json:
         print_json({"who": who, "reason": reason, "hours": 0 if ended else hours})
     elif ended:
-        click.echo("on record: every handler runs on PostgreSQL")
+        click.echo("recorded: every handler runs on PostgreSQL")
     else:
-        click.echo("on record: on PostgreSQL only handlers marked idempotent run; the others are recorded in shadow")
-        click.echo(f"{hours} h without an error are asked for before the switch")
+        click.echo(
+            "recorded: on PostgreSQL only handlers marked idempotent are called; runs of the others are recorded only"
+        )
+        click.echo(f"the cutover requires {hours} h without an error")
 
 
-@cutover_group.command(short_help="Make the switch, or finish an interrupted one.")
+@cutover_group.command(short_help="Run the cutover, or finish an interrupted one.")
 @_quarantined
 @common_options
 def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
-    """Make the cutover; one that was interrupted after the point of no return is finished, else it is undone first."""
+    """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first."""
     settings = load(config)
     done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
     stopped = done.cutover.detail.get(cutover.REVERSE_STOPPED)
     if as_json:
         print_json(done)
         finish(mask(unverified=stopped))
-    again = " (an interrupted switch was finished)" if done.resumed else ""
-    click.echo(f"switched to postgres as number {done.cutover.detail.get('epoch')}{again}")
-    click.echo(f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared behind the fence")
+    again = " (an interrupted cutover was finished)" if done.resumed else ""
+    click.echo(f"cut over to PostgreSQL, epoch {done.cutover.detail.get('epoch')}{again}")
+    click.echo(f"write pause: {done.pause_s:.2f} s; {done.compared:,} documents compared under the fence")
     click.echo(f"overdue triggers: {done.overdue:,}")
     click.echo(f"the old configuration is kept in {done.cutover.backup_path}")
     found = processes.arrivals(settings)
     if found is not None:
         print_lines(processes.lines(found))
         if not found.complete:
-            click.echo("migrator cutover status --wait 300 waits for them")
-    click.echo("keep migrator tail running: it carries what is written to MongoDB, until migrator cutover finish")
+            click.echo("migrator cutover status --wait 300 waits for these processes")
+    click.echo("keep migrator tail running until migrator cutover finish: it writes changes in PostgreSQL to MongoDB")
     if stopped:
-        click.echo(f"the reverse sync stopped: {stopped}; migrator cutover status says what leads on")
+        click.echo(f"the reverse sync stopped: {stopped}; migrator cutover status names the command to call")
     finish(mask(unverified=stopped))
 
 
-@cutover_group.command(short_help="Undo a switch that was interrupted before the point of no return.")
+@cutover_group.command(short_help="Undo a cutover that was interrupted before the point of no return.")
 @common_options
 def abort_command(config: str | None, *, as_json: bool) -> None:
     """Lift the fence of a cutover that was killed before the point of no return."""
@@ -151,21 +153,21 @@ def abort_command(config: str | None, *, as_json: bool) -> None:
         click.echo("undone: the fence is lifted, everything is as it was before")
 
 
-@cutover_group.command(short_help="Show where the last switch stands.")
+@cutover_group.command(short_help="Show the state of the last cutover.")
 @click.option(
     "--wait",
     "wait_s",
     type=click.IntRange(min=0),
     default=None,
     metavar="SECONDS",
-    help="Wait until every process of the old side has come over; exit 4 where one has not.",
+    help="Wait until every process of the old side has a heartbeat on PostgreSQL; exit 4 if one has not.",
 )
 @common_options
 def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> None:
-    """Show where the last cutover stands, how far the reverse sync is, who has come over, and the key figures.
+    """Show the state of the last cutover: steps, reverse sync, processes on PostgreSQL, and the key metrics.
 
-    Exit status 4 where it waits for a person: an interrupted cutover, rollback or finish, or a reverse sync that stands
-    still. The last lines then name the command that leads on.
+    Exit status 4 if a person must act: a cutover, rollback or finish was interrupted, or the reverse sync has
+    stopped. The last lines then name the command to call.
     """
     found = cutover_status(load(config), wait_s=wait_s or 0, config=config)
     if as_json:
@@ -176,22 +178,22 @@ def status_command(config: str | None, wait_s: int | None, *, as_json: bool) -> 
     finish(mask(unverified=missing or found.attention))
 
 
-@cutover_group.command("finish", short_help="Close the window of the way back for good.")
+@cutover_group.command("finish", short_help="Close the rollback window.")
 @click.option("--now", "early", is_flag=True, help="Before the window's hours are over; needs --who and --reason.")
 @click.option("--who", default="", help="Who decided it.")
 @click.option("--reason", default="", help="Why.")
 @common_options
 def finish_command(config: str | None, who: str, reason: str, *, early: bool, as_json: bool) -> None:
-    """Close the window: no reverse sync, no fence, no outbox any more. Rollback level 1 is refused afterwards.
+    """Close the rollback window: end the reverse sync, remove fence and outbox. A rollback is refused afterwards.
 
-    Refused until the window's hours (window_hours) are over, unless --now. Prints what is left to be cleaned up.
+    Refused until the window's hours (window_hours) are over, unless --now. Prints what has to be removed by hand.
     """
     done = completion.finish(load(config), early=completion.EarlyFinish(who=who, reason=reason) if early else None)
     if as_json:
         print_json(done)
         return
-    click.echo("finished: MongoDB is no longer kept current, and its fence is lifted")
-    click.echo("to be cleaned up by people:")
+    click.echo("finished: the reverse sync has ended, and the fence of MongoDB is lifted")
+    click.echo("to be removed by hand:")
     for one in done.cleanup:
         click.echo(f"  [ ] {one}")
 
@@ -208,24 +210,24 @@ def _plan_lines(found: CutoverPlan) -> Iterator[str]:
     yield "gates:"
     yield from gate_lines(list(found.gates))
     changed = "everything" if found.changed is None else f"documents that changed: {found.changed:,}"
-    pause = "cannot be told yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
+    pause = "not known yet" if found.pause_s is None else f"about {found.pause_s:.1f} s (to compare: {changed})"
     yield f"expected write pause: {pause}; limit {found.pause_limit_s} s"
     yield f"{found.overdue_words}"
     if found.rollback_words:
         yield found.rollback_words
     in_the_way = ", ".join(one.name for one in found.gates if one.passed is False)
-    yield "ready: migrator cutover run" if found.ready else f"not ready, by {in_the_way}; nothing was changed"
+    yield "ready: migrator cutover run" if found.ready else f"not ready, because of {in_the_way}; nothing was changed"
 
 
 def _status_lines(found: CutoverStatus) -> Iterator[str]:
 
     one = found.cutover
-    if found.beside_since is not None:
-        yield f"both schedulers run since {found.beside_since:%Y-%m-%d %H:%M:%S} UTC; here what is marked idempotent"
+    if found.parallel_since is not None:
+        yield f"parallel run since {found.parallel_since:%Y-%m-%d %H:%M:%S} UTC: only idempotent handlers run here"
     if one is None:
-        yield "there was no switch"
+        yield "there was no cutover"
         return
-    yield f"switch {one.id} of {one.environment}, {one.began_at:%Y-%m-%d %H:%M:%S} UTC: {one.state}"
+    yield f"cutover {one.id} of {one.environment}, {one.began_at:%Y-%m-%d %H:%M:%S} UTC: {one.state}"
     for step in found.steps:
         took = "" if step.ended_at is None else f", {(step.ended_at - step.began_at).total_seconds():.2f} s"
         why = f" (failed: {step.detail['failed']})" if "failed" in step.detail else ""
@@ -233,33 +235,37 @@ def _status_lines(found: CutoverStatus) -> Iterator[str]:
     if "pause_s" in one.detail:
         yield f"write pause: {one.detail['pause_s']:.2f} s"
     if one.state == "switched":
-        yield f"to be carried to MongoDB: {found.waiting:,} notes, the oldest {found.oldest_s:,.0f} s old"
+        yield f"to be written to MongoDB: {found.waiting:,} outbox entries, the oldest {found.oldest_s:,.0f} s old"
         for place, count in one.detail.get("lost", {}).items():
-            yield f"no place in a document: {place}, {count:,} times"
+            yield f"not in any document: {place}, {count:,} values"
     if found.open_until is not None:
-        yield f"the way back stays open until {found.open_until:%Y-%m-%d %H:%M:%S} UTC, and then until cutover finish"
+        yield f"a rollback is possible until {found.open_until:%Y-%m-%d %H:%M:%S} UTC, then until cutover finish"
     if found.arrivals is not None:
         yield from processes.lines(found.arrivals)
-    yield from metrics.lines(found.figures)
+    yield from metrics.lines(found.metrics)
     if found.attention is not None:
         yield from status.attention_lines(found.attention)
 
 
 @click.group("rollback")
 def rollback_group() -> None:
-    """Switch back to MongoDB: with everything written since (1), without the schema (2), or from the backup (3)."""
+    """Roll back to MongoDB: with all changes (1), and without the schema (2), or from the backup (3)."""
 
 
 _level = click.option(
-    "--level", type=click.IntRange(1, 3), default=1, show_default=True, help="1 switch back, 2 schema too, 3 backup."
+    "--level",
+    type=click.IntRange(1, 3),
+    default=1,
+    show_default=True,
+    help="1 with all changes, 2 also downgrade the schema, 3 restore the backup.",
 )
 
 
-@rollback_group.command("plan", short_help="Show every step and what must hold; changes nothing.")
+@rollback_group.command("plan", short_help="Show every step and the gates; changes nothing.")
 @_level
 @common_options
 def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> None:
-    """Show every step, and what must hold."""
+    """Show every step of the rollback and the present state of its gates."""
     found = rollback.gates(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
     if as_json:
         print_json({"steps": rollback.STEPS[level], "gates": found})
@@ -269,21 +275,21 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
     finish(mask(unverified=unmet(found)))
 
 
-@rollback_group.command("run", short_help="Go back, or finish an interrupted way back.")
+@rollback_group.command("run", short_help="Roll back, or finish an interrupted rollback.")
 @_level
 @common_options
 def rollback_run_command(config: str | None, level: int, *, as_json: bool) -> None:
-    """Go back; a call that was interrupted is gone on with."""
+    """Roll back to MongoDB. If an earlier call was interrupted, finish it."""
     done = rollback.run(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
     if as_json:
         print_json(done)
         return
     click.echo(f"rolled back, level {done.level}: {done.documents:,} documents written to MongoDB by this call")
-    word = "left behind" if done.level == 1 else "exported"
+    word = "not in MongoDB" if done.level == 1 else "exported"
     for place, count in done.lost.items():
         click.echo(f"{word}: {place}: {count:,}")
     print_lines(gap_lines(done.unstated))
     if done.folder:
         click.echo(f"exported to {done.folder}")
-    click.echo("still there:")
+    click.echo("not removed:")
     print_lines(f"  {one}" for one in done.left)

@@ -1,4 +1,4 @@
-"""Commands of the demo: a whole move between two servers of its own, and its data in a server that somebody names."""
+"""Commands of the demo: a whole migration between two servers of its own, and its data in another server."""
 
 import signal
 import time
@@ -37,12 +37,12 @@ from migrator.values import identity
 from migrator.verify.runner import Request, verify_into
 
 DATABASE = "stellaops_scheduler"
-"""What the product calls its database."""
+"""The name of the product's database."""
 _SYSTEM_DATABASES = ("admin", "config", "local")
 
 
 class Seeded(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written."""
+    """The data that was written."""
 
     database: str
     size: str
@@ -59,7 +59,7 @@ def seed_into(
     size: str,
     seed: int | None,
     drop: bool = False,
-    trouble: bool = True,
+    faults: bool = True,
     huge: bool = False,
     triggers: bool = False,
 ) -> Seeded:
@@ -83,10 +83,10 @@ def seed_into(
         if drop:
             client.drop_database(database.name)
         try:
-            written = write(database, size, number, trouble=trouble, huge=huge, triggers=triggers)
+            written = write(database, size, number, faults=faults, huge=huge, triggers=triggers)
         except RefusedError as error:
             raise RefusedError(f"{error}; name another with --database, or let --drop remove it") from None
-    items = faulty_documents(number, huge=huge) if trouble else ()
+    items = faulty_documents(number, huge=huge) if faults else ()
     return Seeded(database=database.name, size=size, seed=number, documents=written, planted=items)
 
 
@@ -95,12 +95,12 @@ def write(
     size: str,
     number: int,
     *,
-    trouble: bool = True,
+    faults: bool = True,
     huge: bool = False,
     triggers: bool = False,
 ) -> dict[str, int]:
     """Write into an open database; return the documents by collection."""
-    return dict(seed(database, Size(size), number, trouble=trouble, huge=huge, triggers=triggers))
+    return dict(seed(database, Size(size), number, faults=faults, huge=huge, triggers=triggers))
 
 
 def _database_in(uri: str) -> str | None:
@@ -111,22 +111,23 @@ def _database_in(uri: str) -> str | None:
     return found
 
 
-_OUTCOMES = {"loaded": "loaded", "quarantined": "set aside", "skipped": "left out"}
+_OUTCOMES = {"loaded": "loaded", "quarantined": "quarantined", "skipped": "skipped"}
 
 
 def seeded_lines(seeded: Seeded) -> Iterator[str]:
-    """Yield what was written: collections, then the planted trouble by kind."""
+    """Yield what was written: collections, then the planted faults by kind."""
     planted = Counter(item.collection for item in seeded.planted)
     yield f"{'collection':<20} {'documents':>11} {'planted':>8}"
     for name, count in seeded.documents.items():
         yield f"{name:<20} {count:>11,} {planted[name]:>8,}"
-    total, trouble = sum(seeded.documents.values()), len(seeded.planted)
-    yield f"{total:,} documents written into {seeded.database}, seed {seeded.seed}, {trouble} of them with trouble"
+    total, faults = sum(seeded.documents.values()), len(seeded.planted)
+    where = f"{seeded.database}, seed {seeded.seed}"
+    yield f"{total:,} documents written into {where}, {faults} of them with planted faults"
     yield from fault_lines(seeded.planted)
 
 
 def fault_lines(items: Iterable[FaultyDocument]) -> Iterator[str]:
-    """Yield one line for each kind of planted trouble."""
+    """Yield one line for each kind of planted fault."""
     kinds = Counter((item.kind, item.outcome, item.reason) for item in items)
     for (kind, outcome, reason), count in sorted(kinds.items()):
         why = f": {reason}" if reason else ""
@@ -150,26 +151,26 @@ def _item(item: FaultyDocument) -> dict[str, Any]:
         "kind": item.kind,
         "outcome": item.outcome,
         "reason": item.reason,
-        "residue": item.residue,
+        "remainder": item.remainder,
         "source_id": identity.source_id(item.id),
     }
 
 
 def manifest(items: Iterable[FaultyDocument]) -> str:
-    """Return every planted document as Markdown, to be followed in the report beside it."""
+    """Return every planted document as a Markdown table, to be looked up in the report."""
     lines = [
-        "# What was planted",
+        "# Planted documents",
         "",
-        "Residue: the columns alone do not give the document back, so its row keeps the rest.",
+        "Remainder: the columns alone do not give the document back, so its row keeps the rest in `extra`.",
         "",
-        "| collection | id | what is wrong | what must become of it | residue |",
+        "| collection | id | fault | expected outcome | remainder |",
         "|---|---|---|---|---|",
     ]
     for item in items:
         why = f" ({item.reason})" if item.reason else ""
         name = _cut(identity.source_id(item.id))
-        residue = "yes" if item.residue else ""
-        lines.append(f"| {item.collection} | `{name}` | {item.kind} | {_OUTCOMES[item.outcome]}{why} | {residue} |")
+        remainder = "yes" if item.remainder else ""
+        lines.append(f"| {item.collection} | `{name}` | {item.kind} | {_OUTCOMES[item.outcome]}{why} | {remainder} |")
     return "\n".join(lines) + "\n"
 
 
@@ -250,8 +251,10 @@ def _seed(settings: Settings, size: str, number: int) -> None:
     began = time.monotonic()
     with MongoClient[dict[str, object]](settings.mongo.uri) as client:
         written = write(client[DATABASE], size, number)
-    total, trouble = sum(written.values()), len(faulty_documents(number))
-    _print_error(f"demo: {total:,} documents written, {trouble} of them with trouble, {time.monotonic() - began:.1f} s")
+    total, faults = sum(written.values()), len(faulty_documents(number))
+    _print_error(
+        f"demo: {total:,} documents written, {faults} of them with planted faults, {time.monotonic() - began:.1f} s"
+    )
 
 
 def unexpected_outcomes(items: tuple[FaultyDocument, ...], found: Mapping[Place, str]) -> Iterator[str]:
@@ -259,11 +262,11 @@ def unexpected_outcomes(items: tuple[FaultyDocument, ...], found: Mapping[Place,
     wanted = {(i.collection, identity.source_id(i.id)): i.reason for i in items if i.outcome == "quarantined"}
     for place in sorted(wanted.keys() | found.keys()):
         if place not in wanted:
-            yield f"{place[0]} {place[1]} was set aside: {found[place]}"
+            yield f"{place[0]} {place[1]} was quarantined: {found[place]}"
         elif place not in found:
-            yield f"{place[0]} {place[1]} was not set aside, as it should have been: {wanted[place]}"
+            yield f"{place[0]} {place[1]} was not quarantined, as expected: {wanted[place]}"
         elif wanted[place] != found[place]:
-            yield f"{place[0]} {place[1]} was set aside for {found[place]}, not for {wanted[place]}"
+            yield f"{place[0]} {place[1]} was quarantined for {found[place]}, not for {wanted[place]}"
 
 
 def summary_lines(
@@ -273,19 +276,19 @@ def summary_lines(
     items: tuple[FaultyDocument, ...],
     found: Mapping[Place, str],
 ) -> Iterator[str]:
-    """Yield what was moved, what was set aside and why, whether the rest is equal, and where the report is."""
+    """Yield the number of copied documents, the quarantine by reason, the verdict, and the path of the report."""
     tables = {table for one in done.by_collection.values() for table, count in one.rows.items() if count}
-    moved = done.documents - done.quarantined - done.skipped
-    yield f"moved       {moved:,} documents into {done.rows:,} rows of {len(tables)} tables"
+    copied = done.documents - done.quarantined - done.skipped
+    yield f"copied      {copied:,} documents into {done.rows:,} rows of {len(tables)} tables"
     kinds = {(item.collection, identity.source_id(item.id)): item.kind for item in items}
-    yield f"set aside   {len(found):,} documents, with their bytes, to be mended and tried again:"
+    yield f"quarantined {len(found):,} documents, with their bytes; correct them and call migrator quarantine retry:"
     for reason, count in sorted(Counter(found.values()).items()):
         why = sorted({kinds.get(place, "not planted") for place, given in found.items() if given == reason})
         yield f"              {count:>3} x {reason:<16} {', '.join(why)}"
     skips = sum((Counter(one.skipped) for one in done.by_collection.values()), Counter[str]())
-    left = ", ".join(f"{count:,} x {reason}" for reason, count in sorted(skips.items()))
-    yield f"left out    {left or 'nothing'}"
-    yield f"planted     {len(items)} documents with trouble, listed in {folder / MANIFEST}"
+    skipped = ", ".join(f"{count:,} x {reason}" for reason, count in sorted(skips.items()))
+    yield f"skipped     {skipped or 'nothing'}"
+    yield f"planted     {len(items)} documents with faults, listed in {folder / MANIFEST}"
     yield ""
     yield from wording.terminal_lines(result, str(folder))
 
@@ -294,7 +297,7 @@ def _wait_for_interrupt(settings: Settings) -> None:
     """Say where the servers are and wait for Ctrl-C."""
     click.echo(f"MongoDB     {settings.mongo.uri} (database {settings.mongo.database})")
     click.echo(f"PostgreSQL  {settings.postgres.dsn}")
-    click.echo("both go away with this process: Ctrl-C")
+    click.echo("both end with this process: Ctrl-C")
     try:
         signal.pause()
     except KeyboardInterrupt:
@@ -323,8 +326,8 @@ SIZES = click.Choice(["small", "medium", "large"])
 @click.option(
     "--seed", "number", type=int, metavar="N", help="Another seed gives other data; the same one the same bytes."
 )
-@click.option("--keep", is_flag=True, help="Leave the servers running afterwards, until Ctrl-C.")
-@click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
+@click.option("--keep", is_flag=True, help="Keep the servers running afterwards, until Ctrl-C.")
+@click.option("--report-dir", type=click.Path(file_okay=False), help="Folder for reports (default: report.directory).")
 @common_options
 @click.pass_context
 def demo_group(
@@ -336,10 +339,10 @@ def demo_group(
     report_dir: str | None,
     **flags: bool,
 ) -> None:
-    """Move a whole scheduler between two real servers of its own, and leave a report.
+    """Migrate a whole scheduler between two real servers of its own, and write a report.
 
-    Real-shaped data with known trouble in it: census, plan, backfill, verification. Exit status 8 is the expected one:
-    the trouble that cannot be moved is in quarantine. 1 is anything that was not planned.
+    The data has known faults. The steps are census, plan, backfill and verification. Exit status 8 is expected: the
+    documents that cannot be converted are in quarantine. 1 means that anything unexpected happened.
     """
     if context.invoked_subcommand:
         return
@@ -361,21 +364,21 @@ def demo_group(
 @click.option(
     "--drop",
     is_flag=True,
-    help="Drop the database that --database names first; without it one that holds anything is refused.",
+    help="Drop the database that --database names first. Without it, a database that is not empty is refused.",
 )
-@click.option("--clean", is_flag=True, help="Plant no trouble.")
+@click.option("--clean", is_flag=True, help="Plant no faults.")
 @click.option("--huge", is_flag=True, help="Plant a document of almost 16 MB as well.")
 @click.option("--triggers", is_flag=True, help="Write a collection of triggers too.")
 @common_options
 def seed_command(config: str | None, database: str | None, size: str, number: int | None, **flags: bool) -> None:
-    """Write the demo's data into a MongoDB of your own (mongo.uri), and say what is wrong in it."""
+    """Write the demo's data into a MongoDB of your own (mongo.uri), and list the planted faults."""
     seeded = seed_into(
         load(config),
         database,
         size=size,
         seed=number,
         drop=flags["drop"],
-        trouble=not flags["clean"],
+        faults=not flags["clean"],
         huge=flags["huge"],
         triggers=flags["triggers"],
     )

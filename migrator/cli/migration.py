@@ -30,7 +30,7 @@ from migrator.store import open_scheduler_store
 @click.option("--fields", is_flag=True, help="List every field path with its types, not only the unknown ones.")
 @common_options
 def inspect_command(config: str | None, only: tuple[str, ...], *, fields: bool, as_json: bool) -> None:
-    """Take a census of the source: counts, field paths, types, what no column carries, what would be set aside.
+    """Count documents, field paths and types of the source; list fields without a column and what would be quarantined.
 
     Reads every document; needs no target and writes nothing.
     """
@@ -64,8 +64,8 @@ def plan_command(config: str | None, only: tuple[str, ...], *, as_json: bool) ->
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
 )
 @click.option("--executor", type=click.Choice(["local", "dask"]), help="Where chunks run (default: copy.executor).")
-@click.option("--restart", is_flag=True, help="Forget the ledger of an unfinished copy, keep the rows.")
-@click.option("--no-position", is_flag=True, help="For a source that is no replica set, and that nothing writes to.")
+@click.option("--restart", is_flag=True, help="Discard the ledger of an unfinished copy, and keep the rows.")
+@click.option("--no-position", is_flag=True, help="Copy a source that is no replica set. Nothing may write to it.")
 @common_options
 def backfill_command(
     config: str | None,
@@ -75,7 +75,7 @@ def backfill_command(
     executor: str | None,
     **flags: bool,
 ) -> None:
-    """Copy the source into PostgreSQL; resumes by itself, and writes nothing where nothing changed."""
+    """Copy the source into PostgreSQL. An interrupted copy is resumed, and rows that are equal are not written."""
     settings = load(config, workers=workers, executor=executor)
     done = backfill(
         settings,
@@ -92,13 +92,15 @@ def backfill_command(
 
 
 @click.command()
-@click.option("--until-caught-up", is_flag=True, help="End when everything the source has committed by now is seen.")
 @click.option(
-    "--metrics-file", type=click.Path(), metavar="F", help="Write figures as Prometheus text, again and again."
+    "--until-caught-up", is_flag=True, help="End when all changes that the source has committed by now are applied."
+)
+@click.option(
+    "--metrics-file", type=click.Path(), metavar="F", help="Write metrics as Prometheus text to F, periodically."
 )
 @common_options
 def tail_command(config: str | None, metrics_file: str | None, *, until_caught_up: bool, as_json: bool) -> None:
-    """Follow the source after the copy: bring rows up to date as documents change; Ctrl-C ends it at a commit.
+    """Follow the change stream of the source after the copy, and update rows. Ctrl-C ends it at a commit.
 
     After a cutover it turns round: documents are brought up to date as rows change. It ends with 0 when the cutover is
     finished.
@@ -115,13 +117,15 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
         if as_json:
             print_json({"finished": True})
         else:
-            click.echo("the cutover was finished: nothing is followed or carried any more; this process is not needed")
+            click.echo(
+                "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed"
+            )
         finish(mask())
     if not isinstance(done, TailResult):
         if as_json:
             print_json({"documents": done.documents, "removed": done.removed, "notes": done.notes})
         else:
-            click.echo(f"carried {done.documents:,} documents to MongoDB, removed {done.removed:,}")
+            click.echo(f"reverse sync: {done.documents:,} documents written to MongoDB, {done.removed:,} removed")
         finish(mask())
     if as_json:
         print_json(done)
@@ -134,7 +138,7 @@ def tail_command(config: str | None, metrics_file: str | None, *, until_caught_u
 @click.option("--scheduler", is_flag=True, help="Show the scheduler: leader, processes, counts, next fires.")
 @common_options
 def status_command(config: str | None, *, scheduler: bool, as_json: bool) -> None:
-    """Show where the copy stands: chunks, documents, what was set aside, what is still owed."""
+    """Show the state of the copy: chunks, documents, quarantine, and what remains to be done."""
     if scheduler:
         _scheduler_status(config, as_json=as_json)
 
@@ -172,7 +176,7 @@ _filters = (
 
 @click.group()
 def quarantine_group() -> None:
-    """List, show or retry the documents that were set aside."""
+    """List, show or retry the documents in quarantine."""
 
 
 @quarantine_group.command("list")
@@ -180,7 +184,7 @@ def quarantine_group() -> None:
 @_filters[1]
 @common_options
 def list_command(config: str | None, collection: str | None, reason: str | None, *, as_json: bool) -> None:
-    """List the documents in quarantine: where they are from, and why they were set aside."""
+    """List the documents in quarantine, with their collection and the reason."""
     found = entries(load(config), collection, reason)
     if as_json:
         print_json(found)
@@ -200,7 +204,7 @@ def list_command(config: str | None, collection: str | None, reason: str | None,
 @click.option("--raw", type=click.Path(), help="Write the document's bytes (BSON) to this file.")
 @common_options
 def show_command(config: str | None, collection: str, source_id: str, raw: str | None, **flags: bool) -> None:
-    """Show one document in quarantine; its values only when asked."""
+    """Show one document in quarantine, and its values only with --values."""
     entry, content = raw_document(load(config), collection, source_id)
     if raw is not None:
         _write_raw(Path(raw), content)
@@ -224,19 +228,23 @@ def retry_command(config: str | None, collection: str | None, reason: str | None
     if as_json:
         print_json(done)
     else:
-        click.echo(f"loaded {done.loaded:,}, still set aside {done.rejected:,}, gone from the source {done.gone:,}")
+        click.echo(
+            f"loaded {done.loaded:,}, still in quarantine {done.rejected:,}, deleted in the source {done.gone:,}"
+        )
         if done.loaded:
-            click.echo("others may refer to what was loaded now: run migrator backfill again to fill their references")
+            click.echo(
+                "other rows may refer to the loaded ones: run migrator backfill again to resolve their references"
+            )
         click.echo("nothing compared: run migrator parity, or migrator verify")
     finish(mask(quarantine=done.rejected))
 
 
 def _write_raw(file: Path, content: bytes) -> None:
-    """Write a document's bytes into a new file; raise ``UsageError`` where it is there, or cannot be made."""
+    """Write a document's bytes into a new file; raise ``UsageError`` if the file exists, or cannot be created."""
     try:
         write_private(file, content, exclusive=True)
     except FileExistsError:
-        raise UsageError(f"--raw: {file} is there already, and is not overwritten; name another file") from None
+        raise UsageError(f"--raw: {file} exists and is not overwritten; name another file") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no legal name"
         raise UsageError(f"--raw: cannot write {file}: {why or type(error).__name__}") from None

@@ -20,7 +20,7 @@ from migrator.telemetry import say
 
 @click.command()
 @click.option("--handlers", metavar="MODULE:NAME", help="A registry, or a mapping of names to functions.")
-@click.option("--once", "until", flag_value="once", help="Poll once, finish what that claimed, and stop.")
+@click.option("--once", "until", flag_value="once", help="Poll once, finish the claimed runs, and stop.")
 @click.option(
     "--until-idle", "until", flag_value="idle", help="Stop when nothing of its schedules is due, queued or running."
 )
@@ -44,18 +44,22 @@ def run_command(config: str | None, handlers: str | None, until: str | None, *, 
         print_json(done)
     else:
         ended = f"{done.completed:,} completed, {done.failed:,} failed, {done.timed_out:,} timed out"
-        click.echo(f"fired {done.fired:,}, claimed {done.claimed:,}: {ended}, {done.given_back:,} given back")
+        click.echo(f"fired {done.fired:,}, claimed {done.claimed:,}: {ended}, {done.given_back:,} released")
     finish(0)
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be removed; write nothing.")
-@click.option("--yes", is_flag=True, help="Remove it. Not needed from the day on that retention_from names.")
+@click.option("--dry-run", is_flag=True, help="List what would be removed; write nothing.")
+@click.option("--yes", is_flag=True, help="Remove the runs. Not needed from the day on that retention_from names.")
 @click.option(
-    "--keep", type=click.IntRange(0, LARGEST), help="Newest runs per schedule (default: as configured, or 100)."
+    "--keep",
+    type=click.IntRange(0, LARGEST),
+    help="Newest runs kept of each schedule (default: as configured, or 100).",
 )
 @click.option(
-    "--days", type=click.IntRange(0, 36_500), help="Younger runs stay anyway (default: as configured, or 30)."
+    "--days",
+    type=click.IntRange(0, 36_500),
+    help="Runs younger than this are kept in any case (default: as configured, or 30).",
 )
 @click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
 @common_options
@@ -69,7 +73,7 @@ def retention_command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Remove old runs with their logs: those neither among the newest of their schedule nor young.
+    """Remove old runs with their logs: those that are neither among the newest of their schedule nor young.
 
     Nothing is removed without --yes, unless retention_from in [scheduler] names a day that has come. The command says
     what it would remove then, and ends with status 2 where that is any run.
@@ -105,7 +109,7 @@ def retention_command(
         verb = "removed" if allowed else "would remove"
         for one in removed:
             print_lines([f"{one.tenant}: {verb} {one.total:,} runs of {len(one.by_schedule):,} schedules"])
-        click.echo(f"{verb} {sum(one.total for one in removed):,} runs in all")
+        click.echo(f"{verb} {sum(one.total for one in removed):,} runs in total")
     if not allowed and not dry_run and any(one.total for one in removed):
         raise UsageError("nothing was removed: add --yes to the command to remove these runs")
     finish(0)
@@ -113,13 +117,13 @@ def retention_command(
 
 @click.command()
 @click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
-@click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 where the figure is above; repeatable.")
-@click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 where the figure is below; repeatable.")
+@click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is above N; repeatable.")
+@click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is below N; repeatable.")
 @common_options
 def metrics_command(
     config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
 ) -> None:
-    """Print the scheduler's figures, and the tail's, as Prometheus text; exit 1 where one is beyond a threshold.
+    """Print the metrics of the scheduler and of the tail as Prometheus text; exit 1 if a threshold is crossed.
 
     The key figures (overall_*, database_connections) are of all tenants; those of before and at the cutover, where one
     is on record, have the same names behind switch_.

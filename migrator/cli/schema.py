@@ -18,10 +18,10 @@ def schema_group() -> None:
     """Upgrade, downgrade, show or check the target's schema."""
 
 
-@schema_group.command(short_help="Bring both schemas to their newest revision.")
+@schema_group.command(short_help="Upgrade both schemas to their newest revision.")
 @common_options
 def upgrade(config: str | None, *, as_json: bool) -> None:
-    """Bring both schemas to their newest revision, making roles and schemas where they are missing.
+    """Upgrade both schemas to their newest revision, and create roles and schemas that are missing.
 
     One transaction: an interrupted upgrade leaves nothing behind. Of two upgraders at once the second waits, and finds
     nothing to do.
@@ -39,7 +39,7 @@ def upgrade(config: str | None, *, as_json: bool) -> None:
 
 @schema_group.command(short_help="Undo every revision after REVISION.")
 @click.argument("revision", default="base")
-@click.option("--discard-rows", is_flag=True, help="Go on although rows are lost.")
+@click.option("--discard-rows", is_flag=True, help="Continue although rows are lost.")
 @common_options
 def downgrade(config: str | None, revision: str, *, discard_rows: bool, as_json: bool) -> None:
     """Undo every revision after REVISION: an id, base (everything), scheduler@base or migration@base.
@@ -83,7 +83,7 @@ def current(config: str | None, *, as_json: bool) -> None:
 @schema_group.command()
 @common_options
 def check(config: str | None, *, as_json: bool) -> None:
-    """Compare the live catalogue with the declared one; exit status 1 where they differ."""
+    """Compare the live catalogue with the declared one; exit status 1 if they differ."""
     settings = load(config)
     dsn = postgres_dsn(settings)
     revisions.require_group_roles(dsn, _roles(settings))
@@ -99,7 +99,7 @@ def check(config: str | None, *, as_json: bool) -> None:
             print_lines([f"{one.object}: {one.kind}"])
             click.echo(f"  expected: {one.expected or 'nothing'}")  # a definition may have several lines
             click.echo(f"  found:    {one.found or 'nothing'}")
-        same = "the live catalogue equals the declared one"
+        same = "the live catalogue is equal to the declared one"
         click.echo(_counted(found, "difference") if found else same if not behind else "not at the newest revision")
     finish(mask(different=found or behind))
 

@@ -20,18 +20,18 @@ NOTHING_COMPARED = "nothing compared: run migrator parity, or migrator verify"
 
 def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
     """Yield the summary of a copy."""
-    yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'set aside':>10} {'skipped':>8}"
+    yield f"{'collection':<20} {'documents':>11} {'rows':>11} {'written':>11} {'quarantined':>11} {'skipped':>8}"
     for name, one in done.by_collection.items():
         yield (
             f"{name:<20} {one.documents:>11,} {sum(one.rows.values()):>11,} {sum(one.written.values()):>11,}"
-            f" {one.quarantined:>10,} {sum(one.skipped.values()):>8,}"
+            f" {one.quarantined:>11,} {sum(one.skipped.values()):>8,}"
         )
     verb = "would write" if dry_run else "wrote"
     resumed = " (resumed)" if done.resumed else ""
     yield (
         f"read {done.documents:,} documents in {done.chunks:,} chunks{resumed}, {verb} "
         f"{done.rows if dry_run else done.written:,} rows; {done.skipped:,} skipped by rule, "
-        f"{done.orphans:,} references to nothing kept as text"
+        f"{done.orphans:,} dangling references kept as text"
     )
     if done.unknown_collections:
         yield f"not read, unknown to the profile: {', '.join(done.unknown_collections)}"
@@ -41,12 +41,12 @@ def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
     elif done.quarantined:
         yield f"{done.quarantined:,} documents are in quarantine: migrator quarantine list"
     if not done.complete:
-        yield "interrupted: what is done is kept; call migrator backfill again to go on"
+        yield "interrupted: the finished chunks are kept; call migrator backfill again to continue"
     yield NOTHING_COMPARED
 
 
 def census_lines(found: Census) -> Iterator[str]:
-    """Yield a census: sizes first, then what needs a person's eye."""
+    """Yield a census: sizes first, then what a person should read."""
     yield f"{'collection':<20} {'documents':>11} {'bytes':>10} {'largest':>9} {'clean':>8} {'fields':>7} {'unknown':>8}"
     for one in found.collections:
         share = f"{100 * one.clean / one.documents:.1f} %" if one.documents else "-"
@@ -57,11 +57,11 @@ def census_lines(found: Census) -> Iterator[str]:
     for one in found.collections:
         for field in one.unknown:
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in field.types.items())
-            yield f"{one.collection}: no column carries {field.path} ({kinds}); it goes into the residue"
+            yield f"{one.collection}: no column for {field.path} ({kinds}); the remainder keeps it"
         for verb, reasons in (
-            ("would be set aside", one.quarantine),
+            ("would be quarantined", one.quarantine),
             ("finding", one.findings),
-            ("kept in the residue", one.residue),
+            ("kept in the remainder", one.residue),
         ):
             for reason in reasons:
                 place = reason.path or "the document"
@@ -82,32 +82,32 @@ def plan_lines(plan: BackfillPlan) -> Iterator[str]:
             f"  {one.mode:<7} {', '.join(one.tables)}"
         )
     if plan.resumes:
-        yield "an unfinished copy is in the ledger: backfill goes on with that one"
+        yield "the ledger has an unfinished copy: backfill continues it"
     yield f"estimated time with {plan.workers} workers: {plan.estimated_seconds} s"
     for risk in plan.risks:
         yield f"risk: {risk}"
     yield "nothing written, nothing compared"
 
 
-def status_lines(standing: CopyStatus) -> Iterator[str]:
-    """Yield where the copy stands."""
-    plan = standing.plan
+def status_lines(status: CopyStatus) -> Iterator[str]:
+    """Yield the state of the copy."""
+    plan = status.plan
     if plan is None:
         yield "nothing was copied into this target yet"
         return
     profile = f"{plan.profile}/{plan.profile_version}"
     yield f"plan {plan.id} of {plan.as_of:%Y-%m-%d %H:%M:%S} UTC, profile {profile}: {plan.state}"
-    yield f"{'collection':<20} {'chunks':>13} {'documents':>11} {'set aside':>10} {'skipped':>8}"
-    for one in standing.collections:
+    yield f"{'collection':<20} {'chunks':>13} {'documents':>11} {'quarantined':>11} {'skipped':>8}"
+    for one in status.collections:
         yield (
-            f"{one.collection:<20} {one.done:>6,}/{one.chunks:<6,} {one.documents:>11,} {one.quarantined:>10,}"
+            f"{one.collection:<20} {one.done:>6,}/{one.chunks:<6,} {one.documents:>11,} {one.quarantined:>11,}"
             f" {one.skipped:>8,}"
         )
-    if standing.owed:
-        yield f"indexes and foreign keys still to be built: {standing.owed}; backfill finishes them"
-    yield f"in quarantine now: {standing.quarantined:,}"
-    if standing.tail is not None:
-        yield from _tail_lines(standing.tail)
+    if status.owed:
+        yield f"indexes and foreign keys still to be created: {status.owed}; backfill creates them"
+    yield f"in quarantine now: {status.quarantined:,}"
+    if status.tail is not None:
+        yield from _tail_lines(status.tail)
 
 
 def _tail_lines(tail: TailStatus) -> Iterator[str]:
@@ -115,27 +115,27 @@ def _tail_lines(tail: TailStatus) -> Iterator[str]:
     rate = f"; {tail.rate:,.0f} events/s" if tail.follows else ""
     yield (
         f"tail {'follows' if tail.follows else 'is not running'}: at {tail.position_at:%Y-%m-%d %H:%M:%S} UTC,"
-        f" {tail.behind_s:,.0f} s behind; {last}{rate}"
+        f" lag {tail.lag_s:,.0f} s; {last}{rate}"
     )
     yield (
-        f"tail: {tail.events:,} events, {tail.documents:,} documents brought up to date, {tail.written:,} rows written,"
-        f" {tail.removed:,} removed, {tail.owed:,} documents owed"
+        f"tail: {tail.events:,} events, {tail.documents:,} documents applied, {tail.written:,} rows written,"
+        f" {tail.removed:,} removed, {tail.owed:,} documents in the backlog"
     )
     if tail.alarm is not None:
         yield f"ALARM of the tail since {tail.alarm_at:%Y-%m-%d %H:%M:%S} UTC: {tail.alarm}"
-        yield "what was missed is found by comparison: migrator parity --repair apply"
+        yield "a parity check finds what the tail missed: migrator parity --repair apply"
 
 
 def tail_lines(done: TailResult) -> Iterator[str]:
-    """Yield what a call of the tail did."""
+    """Yield the result of a call of the tail."""
     yield (
-        f"saw {done.events:,} events, brought {done.documents:,} documents up to date: {done.written:,} rows written,"
+        f"{done.events:,} events, {done.documents:,} documents applied: {done.written:,} rows written,"
         f" {done.removed:,} removed"
     )
     if done.reason:
-        yield f"rows are not up to date: {done.reason}; {done.owed:,} documents are written down"
+        yield f"rows are not up to date: {done.reason}; {done.owed:,} documents are in the backlog"
     elif done.owed:
-        yield f"{done.owed:,} documents are still to be read again"
+        yield f"{done.owed:,} documents are in the backlog, to be read again"
     at = datetime.fromtimestamp(done.position.time, UTC)
     yield f"{'caught up with' if done.reached else 'stopped at'} {at:%Y-%m-%d %H:%M:%S} UTC of the source's time"
     if done.quarantined:
@@ -144,7 +144,7 @@ def tail_lines(done: TailResult) -> Iterator[str]:
 
 
 def repair_lines(repair: Repair) -> Iterator[str]:
-    """Yield what a repair would do, or did."""
+    """Yield what a repair would do, or has done."""
     for name, ids in repair.documents.items():
         yield f"{name}: {len(ids):,} documents {'were' if repair.applied else 'would be'} read again"
         for one in ids[:5]:
@@ -153,15 +153,15 @@ def repair_lines(repair: Repair) -> Iterator[str]:
         yield "nothing to repair"
     if repair.applied:
         yield f"wrote {repair.written:,} rows, removed {repair.removed:,}"
-    if repair.settled:
-        yield f"settled the alarm of the tail: {repair.settled}"
+    if repair.cleared:
+        yield f"cleared the alarm of the tail: {repair.cleared}"
 
 
 def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
-    """Yield the summary of a comparison, its differences first by cause."""
+    """Yield the summary of a parity check, its differences first by cause."""
     yield (
         f"{'collection':<20} {'documents':>10} {'equal':>10} {'clean':>10} {'different':>9} {'missing':>8} {'extra':>6}"
-        f" {'aside':>6} {'skipped':>8}"
+        f" {'quarantined':>11} {'skipped':>8}"
     )
     for one in outcome.collections:
         if one.unverified:
@@ -169,7 +169,7 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
             continue
         yield (
             f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.clean:>10,} {one.differing:>9,}"
-            f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>6,} {sum(one.skipped.values()):>8,}"
+            f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>11,} {sum(one.skipped.values()):>8,}"
         )
     for one in outcome.collections:
         for cause in one.causes:
@@ -180,9 +180,9 @@ def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
     yield from _silent_lines(outcome)
     for figure in outcome.figures:
         if figure.differing_total:
-            yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} figures"
+            yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} values"
     left = Counter(figure.unverified for figure in outcome.figures if figure.unverified and not figure.differing_total)
-    yield from (f"{count:,} figures (counts, sums, times) not compared: {why}" for why, count in left.items())
+    yield from (f"{count:,} aggregates (counts, sums, times) not compared: {why}" for why, count in left.items())
     yield parity_total(outcome)
 
 
@@ -195,7 +195,7 @@ def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
 
 
 def parity_status(outcome: ParityOutcome, *, partly: bool = False) -> int:
-    """Return the exit status of a comparison; ``partly``: not of every tenant."""
+    """Return the exit status of a parity check; ``partly``: not of every tenant."""
     return mask(
         different=outcome.differs,
         unverified=outcome.unverified or partly,
@@ -208,7 +208,7 @@ def _place(table: str, path: str) -> str:
 
 
 def parity_total(outcome: ParityOutcome) -> str:
-    """Return the last line of a comparison; rows that belong to no document are not counted as documents."""
+    """Return the last line of a parity check. Rows of several documents together are not counted as documents."""
     done = [one for one in outcome.collections if not one.unverified]
     documents = [one for one in done if not one.collection.startswith("(")]
     parts = [f"{sum(one.matched for one in documents):,} equal"]
@@ -216,11 +216,11 @@ def parity_total(outcome: ParityOutcome) -> str:
     for word, count in (
         ("different", sum(one.differing for one in done)),
         ("missing", sum(one.missing for one in done)),
-        ("rows too many", sum(one.extra for one in done)),
-        ("entries of the ledger that disagree", sum(one.ledger for one in done)),
+        ("extra rows", sum(one.extra for one in done)),
+        ("ledger entries that differ", sum(one.ledger for one in done)),
         ("enabled schedules that never fire", outcome.silent_total),
-        ("figures that disagree", sum(one.differing_total for one in outcome.figures)),
-        ("set aside", sum(one.quarantined for one in documents)),
+        ("aggregates that differ", sum(one.differing_total for one in outcome.figures)),
+        ("quarantined", sum(one.quarantined for one in documents)),
         ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
         ("collection not compared" if left_out == 1 else "collections not compared", left_out),
     ):

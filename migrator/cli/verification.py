@@ -27,7 +27,9 @@ from migrator.verify.runner import Request, verify_into
     "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
 )
 @click.option(
-    "--repair", type=click.Choice(["plan", "apply"]), help="Name the documents to be read again, or read them again."
+    "--repair",
+    type=click.Choice(["plan", "apply"]),
+    help="plan lists the documents to be read again; apply reads them again.",
 )
 @common_options
 def parity_command(
@@ -39,7 +41,7 @@ def parity_command(
     *,
     as_json: bool,
 ) -> None:
-    """Compare every document with its rows, and the rows with the document; changes no row but with --repair apply.
+    """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
 
     The outcome of a parity check of everything is put on record (migration.comparisons): the cutover asks for the last
     one.
@@ -75,26 +77,26 @@ def parity_command(
     type=click.Choice(["postgres", "mongo", "both"]),
     default="postgres",
     show_default=True,
-    help="Where the scheduler is driven, in scratch tenants that are removed; mongo and both write into the source, and"
-    " need --scratch-on-source.",
+    help="Backend on which the scheduler is tested, in scratch tenants that are removed. mongo and both write to the"
+    " source's server and need --scratch-on-source.",
 )
 @click.option(
     "--no-behaviour",
     is_flag=True,
-    help="Do not drive the scheduler: write only the record of the verification. Its areas are unverified.",
+    help="Do not drive the scheduler. Its areas are unverified; only the record of the verification is written.",
 )
 @click.option(
     "--behaviour",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="N random calls on both backends in lockstep; needs --scratch-on-source.",
+    help="Make N random calls on both backends in lockstep; needs --scratch-on-source.",
 )
-@click.option("--seed", type=click.IntRange(0), metavar="N", help="What the random calls follow from, to repeat them.")
+@click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the random calls, to repeat them.")
 @click.option(
     "--sensitivity",
     is_flag=True,
-    help="Also plant corruptions in a scratch copy, and see them caught; needs --scratch-on-source.",
+    help="Also plant corruptions in a scratch copy and count those that a check detects; needs --scratch-on-source.",
 )
 @click.option(
     "--scratch-on-source",
@@ -102,12 +104,16 @@ def parity_command(
     help="Allow scratch databases and tenants on the source's server; they are removed. Without it nothing is written"
     " there, and the rehearsal of the rollback is not made.",
 )
-@click.option("--fresh-start", is_flag=True, help="There is no MongoDB: what needs one is not applicable, by decision.")
-@click.option("--approved-by", metavar="WHO", help="Who decided the fresh start; kept, and in the report.")
-@click.option("--reason", metavar="WHY", help="Why it was decided; kept, and in the report.")
-@click.option("--upgrade", is_flag=True, help="Fresh start: bring an empty schema to its head first.")
-@click.option("--allow-nonempty", is_flag=True, help="Fresh start: also where the target holds rows already.")
-@click.option("--report-dir", type=click.Path(file_okay=False), help="Where reports go (default: report.directory).")
+@click.option(
+    "--fresh-start",
+    is_flag=True,
+    help="Record the decision that there is no MongoDB: checks that need it are not applicable.",
+)
+@click.option("--approved-by", metavar="WHO", help="Who decided the fresh start; recorded and reported.")
+@click.option("--reason", metavar="WHY", help="Why it was decided; recorded and reported.")
+@click.option("--upgrade", is_flag=True, help="Fresh start: create the schema, or upgrade an empty one, first.")
+@click.option("--allow-nonempty", is_flag=True, help="Fresh start: allow a target that has rows.")
+@click.option("--report-dir", type=click.Path(file_okay=False), help="Folder for reports (default: report.directory).")
 @click.option(
     "--sign-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Sign with this Ed25519 key."
 )
@@ -185,7 +191,11 @@ def report_group() -> None:
 
 @report_group.command("render", short_help="Write every rendering from a result.")
 @_RESULT
-@click.option("--report-dir", type=click.Path(path_type=Path, file_okay=False), help="Default: beside the result.")
+@click.option(
+    "--report-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the reports (default: the folder of the result).",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool) -> None:
     """Write report.html, report.md, junit.xml and sarif.json from a result; the same result gives the same bytes.
@@ -209,7 +219,7 @@ def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool)
 @click.option("--key", required=True, type=_FILE, metavar="FILE", help="Private key, PEM or OpenSSH, no passphrase.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
-    """Write a signature into a result, and its renderings anew beside it. Needs the extra sign."""
+    """Write a signature into a result, and render its reports again next to it. Needs the extra sign."""
     private = integrity.read_private_key(key)
     signed = integrity.sign(integrity.read_result(result_json), private)
     renderer.write_result(signed, result_json)
@@ -221,13 +231,15 @@ def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
         print_lines(map(str, written))
 
 
-@report_group.command("check", short_help="Prove that a report belongs to its result, and that the evidence is whole.")
+@report_group.command(
+    "check", short_help="Prove that a report belongs to its result, and that the evidence is unchanged."
+)
 @_RESULT
 @click.argument("reports", nargs=-1, type=click.Path(path_type=Path), metavar="[REPORT]...")
-@click.option("--public-key", type=_FILE, metavar="FILE", help="Demand a signature made with this key's private half.")
+@click.option("--public-key", type=_FILE, metavar="FILE", help="Require a signature with the private half of this key.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path | None, *, as_json: bool) -> None:
-    """Prove that the evidence is what the digest was taken over, that the signature fits, and the reports belong.
+    """Prove that the evidence has its digest, that the signature is valid, and that the reports belong to the result.
 
     REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, or the signature
     does not fit, 4 there was no report to compare, or it was rendered by another version of the tool.

@@ -23,8 +23,8 @@ from migrator.store.protocols import Store
 from migrator.telemetry import logger
 
 MeasuredSide: TypeAlias = Literal["MongoDB", "its copy", "PostgreSQL"]
-COLUMNS: Final = ("figure", "before", "at the switch", "now", "should be")
-PREFIX: Final = "switch_"
+COLUMNS: Final = ("metric", "before", "at the cutover", "now", "expected")
+PREFIX: Final = "cutover_"
 """Of the samples of before and of the cutover; those of now have none."""
 WITHIN: Final = timedelta(seconds=30)
 """Who has very many tenants, or runs without an index by tenant, does not wait for figures at the cutover."""
@@ -42,7 +42,7 @@ class CutoverMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of three moments; none: not taken, or not yet."""
 
     before: MetricsSnapshot | None = None
-    switch: MetricsSnapshot | None = None
+    cutover: MetricsSnapshot | None = None
     now: MetricsSnapshot | None = None
 
 
@@ -97,7 +97,7 @@ def collect(settings: Settings, *, fresh: bool = False) -> CutoverMetrics:
 def _from_journal(last: journal.Cutover | None) -> CutoverMetrics:
     detail = {} if last is None else last.detail
     return CutoverMetrics(
-        before=_snapshot(detail.get("figures_before")), switch=_snapshot(detail.get("figures_switch"))
+        before=_snapshot(detail.get("figures_before")), cutover=_snapshot(detail.get("figures_switch"))
     )
 
 
@@ -107,7 +107,7 @@ def _snapshot(kept: dict[str, Any] | None) -> MetricsSnapshot | None:
 
 def rows(found: CutoverMetrics) -> tuple[tuple[str, ...], ...]:
     """Return the table under ``COLUMNS``: when and who, then the five."""
-    three = (found.before, found.switch, found.now)
+    three = (found.before, found.cutover, found.now)
     when = (_NONE if one is None else f"{one.figures.taken_at:%Y-%m-%d %H:%M:%S} UTC" for one in three)
     return (
         ("taken at", *when, ""),
@@ -128,7 +128,7 @@ def lines(found: CutoverMetrics) -> Iterator[str]:
 
 def samples(found: CutoverMetrics) -> Iterator[Sample]:
     """Yield the figures for Prometheus; those of now by their own names, so that thresholds look at them alone."""
-    for when, one in (("before", found.before), ("switch", found.switch)):
+    for when, one in (("before", found.before), ("cutover", found.cutover)):
         if one is not None:
             yield from metrics.key_samples(one.figures, prefix=PREFIX, when=when)
     if found.now is not None:

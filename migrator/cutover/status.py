@@ -44,9 +44,9 @@ class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
     oldest_s: float = 0.0
     open_until: datetime | None = None
     """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
-    beside_since: datetime | None = None
+    parallel_since: datetime | None = None
     """Since when both schedulers run; none: they do not."""
-    figures: CutoverMetrics = CutoverMetrics()
+    metrics: CutoverMetrics = CutoverMetrics()
     arrivals: Arrivals | None = None
     """None: PostgreSQL is not open."""
     attention: Attention | None = None
@@ -62,7 +62,7 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
         since = parallel_run.since(target)
         found = journal.latest(target)
         if found is None:
-            return CutoverStatus(cutover=None, beside_since=since)
+            return CutoverStatus(cutover=None, parallel_since=since)
         arrived = processes.wait_for_arrivals(settings, wait_s)
         count, age = outbox.backlog(target)
         return CutoverStatus(
@@ -71,8 +71,8 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
             waiting=count,
             oldest_s=round(age, 1),
             open_until=completion.window_end(target, found, settings) if found.state == "switched" else None,
-            beside_since=since,
-            figures=metrics.collect(settings),
+            parallel_since=since,
+            metrics=metrics.collect(settings),
             arrivals=arrived,
             attention=attention(settings, config),
         )

@@ -44,8 +44,8 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     applied: bool = False
     written: int = 0
     removed: int = 0
-    settled: str = ""
-    """The alarm of the tail that this repair has settled."""
+    cleared: str = ""
+    """The alarm of the tail that this repair has cleared."""
     after: ParityOutcome | None = None
     """The comparison after it."""
 
@@ -102,7 +102,7 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
         applied=True,
         written=written,
         removed=removed,
-        settled=alarm or "",
+        cleared=alarm or "",
         after=recorded_check.check_and_record(settings) if whole else check_parity(settings, scope),
     )
 

@@ -24,13 +24,13 @@ class CollectionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TailStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the tail is."""
+    """The state of the tail."""
 
     follows: bool
-    """One follows now."""
+    """Whether a tail runs now."""
     position_at: datetime
     """Cluster time up to which everything was seen."""
-    behind_s: float
+    lag_s: float
     """From the position to the target's clock; of an idle source up to 10 s, since it notes the time so often."""
     last_event_at: datetime | None
     updated_at: datetime
@@ -47,12 +47,12 @@ class TailStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest plan and how far it is."""
+    """The newest plan and its progress."""
 
     plan: Plan | None
     collections: tuple[CollectionStatus, ...] = ()
     owed: int = 0
-    """Indexes and foreign keys that were dropped for the load and are not built again yet."""
+    """Indexes and foreign keys that were dropped for the load and are not created again yet."""
     quarantined: int = 0
     tail: TailStatus | None = None
     """None: no tail ever ran."""
@@ -89,7 +89,7 @@ def _tail_status(target: Connection, profile: str) -> TailStatus | None:
     return TailStatus(
         follows=locks.is_tail_running(target),
         position_at=found.position_at,
-        behind_s=max(0.0, (now - found.position_at).total_seconds()),
+        lag_s=max(0.0, (now - found.position_at).total_seconds()),
         last_event_at=found.last_event_at,
         updated_at=found.updated_at,
         events=found.events,

@@ -18,11 +18,11 @@ def test_the_demo_moves_everything_sets_the_planted_aside_and_leaves_a_report(tm
     assert done.returncode == 8, done.stderr[-3000:]
     (folder,) = tmp_path.iterdir()
     quarantined = [item for item in faulty_documents() if item.outcome == "quarantined"]
-    assert f"set aside   {len(quarantined)} documents" in done.stdout
+    assert f"quarantined {len(quarantined)} documents" in done.stdout
     for item in quarantined:
         assert item.kind in done.stdout
-    assert "left out    20 x expired lock" in done.stdout
-    assert "Everything that was moved is equal" in done.stdout
+    assert "skipped     20 x expired lock" in done.stdout
+    assert "Everything that was copied is equal" in done.stdout
     assert f"report: {folder}/report.html" in done.stdout
     assert "not planned" not in done.stderr
     for title in ("census", "plan", "backfill", "verify"):

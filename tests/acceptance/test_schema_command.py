@@ -74,7 +74,7 @@ def test_downgrade_refuses_to_lose_rows_until_told(call: Call, scheduler_dsn: st
 
 def test_check_is_0_when_equal_and_1_when_not(call: Call, scheduler_dsn: str) -> None:
     status, out, _ = call(scheduler_dsn, "check")
-    assert (status, out) == (0, "the live catalogue equals the declared one\n")
+    assert (status, out) == (0, "the live catalogue is equal to the declared one\n")
     with connect(scheduler_dsn) as connection:
         connection.execute("ALTER TABLE scheduler.runs DROP CONSTRAINT ck_runs_duration_ms")
     status, out, _ = call(scheduler_dsn, "check")

@@ -39,7 +39,7 @@ def test_a_verification_is_signed_proven_and_found_out_when_changed(config: Path
     status, out, said = run("verify", *wide, "--sign-key", str(private), "--config", str(config), cwd=tmp_path)
     assert status == 4, said
     assert "verify: 1/" in said
-    assert " in all)" in said
+    assert " in total)" in said
     (folder,) = (tmp_path / "reports").iterdir()
     assert {path.name for path in folder.iterdir()} == {"result.json", *renderer.RENDERINGS}
     evidence = json.loads((folder / "result.json").read_bytes())["evidence"]

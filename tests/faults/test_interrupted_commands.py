@@ -306,7 +306,7 @@ def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     assert (state, told["switch"], told["smoke"]) == ("running", "done", "running")
     command = leads_on(ready, "a cutover was interrupted after its point of no return in step smoke")
     status, out, said = run(*command)
-    assert (status, "(an interrupted switch was finished)" in out) == (0, True), said
+    assert (status, "(an interrupted cutover was finished)" in out) == (0, True), said
     state, told, *rest = standing(ready)
     assert (state, set(told.values()), rest) == ("switched", {"done"}, ["postgres", True])
 

@@ -60,7 +60,7 @@ def test_an_interrupted_copy_ends_at_a_chunk(
         status, out, said = copy.end()
     assert status == INTERRUPTED, said
     assert "Traceback" not in said
-    assert "interrupted: what is done is kept; call migrator backfill again to go on" in out
+    assert "interrupted: the finished chunks are kept; call migrator backfill again to continue" in out
     kept = number(scheduler_dsn, ROWS)
     assert 1 <= kept < DOCUMENTS
     assert number(scheduler_dsn, PENDING) == DOCUMENTS - kept

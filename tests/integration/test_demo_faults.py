@@ -19,7 +19,7 @@ from migrator.sources.stellaops import PROFILE
 from migrator.values import identity
 
 SEED = 5
-# Their document is the payload: there is no column for the residue, and none for the source id.
+# Their document is the payload: there is no column for the remainder, and none for the source id.
 IN_PAYLOAD = {"graph_jobs", "graph_job_events"}
 # Counted when the tables are looked at as a whole, not while a document is copied.
 LATER = {"duplicate-name"}
@@ -69,14 +69,14 @@ def test_each_planted_document_ends_where_it_was_said_to(
     assert {row[:2]: row[2] for row in rows} == {key(i): i.reason for i in trouble if i.outcome == "quarantined"}
     for item in trouble:
         if item.outcome == "loaded" and item.collection not in IN_PAYLOAD:
-            assert (residue_of(target, item) != {}) is item.residue, (item.kind, item.id)
+            assert (remainder_of(target, item) != {}) is item.remainder, (item.kind, item.id)
     outcome = check_parity(settings, Scope())
     assert sum(one.differing + one.missing + one.extra for one in outcome.collections) == 0
     assert sum(one.differing_total for one in outcome.aggregates) == 0
     assert sum(one.documents for one in outcome.collections) == len(trouble)
 
 
-def residue_of(target: Target, item: FaultyDocument) -> object:
+def remainder_of(target: Target, item: FaultyDocument) -> object:
     table = PROFILE.by_name()[item.collection].tables[0].table
     statement = f"SELECT extra FROM scheduler.{table} WHERE source = %s AND source_id = %s"
     found = target.execute(statement.encode(), [f"stellaops/{item.collection}", key(item)[1]]).fetchall()

@@ -26,7 +26,7 @@ def test_it_writes_says_what_and_lists_the_trouble(mongo_server: MongoServer, mo
     total = sum(mongo_database[name].count_documents({}) for name in mongo_database.list_collection_names())
     assert f"{total:,} documents written into {mongo_database.name}, seed 5" in done.output
     assert "2 x no-tenant" in done.output
-    assert "will be set aside: no-tenant" in done.output
+    assert "will be quarantined: no-tenant" in done.output
 
 
 def test_a_database_that_holds_anything_is_refused_unless_it_may_be_dropped(

@@ -138,7 +138,7 @@ STORED: dict[str, tuple[str, set[Place]]] = {
         "DELETE FROM scheduler.runs WHERE source_id = 'r4'",
         {("missing", "runs", "", "r4", "missing-row")},
     ),
-    "a row too many": (
+    "an extra row": (
         """INSERT INTO scheduler.runs (id, tenant_id, source, source_id, state, created_at)
            SELECT gen_random_uuid(), tenant_id, source, 'ghost', state, created_at FROM scheduler.runs LIMIT 1""",
         {("extra", "runs", "", "ghost", "extra-row")},

@@ -56,14 +56,14 @@ def test_retention_says_what_it_would_remove_and_removes_it(store: PostgresStore
         [
             "a: would remove 3 runs of 1 schedules",
             "b: would remove 0 runs of 0 schedules",
-            "would remove 3 runs in all",
+            "would remove 3 runs in total",
         ],
     )
     status, said = call("retention", "--keep", "2", "--tenant", "a", "--json", "--yes")
     (found,) = json.loads(said)
     assert (status, found["tenant"], found["removed"], found["dry_run"]) == (0, "a", 3, False)
     assert sum(found["by_schedule"].values()) == 3
-    assert call("retention", "--keep", "2", "--yes")[1].splitlines()[-1] == "removed 0 runs in all"
+    assert call("retention", "--keep", "2", "--yes")[1].splitlines()[-1] == "removed 0 runs in total"
 
 
 @pytest.mark.proves("5-D1", "3-R2")
@@ -80,16 +80,16 @@ def test_retention_removes_nothing_unless_somebody_says_so(
     monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_FROM", tomorrow.isoformat())
     with pytest.raises(UsageError, match="nothing was removed"):
         call(*asked)
-    assert call(*asked, "--dry-run")[1].splitlines()[-1] == "would remove 3 runs in all"
+    assert call(*asked, "--dry-run")[1].splitlines()[-1] == "would remove 3 runs in total"
     monkeypatch.setenv("MIGRATOR_SCHEDULER__RETENTION_FROM", today.isoformat())
-    assert call(*asked, "--dry-run")[1].splitlines()[-1] == "would remove 3 runs in all"
-    assert call(*asked)[1].splitlines()[-1] == "removed 3 runs in all"
+    assert call(*asked, "--dry-run")[1].splitlines()[-1] == "would remove 3 runs in total"
+    assert call(*asked)[1].splitlines()[-1] == "removed 3 runs in total"
     monkeypatch.delenv("MIGRATOR_SCHEDULER__RETENTION_FROM")
-    assert call(*asked) == (0, "a: would remove 0 runs of 0 schedules\nwould remove 0 runs in all\n")
+    assert call(*asked) == (0, "a: would remove 0 runs of 0 schedules\nwould remove 0 runs in total\n")
     old_runs(store, "b", 3)
     with pytest.raises(UsageError) as refused:  # the remedy that it names is followed as it is written
         call(*asked)
-    assert call(*asked, "--yes" if "add --yes" in str(refused.value) else "")[1].endswith("removed 1 runs in all\n")
+    assert call(*asked, "--yes" if "add --yes" in str(refused.value) else "")[1].endswith("removed 1 runs in total\n")
 
 
 def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,11 +100,11 @@ def test_retention_keeps_what_the_configuration_says(store: PostgresStore, monke
     def removed(*arguments: str) -> str:
         return call("retention", "--dry-run", *arguments)[1].splitlines()[-1]
 
-    assert removed() == "would remove 3 runs in all"  # 42 days and older
-    assert removed("--days", "0") == "would remove 4 runs in all"
-    assert removed("--keep", "4") == "would remove 1 runs in all"
+    assert removed() == "would remove 3 runs in total"  # 42 days and older
+    assert removed("--days", "0") == "would remove 4 runs in total"
+    assert removed("--keep", "4") == "would remove 1 runs in total"
     monkeypatch.delenv("MIGRATOR_SCHEDULER__RETENTION_KEEP")
-    assert removed() == "would remove 0 runs in all"
+    assert removed() == "would remove 0 runs in total"
 
 
 @pytest.mark.proves("0-T2.12.5", "3-O2")

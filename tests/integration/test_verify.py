@@ -125,8 +125,8 @@ UPDATE_RUN = "UPDATE scheduler.runs SET"
 
 SCHEMA_FAULTS = {
     "an index is gone": ("DROP INDEX scheduler.ix_runs_page", {"schema.catalogue"}),
-    "an index too many": ("CREATE INDEX extra_one ON scheduler.runs (error)", {"schema.catalogue"}),
-    "a column too many": (
+    "an extra index": ("CREATE INDEX extra_one ON scheduler.runs (error)", {"schema.catalogue"}),
+    "an extra column": (
         "ALTER TABLE scheduler.runs ADD COLUMN extra_one int",
         {"schema.catalogue", "schema.comments"},
     ),
@@ -164,7 +164,7 @@ PARITY_FAULTS = {
         "DELETE FROM scheduler.audit WHERE id = (SELECT min(id::text)::uuid FROM scheduler.audit)",
         {"parity.documents", "parity.aggregates"},
     ),
-    "a row too many": (
+    "an extra row": (
         """INSERT INTO scheduler.audit (id, tenant_id, source, source_id, category, action, occurred_at)
            SELECT gen_random_uuid(), tenant_id, source, 'nobody', category, action, occurred_at
            FROM scheduler.audit LIMIT 1""",
@@ -183,7 +183,7 @@ PARITY_FAULTS = {
         {"parity.rows"},
     ),
     "null became empty": (f"{UPDATE_RUN} error_detail = '' {ONE_RUN} AND error_detail IS NULL", {"parity.rows"}),
-    "a residue was emptied": (
+    "a remainder was emptied": (
         f"{UPDATE_RUN} extra = '{{}}' WHERE id = (SELECT id FROM scheduler.runs WHERE extra <> '{{}}' LIMIT 1)",
         {"parity.rows"},
     ),

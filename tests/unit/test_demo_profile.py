@@ -15,7 +15,7 @@ from migrator.values import document as values
 SEED = 5
 CONTEXT = Context(as_of=datetime(2026, 11, 20, tzinfo=UTC))
 PLAN = Plan(seed=SEED, counts=Counts(60, 2_000, 60, 150, 200, 150, 150, 80, 30, 12, 200, 60), plain=True)
-# What has no column of its own: residue, also in a document that is spelled as the newest writer spells it.
+# What has no column of its own: remainder, also in a document that is spelled as the newest writer spells it.
 UNCARRIED = {"determinismHash", "errorCode", "traceId"}
 # Decided by what else is stored, so not here.
 BY_THE_TARGET = {
@@ -78,7 +78,7 @@ def test_triggers_come_back_byte_for_byte_where_the_source_has_them() -> None:
 @pytest.mark.parametrize("number", range(len(PLANTED)), ids=[f"{n}-{item.kind}" for n, item in enumerate(PLANTED)])
 def test_planted_trouble_is_what_it_says(number: int) -> None:
     item = PLANTED[number]
-    assert what_becomes_of(item) == (item.outcome, item.reason, item.residue)
+    assert what_becomes_of(item) == (item.outcome, item.reason, item.remainder)
 
 
 def what_becomes_of(item: FaultyDocument) -> tuple[str, str, bool]:

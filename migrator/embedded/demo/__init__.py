@@ -1,4 +1,4 @@
-"""Real-shaped data of the ``stellaops`` profile, and the trouble planted in it.
+"""Real-shaped data of the ``stellaops`` profile, and the faults planted in it.
 
 Deterministic: a size and a seed always give the same bytes. ``seed`` writes a database, ``planted`` is the manifest of
 what is wrong in it, with what the tool must make of each.

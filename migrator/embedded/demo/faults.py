@@ -40,8 +40,8 @@ class FaultyDocument(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     reason: str
     """Quarantined: the reason. Skipped: the reason. Loaded: the finding it must cause, empty for none."""
-    residue: bool = False
-    """Loaded with a residue, i.e. the columns alone do not give the document back."""
+    remainder: bool = False
+    """Loaded with a remainder: the columns alone do not give the document back."""
     raw: bytes
     """The document."""
 
@@ -96,22 +96,22 @@ class CleanDocuments:
 
 
 def loaded(
-    kind: str, collection: str, document: dict[str, Any], finding: str = "", *, residue: bool = True
+    kind: str, collection: str, document: dict[str, Any], finding: str = "", *, remainder: bool = True
 ) -> FaultyDocument:
-    """Return a document that must be loaded, with a residue unless said otherwise."""
+    """Return a document that must be loaded, with a remainder unless ``remainder`` is false."""
     return FaultyDocument(
         kind=kind,
         collection=collection,
         id=document["_id"],
         outcome="loaded",
         reason=finding,
-        residue=residue,
+        remainder=remainder,
         raw=bson.encode(document),
     )
 
 
 def quarantined(kind: str, collection: str, document: dict[str, Any], reason: str) -> FaultyDocument:
-    """Return a document that must be set aside for this reason."""
+    """Return a document that must be quarantined for this reason."""
     return FaultyDocument(
         kind=kind,
         collection=collection,
@@ -159,13 +159,13 @@ def _duplicate_names(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
         for _ in range(2):
             schedule = nursery.fresh("schedules")
             schedule["name"] = name
-            yield loaded("duplicate-name", "schedules", schedule, "duplicate-name", residue=False)
+            yield loaded("duplicate-name", "schedules", schedule, "duplicate-name", remainder=False)
 
 
 def _duplicate_keys(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     """Of two documents for one key the first in ``_id`` order stays."""
     schedule = nursery.fresh("schedules")
-    yield loaded("schedule-of-the-duplicates", "schedules", schedule, residue=False)
+    yield loaded("schedule-of-the-duplicates", "schedules", schedule, remainder=False)
     for number, prefix in enumerate(("a", "b")):
         summary = nursery.fresh("run_summaries")
         summary["_id"] = f"{prefix}-summary-of-one-schedule"
@@ -185,7 +185,7 @@ def _duplicate_keys(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
 
 def _first_stays(kind: str, collection: str, document: dict[str, object], number: int) -> FaultyDocument:
     if number == 0:
-        return loaded(kind, collection, document, residue=False)
+        return loaded(kind, collection, document, remainder=False)
     return quarantined(kind, collection, document, "duplicate-key")
 
 
@@ -225,7 +225,7 @@ def _readable(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
         document = nursery.fresh(collection)
         document[field] = document[field].replace("+00:00", "Z")
         # The payload of a graph job keeps the document as it is.
-        yield loaded("date-zulu", collection, document, residue=collection != "graph_jobs")
+        yield loaded("date-zulu", collection, document, remainder=collection != "graph_jobs")
     run = nursery.fresh("runs")
     run["createdAt"] = "2025-05-01T02:00:00.25+02:00"
     yield loaded("date-offset", "runs", run)
@@ -328,10 +328,10 @@ def _types(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
 def _order_of_times(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     run = nursery.fresh("runs")
     run["startedAt"], run["finishedAt"] = run["finishedAt"], run["startedAt"]
-    yield loaded("finished-before-started", "runs", run, "finished-before-started", residue=False)
+    yield loaded("finished-before-started", "runs", run, "finished-before-started", remainder=False)
     run = nursery.fresh("runs")
     run["stats"]["newHigh"] = -3
-    yield loaded("negative-stats", "runs", run, "negative-stats", residue=False)
+    yield loaded("negative-stats", "runs", run, "negative-stats", remainder=False)
 
 
 def spellings(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
@@ -345,7 +345,7 @@ def spellings(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
 def _aliases(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     job = nursery.fresh("graph_jobs")
     job["status"] = "cancelled"
-    yield loaded("alias", "graph_jobs", job, residue=False)
+    yield loaded("alias", "graph_jobs", job, remainder=False)
     job = nursery.fresh("policy_jobs")
     job["status"] = "cancelled"
     yield loaded("alias", "policy_jobs", job, "alias")
@@ -365,13 +365,13 @@ def _aliases(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
 def _versions(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     run: dict[str, Any] = nursery.fresh("runs")
     run["schemaVersion"] = "scheduler.run@0"
-    yield loaded("old-schema-version", "runs", run, "unknown-schema-version", residue=False)
+    yield loaded("old-schema-version", "runs", run, "unknown-schema-version", remainder=False)
     run = nursery.fresh("runs")
     run["schemaVersion"] = "  "
     yield loaded("blank-schema-version", "runs", run)
     run = nursery.fresh("runs")
     del run["schemaVersion"]
-    yield loaded("no-schema-version", "runs", run, residue=False)
+    yield loaded("no-schema-version", "runs", run, remainder=False)
 
 
 def _cron(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
@@ -407,7 +407,7 @@ def ids(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
         run: dict[str, Any] = {**nursery.fresh("runs"), "_id": identifier, "id": identifier}
         if not isinstance(identifier, str):
             del run["id"]
-        yield loaded("id-type", "runs", run, residue=False)
+        yield loaded("id-type", "runs", run, remainder=False)
     run = nursery.fresh("runs")
     run["id"] = f"run_{hexadecimal(nursery.plan.seed, 'another', 0)}"
     yield loaded("id-mismatch", "runs", run, "id-mismatch")
@@ -448,7 +448,7 @@ def _meeting(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
         run = nursery.fresh("runs")
         run["_id"] = run["id"] = identifier
         if number == 0:
-            yield loaded("ids-meet", "runs", run, residue=False)
+            yield loaded("ids-meet", "runs", run, remainder=False)
         else:
             yield quarantined("ids-meet", "runs", run, "duplicate-id")
 
@@ -457,7 +457,7 @@ def _locks(nursery: CleanDocuments) -> Iterator[FaultyDocument]:
     lock = nursery.fresh("locks")
     lock.update(_id=f"{TENANT}/forever", resource="forever", tenantId=TENANT)
     del lock["expiresAt"]
-    yield loaded("lock-without-expiry", "locks", lock, residue=False)
+    yield loaded("lock-without-expiry", "locks", lock, remainder=False)
 
 
 _LIMIT = 16 * 1024 * 1024
@@ -484,7 +484,7 @@ def huge_document(nursery: CleanDocuments) -> FaultyDocument:
     amount = room // (len(bson.encode({"12345": image})))
     snapshot["images"] = [{**image, "imageDigest": digest(nursery.plan.seed, "huge", n)} for n in range(amount)]
     snapshot["total"] = amount
-    return loaded("huge", "impact_snapshots", snapshot, residue=False)
+    return loaded("huge", "impact_snapshots", snapshot, remainder=False)
 
 
 def _spoilt(nursery: CleanDocuments, kind: str, element: bytes, reason: str) -> FaultyDocument:

@@ -48,13 +48,13 @@ def seed(
     size: Size,
     seed: int = SEED,
     *,
-    trouble: bool = True,
+    faults: bool = True,
     triggers: bool = False,
     huge: bool = False,
 ) -> Mapping[str, int]:
     """Write the demo's data and return the number of documents by collection.
 
-    ``trouble`` adds the planted documents, ``huge`` a document close to MongoDB's limit of 16 MB among them, and
+    ``faults`` adds the planted documents, ``huge`` a document close to MongoDB's limit of 16 MB among them, and
     ``triggers`` a collection of triggers besides those of the schedules. Raises ``RefusedError`` when the
     database holds anything already.
     """
@@ -62,7 +62,7 @@ def seed(
     if present:
         raise RefusedError(f"database {database.name} is not empty: it has {', '.join(present[:5])}")
     plan = plan_of(size, seed, triggers=triggers)
-    extra = faulty_documents(seed, huge=huge) if trouble else ()
+    extra = faulty_documents(seed, huge=huge) if faults else ()
     written: dict[str, int] = {}
     for name, documents in COLLECTIONS.items():
         faulty = (item.raw for item in extra if item.collection == name)

@@ -41,7 +41,7 @@ def stored_metrics(settings: Settings) -> TailMetrics | None:
         documents=found.documents,
         written=found.written,
         removed=found.removed,
-        lag_s=found.behind_s,
+        lag_s=found.lag_s,
         delay_ms=None,
         rate=found.rate if found.follows else 0.0,
         owed=found.owed,
@@ -55,11 +55,11 @@ def prometheus_text(metrics: TailMetrics) -> str:
     lines = []
     for name, kind, words, value in (
         ("events_total", "counter", "events seen", metrics.events),
-        ("documents_total", "counter", "documents brought up to date", metrics.documents),
+        ("documents_total", "counter", "documents applied", metrics.documents),
         ("rows_written_total", "counter", "rows inserted or changed", metrics.written),
         ("rows_removed_total", "counter", "rows removed", metrics.removed),
-        ("events_per_second", "gauge", "events seen per second, lately", metrics.rate),
-        ("lag_seconds", "gauge", "the position behind the source, by the source's clock", metrics.lag_s),
+        ("events_per_second", "gauge", "events seen per second, recently", metrics.rate),
+        ("lag_seconds", "gauge", "from the position to the source's present, by its clock", metrics.lag_s),
         ("delay_seconds", "gauge", "from the last event to its commit", _seconds(metrics.delay_ms)),
         ("documents_owed", "gauge", "documents still to be read again", metrics.owed),
         ("position_timestamp_seconds", "gauge", "cluster time of the position", metrics.position_s),

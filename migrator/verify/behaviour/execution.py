@@ -298,14 +298,18 @@ def post_cutover_checks(harness: Harness, observed: Observations) -> None:
     off = len(harness.runs(job))
     harness.facade.toggle(job.id, enabled=True, now=harness.now)
     harness.run_until(START + 60 * MINUTE)
-    look("6. switched off it rests, switched on it runs", (2, True), (off, len(harness.runs(job)) > off))
+    look("6. disabled it does not run, enabled it runs", (2, True), (off, len(harness.runs(job)) > off))
     old = _copied_schedule(harness)
     harness.sweeper().adopt()
     harness.run_once()
     following = harness.job(old).next_fire_at
-    look("7. nothing old runs", (0, True), (len(harness.runs(old)), following is not None and following > harness.now))
-    columns = ("after the switch", "result")
-    title = f"The seven checks after a switch, on {harness.backend}"
+    look(
+        "7. no overdue run is made",
+        (0, True),
+        (len(harness.runs(old)), following is not None and following > harness.now),
+    )
+    columns = ("after the cutover", "result")
+    title = f"The seven observations after a cutover, on {harness.backend}"
     observed.panels.append(Panel(kind="table", title=title, columns=columns, rows=tuple(rows), rows_total=len(rows)))
 
 

@@ -433,7 +433,7 @@ FOR EACH ROW EXECUTE FUNCTION scheduler.forget_numbers()
 _LEAK: Final = "CREATE POLICY leak ON scheduler.runs FOR SELECT USING (true)"
 
 BEHAVIOUR_MUTATIONS: Final[tuple[Mutation, ...]] = (
-    _mutation("one fire too many", Components(store=once_more), "triggers.others", fault="max_executions+1"),
+    _mutation("one extra fire", Components(store=once_more), "triggers.others", fault="max_executions+1"),
     _mutation(
         "a single fire is completed before it ran",
         Components(store=completed_at_once),

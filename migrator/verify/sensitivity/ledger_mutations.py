@@ -7,7 +7,7 @@ from migrator.verify.sensitivity.mutation import Apply, Mutation, NoMaterial, Sc
 
 _FIELDS: Final = "Where the field is one that is counted, summed, or whose first and last time is taken."
 
-_QUARANTINED: Final = "Where documents that are set aside are counted, as they then are."
+_QUARANTINED: Final = "If quarantined documents are counted, because this one then is."
 
 
 def _source(change: Callable[[Any, Mapping[str, Any]], None], collection: str = "audit") -> Apply:
@@ -197,7 +197,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
         caught_by=("parity.extra", "parity.aggregates", "parity.columns"),
     ),
     Mutation(
-        name="a document that was spoilt after the copy: it would be set aside now",
+        name="a document that was corrupted after the copy: it would be quarantined now",
         kind="data",
         apply=_source(_is_spoilt),
         caught_by=("parity.documents",),

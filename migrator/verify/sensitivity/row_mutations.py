@@ -31,7 +31,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
         caught_by=("parity.documents", "parity.aggregates", "semantics.summaries", "parity.columns"),
     ),
     Mutation(
-        name="a row too many",
+        name="an extra row",
         kind="data",
         apply=sql(
             "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, state, created_at) SELECT gen_random_uuid(),"
@@ -449,7 +449,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         caught_by=("parity.rows", "parity.aggregates"),
     ),
     Mutation(
-        name="a key too many",
+        name="an extra key",
         kind="data",
         apply=sql(
             "UPDATE scheduler.runs SET stats = stats || '{\"ghost\": 1}' WHERE id = (SELECT id FROM scheduler.runs"
@@ -468,7 +468,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         caught_by=("parity.rows", "parity.aggregates"),
     ),
     Mutation(
-        name="a residue was emptied",
+        name="a remainder was emptied",
         kind="data",
         apply=sql(
             "UPDATE scheduler.runs SET extra = '{}' WHERE id = (SELECT id FROM scheduler.runs WHERE extra <> '{}'"
@@ -477,7 +477,7 @@ VALUE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         caught_by=("parity.rows",),
     ),
     Mutation(
-        name="a residue was changed",
+        name="a remainder was changed",
         kind="data",
         apply=sql(
             "UPDATE scheduler.runs SET extra = extra || '{\"+ghost\": 1}' WHERE id = (SELECT id FROM scheduler.runs"

@@ -39,7 +39,7 @@ def _not_enforced(copy: ScratchCopy) -> None:
 
 SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
     _mutation("an index is gone", "DROP INDEX scheduler.ix_runs_page", "catalogue"),
-    _mutation("an index too many", "CREATE INDEX extra_one ON scheduler.runs (error)", "catalogue"),
+    _mutation("an extra index", "CREATE INDEX extra_one ON scheduler.runs (error)", "catalogue"),
     _mutation(
         "an index without its condition",
         "DROP INDEX scheduler.uq_runs_slot;"
@@ -55,11 +55,11 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "catalogue",
         "validated",
     ),
-    _mutation("foreign keys are switched off", "ALTER TABLE scheduler.runs DISABLE TRIGGER ALL", "enforced"),
+    _mutation("foreign keys are disabled", "ALTER TABLE scheduler.runs DISABLE TRIGGER ALL", "enforced"),
     _mutation(
-        "foreign keys of the ledger are switched off", "ALTER TABLE migration.chunks DISABLE TRIGGER ALL", "enforced"
+        "foreign keys of the ledger are disabled", "ALTER TABLE migration.chunks DISABLE TRIGGER ALL", "enforced"
     ),
-    _mutation("foreign keys are switched off for every session", _OFF_FOR_SESSIONS, "enforced"),
+    _mutation("foreign keys are disabled for every session", _OFF_FOR_SESSIONS, "enforced"),
     Mutation(
         name="a foreign key is declared and not enforced",
         kind="schema",
@@ -79,7 +79,7 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "catalogue",
     ),
     _mutation("a table does not survive a crash", "ALTER TABLE scheduler.handlers SET UNLOGGED", "catalogue"),
-    _mutation("a column too many", "ALTER TABLE scheduler.runs ADD COLUMN extra_one int", "catalogue", "comments"),
+    _mutation("an extra column", "ALTER TABLE scheduler.runs ADD COLUMN extra_one int", "catalogue", "comments"),
     _mutation("a column is gone", "ALTER TABLE scheduler.runs DROP COLUMN error_detail", "catalogue"),
     _mutation("a column of another type", "ALTER TABLE scheduler.runs ALTER attempt TYPE bigint", "catalogue"),
     _mutation("a column may be null", "ALTER TABLE scheduler.runs ALTER created_at DROP NOT NULL", "catalogue"),
@@ -102,7 +102,7 @@ SCHEMA_MUTATIONS: Final[tuple[Mutation, ...]] = (
         " CREATE TRIGGER extra_one BEFORE UPDATE ON scheduler.runs FOR EACH ROW EXECUTE FUNCTION scheduler.extra_one()",
         "catalogue",
     ),
-    _mutation("a table too many", "CREATE TABLE scheduler.extra_one (id int)", "catalogue"),
+    _mutation("an extra table", "CREATE TABLE scheduler.extra_one (id int)", "catalogue"),
     _mutation("a table is gone", "DROP TABLE scheduler.handlers", "catalogue", "isolation", "comments"),
     _mutation("a comment is gone", "COMMENT ON COLUMN scheduler.runs.state IS NULL", "catalogue", "comments"),
     _mutation(

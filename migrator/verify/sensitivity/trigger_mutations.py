@@ -110,7 +110,7 @@ TRIGGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
         faults=("job silently not scheduled (missing interval keys / WHERE false)",),
     ),
     Mutation(
-        name="a trigger was switched off",
+        name="a trigger was disabled",
         kind="data",
         apply=_on("enabled = false", _ONLY_TRIGGER),
         caught_by=("parity.rows", "semantics.fires", "semantics.scheduled"),

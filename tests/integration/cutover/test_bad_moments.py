@@ -127,7 +127,7 @@ def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
             first.go()
             status, out, said = first.end()
         assert status == 0, said
-        assert out.startswith("switched to postgres as number 1\n")
+        assert out.startswith("cut over to PostgreSQL, epoch 1\n")
         with pytest.raises(RefusedError, match="the switch was made already"):
             ready.switch()
 

@@ -184,12 +184,12 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
             worked(old, 1, "error")
         staging.database["run_summaries"].delete_many({})  # its one summary counts runs that are not there
         staging.ready()
-        assert "there was no switch" in called("cutover", "status", *where)[1]
+        assert "there was no cutover" in called("cutover", "status", *where)[1]
         assert called("cutover", "status", "--wait", "0", *where)[0] == 4
         with open_target(staging.settings, autocommit=True) as target:
             parallel.begin(target, COMPARABLE, "op", "both run")
             born = target.execute(BOTH_RAN).rowcount // 2
-        assert "both schedulers run since" in called("cutover", "status", *where)[1]
+        assert "parallel run since" in called("cutover", "status", *where)[1]
 
         status, said = called("cutover", "run", "--quarantined", str(staging.quarantined), *where)
 
@@ -229,7 +229,7 @@ def void(_: object) -> None:
 
 def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, str]) -> None:
     found = metrics.collect(moved)
-    taken = [one for one in (found.before, found.switch, found.now) if one is not None]
+    taken = [one for one in (found.before, found.cutover, found.now) if one is not None]
     assert [one.asked for one in taken] == ["MongoDB", "PostgreSQL", "PostgreSQL"]
     three = [one.figures for one in taken]
     assert [one.runs for one in three] == [4, 4 + born, 6 + born]
@@ -251,8 +251,8 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     assert "everybody of the old side has come back" in said
     assert f"runs in the last hour 4 {4 + born} {6 + born} about the same" in " ".join(said.split())
     status, text = called("metrics", "--max", f"overall_runs_1h={6 + born}", *where)
-    assert (status, text.count("migrator_switch_overall_runs_1h{")) == (0, 2)
-    assert 'migrator_switch_overall_runs_1h{when="before"} 4\n' in text
+    assert (status, text.count("migrator_cutover_overall_runs_1h{")) == (0, 2)
+    assert 'migrator_cutover_overall_runs_1h{when="before"} 4\n' in text
     assert f"migrator_overall_runs_1h {6 + born}\n" in text
     assert called("metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
 

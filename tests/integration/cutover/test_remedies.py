@@ -126,9 +126,9 @@ def test_a_comparison_under_writes_is_what_the_runbook_says(ready: Scene) -> Non
             assert workload.done > 0
         assert status & ~QUARANTINE in (DONE, UNVERIFIED), said
         total = said.splitlines()[-1] if "compared " in said.splitlines()[-1] else said
-        assert not re.search(r"\d (different|missing|rows too many|figures that disagree)", total), said
+        assert not re.search(r"\d (different|missing|extra rows|aggregates that differ)", total), said
         if status & UNVERIFIED:
-            assert "figures (counts, sums, times) not compared: the source is written to" in said
+            assert "aggregates (counts, sums, times) not compared: the source is written to" in said
     patient = with_cutover(ready.settings, max_lag_s=600)
     assert gate(patient, ready.conditions, "comparison")[0] is True
 

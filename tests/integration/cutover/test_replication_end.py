@@ -14,7 +14,7 @@ from tests.conftest import fresh_name
 from tests.copying import kill, run, start
 from tests.cutting_over import Scene, scene
 
-ENDED = "the cutover was finished: nothing is followed or carried any more; this process is not needed\n"
+ENDED = "the cutover is finished: the tail and the reverse sync have ended, and this process is not needed\n"
 
 
 @pytest.fixture(scope="module")

@@ -190,7 +190,7 @@ def _the_hour(day: Day, pid: int) -> None:
     day.compare("migrator cutover compare")
     until(lambda: day.type("migrator cutover plan --quarantined N")[0] == DONE)
     before = site.config.read_text()
-    assert "switched to postgres as number 1" in day.ok("migrator cutover run --quarantined N")
+    assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --quarantined N")
     assert "everybody of the old side has come back" in day.ok("migrator cutover status --wait 300")
     until(lambda: (held := leader(site)) is not None and f":{pid}:" in held[0])
     said = day.ok("migrator status --scheduler")

@@ -52,7 +52,7 @@ def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agend
     status, out, said = run("cutover", "plan", *where)
     assert status == UNVERIFIED, said
     assert f"NO  reverse sync: {WORDS}" in out
-    assert out.splitlines()[-1] == "not ready, by reverse sync; nothing was changed"
+    assert out.splitlines()[-1] == "not ready, because of reverse sync; nothing was changed"
     status, out, said = run("cutover", "run", *where)
     assert (status, out) == (USAGE, "")
     assert said.startswith(f"migrator: the switch is not made: reverse sync: {WORDS}")

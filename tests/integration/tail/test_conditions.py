@@ -333,7 +333,7 @@ def test_a_position_that_goes_backwards_raises_the_alarm_and_is_repaired(
     assert "migrator parity --repair apply" in out
     status, out, said = run("parity", "--repair", "apply", "--config", config)
     assert status == 0, said
-    assert "settled the alarm of the tail: the source is at" in out
+    assert "cleared the alarm of the tail: the source is at" in out
     assert number(scheduler_dsn, RUNS) == 5
     assert caught_up(settings).applied
 
@@ -396,7 +396,7 @@ def test_figures_for_people_and_for_machines(source: Source, settings: Settings,
     file = tmp_path / "tail.prom"
     status, out, said = run("tail", "--until-caught-up", "--metrics-file", str(file), "--config", config)
     assert status == 0, said
-    assert out.splitlines()[0] == "saw 1 events, brought 1 documents up to date: 1 rows written, 0 removed"
+    assert out.splitlines()[0] == "1 events, 1 documents applied: 1 rows written, 0 removed"
     text = file.read_text()
     assert "# TYPE migrator_tail_events_total counter\n" in text
     assert "\nmigrator_tail_alarm 0\n" in text

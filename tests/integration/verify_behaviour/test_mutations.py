@@ -12,30 +12,30 @@ from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
 SAYS = {
-    "one fire too many": "bounds: exactly as often as it may",
+    "one extra fire": "bounds: exactly as often as it may",
     "a single fire is completed before it ran": "one time: queued, and not completed",
     "what is resumed fires at once": "pause and resume: resumed: no surprise",
     "a change of something else moves the next fire": "other changes: a change of name moves no fire",
     "each start of a process puts intervals off": "restarts: it is not put off by each start",
-    "what is disabled fires on": "switched off: disabled: nothing fires any more",
-    "a late failure overwrites a cancelled run": "cancelling: cancelled it stays, for the same reason",
-    "a repetition that nobody begins": "failure and repetition: handed over when its delay is over, and not before",
-    "a single fire that failed is not repeated": "failure and repetition: it is repeated, and completed then",
+    "what is disabled fires on": "disabled schedules: disabled: nothing fires any more",
+    "a late failure overwrites a cancelled run": "cancellation: cancelled it stays, for the same reason",
+    "a repetition that nobody begins": "failure and retry: handed over when its delay is over, and not before",
+    "a single fire that failed is not repeated": "failure and retry: it is repeated, and completed then",
     "a slot runs twice": "at the same time: every slot has one run",
     "numbers of runs begin anew after retention": "numbers: no number comes twice, though no run is left",
-    "a lock is released by who lost it": "fences: a zombie releases nothing",
-    "a live holder's lock is cleared": "fences: a live holder's lock is not cleared",
+    "a lock is released by who lost it": "fencing tokens: a zombie releases nothing",
+    "a live holder's lock is cleared": "fencing tokens: a live holder's lock is not cleared",
     "two lead at once": "leadership: one leads",
     "a leader writes on when its term is over": "leadership: a reaped leader commits nothing",
-    "success has two definitions": "history and figures: what was cancelled says nothing of success",
+    "success has two definitions": "history and statistics: what was cancelled says nothing of success",
     "a live worker is declared dead": "heartbeats: the silent one is dead",
     "a forbidden step is answered as done": "schedules, pair by pair: schedule: pending to paused",
     "a page lacks its last schedule": "lists: all: the schedules",
     "a cron line fires an hour late": (
-        "cron across changes of the clock: 15 */7 * * * in Europe/Berlin, the clock going back"
+        "cron across clock changes: 15 */7 * * * in Europe/Berlin, the clock going back"
     ),
     "the log of a run is lost": "from due to done: its log, in order",
-    "another tenant's schedule is shown": "through the facade: get sees nothing",
+    "another tenant's schedule is shown": "through the client: get sees nothing",
     "a policy shows runs to every tenant": "in the service's role: runs: the other tenant sees no row",
 }
 """The class, and the expectation of which its check says that it was not met."""

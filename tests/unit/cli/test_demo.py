@@ -18,9 +18,9 @@ def test_nothing_is_said_when_quarantine_holds_what_was_planted() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({("runs", "a"): "bad-date", ("audit", "x"): "wrong-type"}, "audit x was set aside: wrong-type"),
-        ({}, "runs a was not set aside, as it should have been: bad-date"),
-        ({("runs", "a"): "no-tenant"}, "runs a was set aside for no-tenant, not for bad-date"),
+        ({("runs", "a"): "bad-date", ("audit", "x"): "wrong-type"}, "audit x was quarantined: wrong-type"),
+        ({}, "runs a was not quarantined, as expected: bad-date"),
+        ({("runs", "a"): "no-tenant"}, "runs a was quarantined for no-tenant, not for bad-date"),
     ],
 )
 def test_every_surprise_is_said(found: dict[tuple[str, str], str], said: str) -> None:
@@ -29,7 +29,7 @@ def test_every_surprise_is_said(found: dict[tuple[str, str], str], said: str) ->
 
 def test_the_manifest_lists_every_planted_document_on_a_line_of_its_own() -> None:
     items = faulty_documents()
-    rows = [line for line in manifest(items).splitlines() if line.startswith("| ") and "what is wrong" not in line]
+    rows = [line for line in manifest(items).splitlines() if line.startswith("| ") and "expected outcome" not in line]
     assert len(rows) == len(items)
     for row, one in zip(rows, items, strict=True):
         assert row.count(" | ") == 4

@@ -22,7 +22,7 @@ DERIVED = CollectionComparison(collection="(derived) workers", tables=("workers"
 
 
 def test_a_comparison_in_which_all_is_equal_says_so_and_nothing_else() -> None:
-    assert parity_total(outcome(RUNS, DERIVED)) == "compared 1,005 documents: 1,000 equal, 5 set aside"
+    assert parity_total(outcome(RUNS, DERIVED)) == "compared 1,005 documents: 1,000 equal, 5 quarantined"
 
 
 def test_every_kind_of_trouble_is_in_the_last_line() -> None:
@@ -36,7 +36,7 @@ def test_every_kind_of_trouble_is_in_the_last_line() -> None:
     figure = AggregateResult(collection="audit", table="audit", measure="state", kind="group", differing_total=8)
     whole = outcome(audit, locks, left_out, aggregates=(figure,))
     assert parity_total(whole) == (
-        "compared 17 documents: 2 equal, 2 different, 3 missing, 4 rows too many, 8 figures that disagree, "
+        "compared 17 documents: 2 equal, 2 different, 3 missing, 4 extra rows, 8 aggregates that differ, "
         "6 skipped by rule, 1 collection not compared"
     )
     assert list(parity_lines(whole))[-1] == parity_total(whole)
@@ -90,6 +90,6 @@ def test_the_status_the_lines_and_the_json_say_the_same(
     config.write_text("")
     called = CliRunner().invoke(cli, ["parity", "--config", str(config)])
     assert called.exit_code == status
-    assert ("disagree" in called.stdout) == (status == DIFFERENT)
+    assert ("that differ" in called.stdout) == (status == DIFFERENT)
     assert ("not compared" in called.stdout) == (status == UNVERIFIED)
     assert recorded_check.is_clean(found) == (status != DIFFERENT)
