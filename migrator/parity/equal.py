@@ -1,7 +1,8 @@
 """The predicate "equal": whether a document is as it should be in the target.
 
 The parity check, its recheck while the tail runs, the repair and the last check under the fence of the cutover all ask
-here. A document is equal if its rows are stored as decoded, and if they encode back to the document.
+here: the first by ``document_difference``, the others by ``is_equal``. A document is equal if its rows are stored as
+decoded, and if they encode back to the document.
 """
 
 from collections.abc import Iterable, Mapping
@@ -103,7 +104,10 @@ def is_equal(
     stored: Mapping[type, Mapping[bytes, bytes]],
     quarantine: Mapping[str, ledger.QuarantineEntry],
 ) -> bool:
-    """Tell whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped."""
+    """Tell whether a document is as it should be: its rows equal, or in quarantine for its reason, or skipped.
+
+    The parity check counts these three apart; the other callers need one answer.
+    """
     if outcome.skipped:
         return True
     entry = quarantine.get(source_id_of(outcome.raw)) if quarantine else None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from migrator.sources.profile import Profile
 
 NAMES = ("stellaops", "agenda")
-"""Every profile; each is a module of this package that has ``PROFILE``."""
+"""Every profile; each is a package in this one that has ``PROFILE``."""
 
 
 def load_profile(name: str) -> "Profile":
