@@ -17,6 +17,8 @@ from migrator.embedded.server import START_SECONDS, Command, Server, run, start_
 PORT_TAKEN = "Address already in use"
 SCRAM_ITERATIONS_SINCE = 16
 """Version that can be told how long a login takes to compute: 2 ms by default, against guessing. Ours are random."""
+STRATEGY_SINCE = 15
+"""Version that can be told how a database is copied; earlier ones copy files."""
 STATUS_LINE = 7  # of postmaster.pid, counted from 0: starting, stopping, ready, standby
 
 SETTINGS = {
@@ -141,6 +143,9 @@ class PostgresServer(Server):
         statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
         if template:
             statement += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+        if self._fast and self.version >= STRATEGY_SINCE:
+            # by default the copy goes through the log, which takes three times as long where nothing waits for the disk
+            statement += sql.SQL(" STRATEGY FILE_COPY")
         self._execute(statement)
         return self.dsn(name)
 

@@ -161,7 +161,10 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again."""
+    """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again.
+
+    Afterwards it walks what this chunk and the one before have made, not what was there before them.
+    """
     was_on = gc.isenabled()
     gc.disable()
     _freeze()
@@ -170,7 +173,7 @@ def collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-        gc.collect()
+        gc.collect(1)
 
 
 @cache
