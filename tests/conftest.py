@@ -22,6 +22,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from migrator.cutover import smoke
 from migrator.embedded import binaries
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
@@ -90,27 +91,45 @@ def pytest_report_header() -> list[str]:
 
 
 LONGEST = (
-    "faults/test_cutover_exceptions.py",
     "faults/test_kill_and_resume.py",
-    "integration/tail/test_live_parity.py",
-    "bad_input/test_processes.py",
-    "faults/test_interrupted_commands.py",
-    "integration/cutover/test_rollback_remedies.py",
     "faults/test_cutover_under_load.py",
-    "integration/tail/test_changes.py",
-    "integration/test_scheduler_process.py",
-    "integration/test_fresh_start.py",
-    "integration/cutover/test_reverse_sync.py",
-    "faults/test_servers.py",
-    "integration/cutover/test_refusals.py",
-    "integration/test_hostile_documents.py",
-    "integration/tail/test_conditions.py",
-    "integration/test_process_harmless.py",
-    "integration/cutover/test_remedies.py",
-    "integration/verify_behaviour/test_checks.py",
-    "integration/test_embedded_owner.py",
-    "contract/lockstep/test_planted.py",
+    "integration/cutover/test_rollback_remedies.py",
+    "faults/test_cutover_exceptions.py",
+    "faults/test_interrupted_commands.py",
+    "integration/tail/test_live_parity.py",
+    "integration/test_mongo_queue.py",
     "integration/test_backfill.py",
+    "integration/test_scheduler_process.py",
+    "bad_input/test_processes.py",
+    "integration/test_sensitivity.py",
+    "integration/test_wheel.py",
+    "integration/test_verify_other_sources.py",
+    "acceptance/test_readme.py",
+    "acceptance/test_benchmark.py",
+    "integration/test_hostile_documents.py",
+    "integration/test_verify_rights.py",
+    "acceptance/test_demo.py",
+    "faults/test_servers.py",
+    "acceptance/test_output.py",
+    "integration/test_process_harmless.py",
+    "integration/cutover/test_refusals.py",
+    "integration/verify_behaviour/test_checks.py",
+    "integration/test_fresh_start.py",
+    "integration/cutover/test_rounds.py",
+    "contract/lockstep/test_planted.py",
+    "integration/test_schema_upgrade.py",
+    "integration/test_schema_catalogue.py",
+    "integration/test_embedded_owner.py",
+    "bad_input/test_cases.py",
+    "integration/cutover/test_reverse_sync.py",
+    "integration/test_postgres_store_plans.py",
+    "integration/tail/test_conditions.py",
+    "contract/lockstep/test_lockstep.py",
+    "integration/test_verify_leaves_the_source.py",
+    "integration/test_postgres_locks.py",
+    "faults/test_cutover_kills.py",
+    "integration/cutover/test_cleanup.py",
+    "integration/cutover/test_remedies.py",
 )
 """Files whose tests take longest, longest first."""
 
@@ -121,6 +140,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     ranks = {here / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+DESELECTED = pytest.StashKey[bool]()
+"""Whether the session leaves out tests that it has collected."""
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.config.stash[DESELECTED] = True
 
 
 FIGURES = "figures"
@@ -188,9 +216,14 @@ def kept_worker() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def command_server() -> Iterator[None]:
-    """End the server of commands (`tests.preloaded`) with the session, where a test has started it."""
-    yield
+def command_servers() -> Iterator[None]:
+    """Fork the smoke test of a cutover that a test makes in its own process, and end the servers that fork.
+
+    One is started by the first test that needs it (`tests.preloaded`).
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(smoke, "subprocess", preloaded.ForkedSmoke)
+        yield
     preloaded.close()
 
 

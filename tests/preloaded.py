@@ -2,7 +2,8 @@
 
 A command spends half a second of computing on loading modules. A server, one per session of tests, has loaded them, and
 forks a process for each command: a real one, with its own environment, streams, session and exit status, which a test
-may kill. Tests of the start itself start an interpreter.
+may kill. Tests of the start itself start an interpreter. The smoke test of a cutover, which must not load MongoDB's
+driver, has a server of its own.
 """
 
 import ctypes
@@ -19,19 +20,25 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-MODULES: Final = (
-    *(f"migrator.cli.{name}" for name in ("cutover", "migration", "scheduler", "schema", "verification")),
-    "migrator.pipeline.chunk",
-    "migrator.schema.revisions",
-)
+SMOKE: Final = "migrator.cutover.smoke"
+MODULES: Final = {
+    "migrator": (
+        *(f"migrator.cli.{name}" for name in ("cutover", "migration", "scheduler", "schema", "verification")),
+        "migrator.pipeline.chunk",
+        "migrator.schema.revisions",
+    ),
+    SMOKE: (SMOKE, "migrator.store.postgres.store"),
+}
+"""By program: what its server loads."""
 ROOT: Final = Path(__file__).resolve().parents[1]
 OF_THE_INTERPRETER: Final = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "SSL_", "OPENSSL_")
 """Beginnings of the variables that an interpreter, or a library, reads only when it begins."""
-COMMAND: Final = (sys.executable, "-m", "migrator")
+OF_EACH_PROCESS: Final = {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+"""Those of them that a forked process follows, or that say nothing about it."""
+COMMAND: Final = (sys.executable, "-m")
 DESCRIPTORS: Final = 4
 """Of a process: its three streams, and where the server writes how it ended."""
 PR_SET_PDEATHSIG: Final = 1
@@ -43,7 +50,7 @@ def piped(arguments: list[str], environment: dict[str, str], *, cwd: Path | None
     variables = {**os.environ, **environment}
     kind: type[subprocess.Popen[str]] = _Process if _may_fork(variables) else subprocess.Popen
     return kind(
-        [*COMMAND, *arguments],
+        [*COMMAND, "migrator", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -53,9 +60,34 @@ def piped(arguments: list[str], environment: dict[str, str], *, cwd: Path | None
     )
 
 
+class ForkedSmoke:
+    """In place of ``subprocess`` in the smoke test of a cutover: its process is forked, without MongoDB's driver."""
+
+    TimeoutExpired = subprocess.TimeoutExpired
+
+    @staticmethod
+    def run(
+        command: list[str], *, capture_output: bool, text: bool, timeout: float, check: bool
+    ) -> subprocess.CompletedProcess[str]:
+        """Do what ``subprocess.run`` does with just these arguments."""
+        assert command[: len(COMMAND) + 1] == [*COMMAND, SMOKE]
+        assert capture_output
+        if not _may_fork(os.environ):
+            return subprocess.run(command, capture_output=capture_output, text=text, timeout=timeout, check=check)
+        with _Process(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=text) as process:
+            try:
+                out, said = process.communicate(timeout=timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, out, said)
+
+
 def _of_the_interpreter(variables: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value for name, value in variables.items() if name.startswith(OF_THE_INTERPRETER) and name != "PYTHONPATH"
+        name: value
+        for name, value in variables.items()
+        if name.startswith(OF_THE_INTERPRETER) and name not in OF_EACH_PROCESS
     }
 
 
@@ -81,7 +113,7 @@ class _Process(subprocess.Popen[str]):
         _close_fds: Any,  # noqa: ANN401 - as above
         _pass_fds: Any,  # noqa: ANN401 - as above
         cwd: Path | None,
-        env: dict[str, str],
+        env: dict[str, str] | None,
         _startupinfo: Any,  # noqa: ANN401 - as above
         _creationflags: Any,  # noqa: ANN401 - as above
         _shell: Any,  # noqa: ANN401 - as above
@@ -91,9 +123,11 @@ class _Process(subprocess.Popen[str]):
         theirs = (pipes[0], pipes[3], pipes[5])
         streams: list[int] = [number if pipe == -1 else pipe for number, pipe in enumerate(theirs)]
         self._end, told = os.pipe()
-        request = {"arguments": args[len(COMMAND) :], "environment": env, "folder": str(cwd or Path.cwd())}
+        program, *arguments = args[len(COMMAND) :]
+        environment = dict(os.environ) if env is None else env
+        request = {"arguments": arguments, "environment": environment, "folder": str(cwd or Path.cwd())}
         try:
-            self.pid = _server().fork(request, [*streams, told])
+            self.pid = _server(program).fork(request, [*streams, told])
             vars(self)["_child_created"] = True
         finally:
             os.close(told)
@@ -116,14 +150,14 @@ class _Process(subprocess.Popen[str]):
 class _Server:
     """The process that forks. It ends when nobody can ask any more, with all that it has forked."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             for end in (self._socket, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.preloaded", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.preloaded", program, str(theirs.fileno())],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -143,16 +177,20 @@ class _Server:
         self._process.wait()
 
 
-@cache
-def _server() -> _Server:
-    return _Server()
+_servers: dict[str, _Server] = {}
+"""By program, those that were started."""
+
+
+def _server(program: str) -> _Server:
+    if program not in _servers:
+        _servers[program] = _Server(program)
+    return _servers[program]
 
 
 def close() -> None:
-    """End the server, if one was started."""
-    if _server.cache_info().currsize:
-        _server().close()
-        _server.cache_clear()
+    """End the servers that were started."""
+    while _servers:
+        _servers.popitem()[1].close()
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -209,7 +247,7 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _become(request: dict[str, Any], server: int) -> None:
+def _become(program: str, request: dict[str, Any], server: int) -> None:
     """Be the command of a request."""
     _die_with(server)
     os.setsid()
@@ -217,24 +255,27 @@ def _become(request: dict[str, Any], server: int) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.path[:] = [request["folder"], *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
-    sys.argv = ["migrator", *request["arguments"]]
+    sys.argv = [program, *request["arguments"]]
     from migrator import fault_points  # noqa: PLC0415 - the server is told first where it belongs
 
     fault_points._listen = fault_points._listener()
-    runpy.run_module("migrator", run_name="__main__", alter_sys=True)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:
     """Load the modules, and serve; what is forked goes on as a command."""
-    requests = socket.socket(fileno=int(sys.argv[1]))
-    for name in MODULES:
+    program, descriptor = sys.argv[1:]
+    requests = socket.socket(fileno=int(descriptor))
+    for name in MODULES[program]:
         importlib.import_module(name)
+    if program == SMOKE:
+        del sys.modules[program]  # it is run, not imported
     gc.collect()
     gc.freeze()
     server = os.getpid()
     request = _serve(requests)
     if request is not None:
-        _become(request, server)
+        _become(program, request, server)
 
 
 if __name__ == "__main__":

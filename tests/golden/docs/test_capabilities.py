@@ -13,11 +13,14 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pytest
+
+from tests.conftest import DESELECTED
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parents[1]
@@ -34,6 +37,10 @@ Every requirement, by the system that it comes from. The number before the hyphe
 brokers belong to the applications. **R**: recorded in the report. A row with several members, such as `4-Z1..7`, counts
 as shown when each member has a test of its own. `make test ARGS="-k name"` runs a test by its name.
 """
+
+
+Marks: TypeAlias = tuple[tuple[str, str], ...]
+"""Ids in ``proves`` marks, each with a test that carries it."""
 
 
 class Row(NamedTuple):
@@ -83,22 +90,42 @@ def to_come() -> dict[str, str]:
 
 COLLECTOR = """
 import json, pathlib, sys, pytest
+from tests.golden.docs.test_capabilities import marks_of
 
 class Marks:
     def pytest_collection_finish(self, session):
-        run = [item for item in session.items if item.get_closest_marker("skip") is None]
-        marks = [(text, item) for item in run for mark in item.iter_markers("proves") for text in mark.args]
-        found = sorted({(text, item.nodeid.partition("[")[0]) for text, item in marks})
-        pathlib.Path(sys.argv[1]).write_text(json.dumps(found))
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(marks_of(session.items)))
 
 options = ["--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]
 sys.exit(pytest.main([*options, sys.argv[2]], plugins=[Marks()]))
 """
 
 
+_of_this_session: list[Marks] = []
+"""The marks of all tests, where this session has collected them all: once more takes as long again."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def of_this_session(request: pytest.FixtureRequest) -> None:
+    session = request.session
+    if not session.config.stash.get(DESELECTED, False) and {item.path for item in session.items} >= set(
+        TESTS.rglob("test_*.py")
+    ):
+        _of_this_session.append(marks_of(session.items))
+
+
+def marks_of(items: Iterable[pytest.Item]) -> Marks:
+    """Return every id in a ``proves`` mark of these tests with the test that carries it."""
+    run = [item for item in items if item.get_closest_marker("skip") is None]
+    marked = [(text, item) for item in run for mark in item.iter_markers("proves") for text in mark.args]
+    return tuple(sorted({(text, item.nodeid.partition("[")[0]) for text, item in marked}))
+
+
 @cache
-def marks() -> tuple[tuple[str, str], ...]:
-    """Return every id in a ``proves`` mark with the test that carries it; nothing is run."""
+def marks() -> Marks:
+    """Return the marks of all tests; nothing is run."""
+    if _of_this_session:
+        return _of_this_session[0]
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / "marks.json"
         command = [sys.executable, "-c", COLLECTOR, str(written), str(TESTS)]
