@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 
@@ -29,6 +30,7 @@ from migrator.embedded.postgres import PostgresServer
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
 from tests import preloaded
+from tests.cron_lines import DEEP
 from tests.kept_worker import KeptWorker
 
 Document = dict[str, Any]
@@ -77,6 +79,20 @@ def _use_memory() -> None:
 
 
 _use_memory()
+
+
+def _repeatable_properties() -> None:
+    """Let every run try the same examples, however slow the machine is; ``MIGRATOR_TESTS=deep`` tries others each time.
+
+    What a test module states of its own has precedence.
+    """
+    settings.register_profile(
+        "tests", deadline=None, derandomize=not DEEP, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("tests")
+
+
+_repeatable_properties()
 
 
 def pytest_report_header() -> list[str]:

@@ -346,8 +346,7 @@ class Scheduler:
         return removed
 
     def _read(self, now: datetime | None, ask: Callable[[Session], T]) -> T:
-        with self.store.session(self.tenant, now=now) as session:
-            return ask(session)
+        return queries.read(self.store, self.tenant, now, ask)
 
     def _change(self, by: str, now: datetime | None, make: Callable[[Change], T]) -> T:
         def once() -> tuple[T, Sequence[Event]]:

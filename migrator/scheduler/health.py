@@ -5,7 +5,7 @@ error of the call.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar, get_args
 from uuid import UUID
@@ -14,11 +14,12 @@ import msgspec
 
 from migrator.errors import MigratorError
 from migrator.records import WorkerRecord
+from migrator.scheduler import queries
 from migrator.scheduler.leadership import RESOURCE
 from migrator.states import WORKER_ENDED, WORKER_LIVE
-from migrator.store.protocols import Store
+from migrator.store.protocols import Session, Store
 from migrator.store.queue import served_tenants
-from migrator.store.statistics import Backlog, NextFire
+from migrator.store.statistics import Backlog, NextFire, ScheduleStatistics
 from migrator.store.validation import GLOBAL
 
 Health = Literal["healthy", "degraded", "unhealthy"]
@@ -131,8 +132,7 @@ def _ask(issues: list[Issue], component: Component, ask: Callable[[], Answer]) -
 
 
 def _backlog(store: Store, tenant: str, now: datetime) -> Backlog:
-    with store.session(tenant, now=now) as session:
-        return session.statistics.backlog()
+    return queries.read(store, tenant, now, lambda session: session.statistics.backlog())
 
 
 def _issues(
@@ -200,10 +200,12 @@ def status_of(store: Store, tenant: str, limits: Limits, now: datetime | None) -
     """Return where the scheduler of a tenant stands."""
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
-    with store.session(tenant, now=now) as session:
-        schedules, backlog = session.statistics.schedules(), session.statistics.backlog()
-        following = session.statistics.next_fires(1)
-        at = session.now
+
+    def gather(session: Session) -> tuple[ScheduleStatistics, Backlog, Sequence[NextFire], datetime]:
+        statistics = session.statistics
+        return statistics.schedules(), statistics.backlog(), statistics.next_fires(1), session.now
+
+    schedules, backlog, following, at = queries.read(store, tenant, now, gather)
     living = {worker.id for worker in alive_workers(workers, at, limits.silent_for)}
     return Status(
         is_running=bool(living),
@@ -274,10 +276,13 @@ def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: dateti
     enabled = ready = delayed = running = 0
     oldest: list[datetime] = []
     upcoming: list[Upcoming] = []
+
+    def gather(session: Session) -> tuple[ScheduleStatistics, Backlog, Sequence[NextFire]]:
+        return session.statistics.schedules(), session.statistics.backlog(), session.statistics.next_fires(fires)
+
     for tenant in tenants:
-        with store.session(tenant, now=now) as session:
-            counted, backlog = session.statistics.schedules(), session.statistics.backlog()
-            upcoming += [Upcoming(tenant=tenant, fire=fire) for fire in session.statistics.next_fires(fires)]
+        counted, backlog, following = queries.read(store, tenant, now, gather)
+        upcoming += [Upcoming(tenant=tenant, fire=fire) for fire in following]
         statuses.update(counted.by_status)
         enabled += counted.enabled
         ready, delayed, running = ready + backlog.ready, delayed + backlog.delayed, running + backlog.running

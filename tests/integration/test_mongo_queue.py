@@ -8,12 +8,14 @@ from threading import Event, Thread
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
 from migrator.errors import OvertakenError, UnreachableError
 from migrator.records import WorkerRecord
+from migrator.scheduler.client import Scheduler
 from migrator.sources.stellaops.ids import schedule_id
 from migrator.store.mongo import candidates, repository
 from migrator.store.mongo.places import document_of
@@ -272,6 +274,19 @@ def test_a_session_that_has_read_something_is_not_begun_again_unseen(
             assert session.schedules.get(of.id) is not None
             with failing(mongo_client, "find", **SNAPSHOT):
                 session.runs.list(RunQuery())
+
+
+def test_a_query_of_the_client_that_is_refused_in_the_middle_is_made_again(
+    mongo_client: MongoClient[Any], mongo_database: Base
+) -> None:
+    """As happens while another process starts, and creates the indexes."""
+    of, made = schedule(), run()
+    with opened(mongo_database) as store:
+        with store.session(of.tenant_id) as session:
+            session.schedules.upsert(of)
+            session.runs.create(msgspec.structs.replace(made, schedule_id=of.id))
+        with failing(mongo_client, "aggregate", times=2, **SNAPSHOT):  # not its first read
+            assert Scheduler(store, of.tenant_id).stats(of.id).total == 1
 
 
 def test_a_server_that_does_not_mend_is_named_and_nothing_is_kept(
