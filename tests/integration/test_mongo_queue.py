@@ -264,6 +264,22 @@ def test_a_session_whose_first_read_is_refused_for_the_moment_begins_again(
             assert [one.id for one in session.runs.list(RunQuery()).runs] == [new.id]
 
 
+@pytest.mark.parametrize("code", [24, 246])
+def test_a_call_waits_for_a_collection_that_is_created_or_gets_an_index(
+    code: int, mongo_client: MongoClient[Any], mongo_database: Base
+) -> None:
+    """It is not told that another one was first: nobody was, and a single poll would find nothing."""
+    of = schedule()
+    busy: dict[str, Any] = {"errorCode": code, **TRANSIENT}
+    with opened(mongo_database) as store:
+        mongo_database["schedules"].insert_one(document_of(of))
+        mongo_database["triggers"].insert_one(document_of(trigger(of)))
+        with failing(mongo_client, "update", times=10, **busy):
+            assert len(store.queue.fire_due(each_slot, 9, NOW)) == 1
+        with failing(mongo_client, "findAndModify", times=6, **busy):
+            assert store.locks.acquire("a", "planner", ttl=LEASE) is not None
+
+
 def test_a_session_that_has_read_something_is_not_begun_again_unseen(
     mongo_client: MongoClient[Any], mongo_database: Base
 ) -> None:

@@ -30,6 +30,8 @@ _INDEXES: WeakKeyDictionary[MongoClient[Document], set[tuple[str, str, str]]] = 
 """Indexes that are known to be there: database, collection, name."""
 _OVERTAKEN = frozenset({24, 112, 246, 251})
 """LockTimeout, WriteConflict, SnapshotUnavailable, NoSuchTransaction."""
+_NOT_READY = frozenset({24, 246})
+"""Of these, the codes that say nothing of another session: a collection is created, or gets an index."""
 _ATTEMPTS = 14
 """Two seconds on average: a collection that is created reaches the snapshots of a busy server late."""
 Result = TypeVar("Result")
@@ -281,7 +283,6 @@ def _overtaken(error: BaseException | None) -> OvertakenError | None:
     return None
 
 
-_AGAIN = 8
 _LONGEST_WAIT = 1.0
 _INSISTENT_ATTEMPTS = 200
 
@@ -289,16 +290,18 @@ _INSISTENT_ATTEMPTS = 200
 def atomically(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
     """Return what ``act`` returns, in a transaction that is committed; raises ``OvertakenError``.
 
-    If the server says that the transaction may be begun again (its primary stepped down, the connection broke before
-    the end), ``act`` is called again after a pause, and only the last call counts.
+    If the server says that the transaction may be begun again, and no other session was first (the primary stepped
+    down, the connection broke before the end, a collection is created or gets an index), ``act`` is called again after
+    a pause, and only the last call counts.
     """
 
     def begins_again(error: Exception) -> bool:
+        cause = error.__cause__
         if isinstance(error, OvertakenError):
-            return False
-        return isinstance(error, MigratorError) and _may_begin_again(error.__cause__)
+            return isinstance(cause, OperationFailure) and cause.code in _NOT_READY
+        return isinstance(error, MigratorError) and _may_begin_again(cause)
 
-    return repeat(lambda: _once(database, act), begins_again, attempts=_AGAIN, longest=_LONGEST_WAIT)
+    return repeat(lambda: _once(database, act), begins_again, attempts=_ATTEMPTS, longest=_LONGEST_WAIT)
 
 
 def insistently(database: MongoDatabase, act: Callable[[Transaction], Result]) -> Result:
