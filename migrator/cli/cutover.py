@@ -234,7 +234,7 @@ def _status_lines(found: CutoverStatus) -> Iterator[str]:
         yield f"  {step.step}: {step.state}{took}{why}"
     if "pause_s" in one.detail:
         yield f"write pause: {one.detail['pause_s']:.2f} s"
-    if one.state == "switched":
+    if one.state == "cut-over":
         yield f"to be written to MongoDB: {found.waiting:,} outbox entries, the oldest {found.oldest_s:,.0f} s old"
         for place, count in one.detail.get("lost", {}).items():
             yield f"not in any document: {place}, {count:,} values"
@@ -288,7 +288,7 @@ def rollback_run_command(config: str | None, level: int, *, as_json: bool) -> No
     word = "not in MongoDB" if done.level == 1 else "exported"
     for place, count in done.lost.items():
         click.echo(f"{word}: {place}: {count:,}")
-    print_lines(gap_lines(done.unstated))
+    print_lines(gap_lines(done.gaps))
     if done.folder:
         click.echo(f"exported to {done.folder}")
     click.echo("not removed:")

@@ -43,7 +43,7 @@ def parity_command(
 ) -> None:
     """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
 
-    The outcome of a parity check of everything is put on record (migration.comparisons): the cutover asks for the last
+    The outcome of a parity check of everything is recorded in migration.parity_checks. The cutover requires a recent
     one.
     """
     settings = load(config, workers=workers)

@@ -25,7 +25,7 @@ from migrator.pipeline.sessions import lock_holders_named
 from migrator.pipeline.tail.lookups import drop_indexes
 
 LOCK_PATIENCE = "5s"
-EARLY_DECISION = "window closed early"
+EARLY_DECISION = "rollback window closed early"
 """The kind of the decision (``migration.decisions``)."""
 
 
@@ -56,10 +56,10 @@ def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetim
         raise UsageError("to close the window early is a person's decision: say who and why")
     with exclusive_sessions(settings) as sessions:
         found = latest(sessions.target)
-        if found is None or found.state not in ("switched", "finished"):
+        if found is None or found.state not in ("cut-over", "finished"):
             raise RefusedError(_refusal(sessions.target, found))
         journal = Journal(sessions.target, found)
-        if found.state == "switched":
+        if found.state == "cut-over":
             level = unfinished_level(journal)
             if level is not None:
                 raise RefusedError(

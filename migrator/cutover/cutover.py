@@ -36,10 +36,10 @@ from migrator.telemetry import say
 
 STEPS_BEFORE: Final = ("preflight", "catch-up", "fence", "drain", "parity", "outbox")
 POINT_OF_NO_RETURN: Final = "point-of-no-return"
-STEPS_AFTER: Final = ("switch", "smoke", "backup", "reverse")
+STEPS_AFTER: Final = ("open-target", "smoke", "backup", "reverse-sync")
 STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
 _EPOCH: Final = "epoch"
-REVERSE_STOPPED: Final = "reverse_stopped"
+REVERSE_STOPPED: Final = "reverse_sync_stopped"
 """The member of the journal's detail that says why the reverse sync stopped."""
 
 
@@ -108,14 +108,14 @@ def point_holds(sessions: Sessions, cutover: Cutover) -> bool:
     if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
         return True
     return bool(cutover.fence) and fence.is_source_fenced(
-        sessions.source, cutover.fence["kind"], cutover.fence["taken"]
+        sessions.source, cutover.fence["kind"], cutover.fence["revoked"]
     )
 
 
 def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
     """Lift MongoDB's fence, as it was written down before it was made; none was made: nothing is done."""
     if cutover.fence:
-        fence.lift_source(sessions.source, cutover.fence["kind"], cutover.fence["taken"])
+        fence.lift_source(sessions.source, cutover.fence["kind"], cutover.fence["revoked"])
 
 
 def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
@@ -154,7 +154,7 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
         journal.note(
             epoch=number,
             overdue=overdue.count_late(target),
-            figures_before=metrics.journal_snapshot(settings, switched=False),
+            metrics_before=metrics.journal_snapshot(settings, cut_over=False),
             **{processes.JOURNAL_KEY: processes.alive_before(settings)},
         )
     patient = msgspec.structs.replace(settings.copy, patience_s=limit)
@@ -164,14 +164,14 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
         with journal.step("fence") as detail:
             kind = fence.survey_source(sessions.source).kind
             assert kind is not None  # noqa: S101 - a gate has seen to it
-            taken = fence.revocable_roles(sessions.source) if kind == "roles" else []
-            journal.fenced(kind, taken)
+            revoked = fence.revocable_roles(sessions.source) if kind == "roles" else []
+            journal.fenced(kind, revoked)
             epoch.set_target(sessions, number, "mongo")  # nobody begins there too early
             pause.begin()
             # stops our own processes, also those that log in as the tool's user, whom the fence lets through; what they
             # began before, the fence waits for
             epoch.close_source(sessions, number)
-            fence.engage_source(sessions.source, kind, taken, timedelta(seconds=limit))
+            fence.engage_source(sessions.source, kind, revoked, timedelta(seconds=limit))
             detail["kind"] = kind
         position = committed_time(sessions.source)
         journal.note(position={"t": position.time, "i": position.inc})
@@ -194,16 +194,16 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
 def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
     """Do what is left after the point of no return."""
     steps: dict[str, Callable[[Sessions, Journal, dict[str, Any]], None]] = {
-        "switch": _open_target,
+        "open-target": _open_target,
         "smoke": _smoke,
         "backup": _backup,
-        "reverse": _reverse,
+        "reverse-sync": _reverse_sync,
     }
     for name, act in steps.items():
         if not journal.done(name):
             with journal.step(name) as detail:
                 act(sessions, journal, detail)
-    journal.end("switched")
+    journal.end("cut-over")
 
 
 def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
@@ -224,7 +224,7 @@ def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -
     if "pause_s" not in journal.cutover.detail:
         journal.note(pause_s=None if row is None else round(row[0], 3))
     sessions.target.execute(
-        "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) SELECT 'switch to postgres',"
+        "INSERT INTO migration.decisions (kind, who, reason, tool_version, detail) SELECT 'cutover to postgres',"
         " session_user, environment, tool_version, detail FROM migration.cutovers WHERE id = %s",
         (journal.cutover.id,),
     )
@@ -232,12 +232,12 @@ def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -
 
 def _smoke(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
     detail |= smoke(Path(journal.cutover.config_path))
-    journal.note(figures_switch=metrics.journal_snapshot(sessions.settings, switched=True))
+    journal.note(metrics_at_cutover=metrics.journal_snapshot(sessions.settings, cut_over=True))
 
 
 def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
     if not sessions.settings.cutover.backup:
-        detail["left_out"] = True
+        detail["skipped"] = True
         return
     folder = backup_folder(sessions.settings, journal.cutover)
     manifest = backup.export_source(sessions, folder)
@@ -254,7 +254,7 @@ def backup_folder(settings: Settings, cutover: Cutover) -> Path:
     return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
 
 
-def _reverse(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
+def _reverse_sync(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
     """Carry what was written since, if that can be done now; `migrator tail` goes on doing so.
 
     A failure does not end the cutover, which is made: PostgreSQL is open. It is written down, and a person is told.

@@ -157,7 +157,9 @@ def revocable_roles(source: MongoDatabase) -> list[dict[str, Any]]:
         ]
 
 
-def engage_source(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[str, Any]], limit: timedelta) -> None:
+def engage_source(
+    source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]], limit: timedelta
+) -> None:
     """Stop the writers; returns when none of them can write any more, not even by a transaction begun before.
 
     Called again, it changes nothing. Raises ``RefusedError`` when that took longer than ``limit``: the caller lifts it.
@@ -166,12 +168,12 @@ def engage_source(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mappin
         if kind == "write-block":
             _block_writes(source, limit)
             return
-        for one in taken:
+        for one in revoked:
             _set_roles(source, one, [{"role": "read", "db": source.name}])
         _wait_for_transactions(source, limit)
 
 
-def lift_source(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[str, Any]]) -> None:
+def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]]) -> None:
     """Let the writers write again, with the roles they had. Called again, it changes nothing.
 
     A user that is not there any more is passed over. Raises ``UnreachableError`` where one cannot be given its roles,
@@ -182,7 +184,7 @@ def lift_source(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[
             source.client.admin.command({BLOCK_COMMAND: 1, "global": False})
             return
         failed: OperationFailure | None = None
-        for one in taken:
+        for one in revoked:
             try:
                 _set_roles(source, one, list(one["roles"]))
             except OperationFailure as error:
@@ -200,13 +202,13 @@ def _set_roles(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) 
             raise
 
 
-def is_source_fenced(source: MongoDatabase, kind: FenceKind, taken: Sequence[Mapping[str, Any]]) -> bool:
+def is_source_fenced(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether the fence stands, as the server sees it."""
     with translate_errors("the source"):
         if kind == "write-block":
             state = source.client.admin.command("serverStatus", repl=1)["repl"].get("userWriteBlockMode")
             return bool(state == BLOCKED)
-        fenced = {(one["user"], one["database"]) for one in taken}
+        fenced = {(one["user"], one["database"]) for one in revoked}
         return not any(user.writes for user in _users(source) if (user.name, user.database) in fenced)
 
 

@@ -202,7 +202,7 @@ def _target(sessions: Sessions, _: GateOptions) -> Answer:
 
 def _alone(sessions: Sessions, _: GateOptions) -> Answer:
     found = journal.latest(sessions.target)
-    if found is not None and found.state == "switched":
+    if found is not None and found.state == "cut-over":
         return False, "the switch was made already: finish it, or take it back"
     if found is not None and found.state == "running":
         return (

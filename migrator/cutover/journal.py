@@ -29,7 +29,7 @@ LOCK: Final = stable_hash64("*/migrator/cutover")
 FAILED: Final = "failed"
 """The member of a step's detail that says why it failed."""
 
-State: TypeAlias = Literal["running", "aborted", "switched", "rolled-back", "finished"]
+State: TypeAlias = Literal["running", "aborted", "cut-over", "rolled-back", "finished"]
 
 
 class Cutover(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Cutover(msgspec.Struct, frozen=True, kw_only=True):
     began_at: datetime
     ended_at: datetime | None
     fence: dict[str, Any]
-    """``kind``, and ``taken``: the roles that were taken away."""
+    """``kind``, and ``revoked``: the roles that were revoked."""
     detail: dict[str, Any]
     """``epoch``, ``position``, ``pause_s``, counts."""
 
@@ -81,7 +81,7 @@ def steps(connection: Connection, cutover: UUID) -> list[Step]:
 
 def opened_at(connection: Connection, cutover: UUID) -> datetime | None:
     """Return when PostgreSQL was opened to everybody by a cutover; none: it was not."""
-    return next((one.ended_at for one in steps(connection, cutover) if one.step == "switch"), None)
+    return next((one.ended_at for one in steps(connection, cutover) if one.step == "open-target"), None)
 
 
 def database_time(connection: Connection) -> datetime:
@@ -151,11 +151,11 @@ class Journal:
         )
         self._read()
 
-    def fenced(self, kind: str, taken: list[dict[str, Any]]) -> None:
+    def fenced(self, kind: str, revoked: list[dict[str, Any]]) -> None:
         """Write down what the fence is about to take away; what was written down first stays."""
         self._connection.execute(
             "UPDATE migration.cutovers SET fence = %s WHERE id = %s AND fence = '{}'",
-            (Jsonb({"kind": kind, "taken": taken}), self.cutover.id),
+            (Jsonb({"kind": kind, "revoked": revoked}), self.cutover.id),
         )
         self._read()
 

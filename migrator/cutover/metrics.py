@@ -1,8 +1,8 @@
-"""The key figures before the cutover, at it, and now, side by side.
+"""Five metrics of the scheduler at three moments: before the cutover, after it, and now.
 
-Those of before are taken ahead of the fence, those of the cutover when PostgreSQL is open: neither holds up a writer.
-They are kept in the journal. A source whose documents our store does not read (profiles other than stellaops) is told
-by its copy in PostgreSQL, which the tail keeps current; its connections are not known then.
+The first are taken before the fence, the second when PostgreSQL is open, so that neither delays a writer. Both are
+stored in the journal. The store reads no documents of profiles other than stellaops. The metrics of such a source are
+taken from its copy in PostgreSQL, which the tail keeps current, and its connections are not known.
 """
 
 from collections.abc import Iterator
@@ -25,59 +25,59 @@ from migrator.telemetry import logger
 MeasuredSide: TypeAlias = Literal["MongoDB", "its copy", "PostgreSQL"]
 COLUMNS: Final = ("metric", "before", "at the cutover", "now", "expected")
 PREFIX: Final = "cutover_"
-"""Of the samples of before and of the cutover; those of now have none."""
+"""Prefix of the samples of the first two moments. The samples of now have none."""
 WITHIN: Final = timedelta(seconds=30)
-"""Who has very many tenants, or runs without an index by tenant, does not wait for figures at the cutover."""
+"""Time limit: with very many tenants, or without an index by tenant, the cutover does not wait for metrics."""
 _NONE: Final = "-"
 
 
 class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one moment, and who was asked."""
+    """The metrics of one moment, and the store that was asked."""
 
     asked: MeasuredSide
-    figures: KeyMetrics
+    metrics: KeyMetrics
 
 
 class CutoverMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of three moments; none: not taken, or not yet."""
+    """The metrics of three moments; null if they were not taken."""
 
     before: MetricsSnapshot | None = None
     cutover: MetricsSnapshot | None = None
     now: MetricsSnapshot | None = None
 
 
-def open_measured_side(settings: Settings, *, switched: bool) -> tuple[MeasuredSide, Store]:
-    """Open the store of one side, as a tool: the new one after the cutover, else the old one, or its copy."""
-    if switched:
+def open_measured_side(settings: Settings, *, cut_over: bool) -> tuple[MeasuredSide, Store]:
+    """Open the store that is measured: PostgreSQL after the cutover; before it MongoDB, or its copy in PostgreSQL."""
+    if cut_over:
         return "PostgreSQL", open_side(settings, "postgres")
     if epoch.store_reads_source(settings):
         return "MongoDB", open_side(settings, "mongo")
     return "its copy", open_side(settings, "postgres")
 
 
-def take_snapshot(settings: Settings, *, switched: bool) -> MetricsSnapshot | None:
-    """Take the figures of this moment; none, and a line of the log, where they cannot be had: nothing rests on them."""
+def take_snapshot(settings: Settings, *, cut_over: bool) -> MetricsSnapshot | None:
+    """Return the metrics of this moment; None, and a line in the log, if they cannot be taken."""
     try:
-        asked, store = open_measured_side(settings, switched=switched)
+        asked, store = open_measured_side(settings, cut_over=cut_over)
         with closing(store):
-            figures = metrics.take_key_metrics(store, within=WITHIN)
+            found = metrics.take_key_metrics(store, within=WITHIN)
     except MigratorError as error:
         logger().warning("the key figures cannot be taken", why=str(error))
         return None
     if asked == "its copy":
-        figures = msgspec.structs.replace(figures, connections=None)
-    return MetricsSnapshot(asked=asked, figures=figures)
+        found = msgspec.structs.replace(found, connections=None)
+    return MetricsSnapshot(asked=asked, metrics=found)
 
 
-def journal_snapshot(settings: Settings, *, switched: bool) -> dict[str, Any] | None:
-    """Take the figures of this moment, as the journal keeps them."""
-    return msgspec.to_builtins(take_snapshot(settings, switched=switched))  # type: ignore[no-any-return] # of a struct, or none
+def journal_snapshot(settings: Settings, *, cut_over: bool) -> dict[str, Any] | None:
+    """Return the metrics of this moment as the journal stores them."""
+    return msgspec.to_builtins(take_snapshot(settings, cut_over=cut_over))  # type: ignore[no-any-return] # a dict of a struct, or None
 
 
 def recorded(settings: Settings) -> CutoverMetrics:
-    """Return the figures of the last cutover as the journal has them, and none of now; nothing where it cannot be read.
+    """Return the metrics of the last cutover from the journal, without those of now.
 
-    The scheduler's own figures do not depend on a target that is not there, or not migrated.
+    Nothing is returned if the target cannot be read: the scheduler's own metrics do not depend on it.
     """
     try:
         with open_target(settings, autocommit=True) as target, translate_errors("the target"):
@@ -87,17 +87,17 @@ def recorded(settings: Settings) -> CutoverMetrics:
 
 
 def collect(settings: Settings, *, fresh: bool = False) -> CutoverMetrics:
-    """Return the figures of the last cutover, if there was one, and of now; ``fresh``: there is no old side."""
+    """Return the metrics of the last cutover, if there was one, and of now; ``fresh``: there is no MongoDB."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = _from_journal(journal.latest(target))
-    switched = fresh or settings.persistence.scheduler == "postgres" or epoch.is_in_target(settings)
-    return msgspec.structs.replace(found, now=take_snapshot(settings, switched=switched))
+    cut_over = fresh or settings.persistence.scheduler == "postgres" or epoch.is_in_target(settings)
+    return msgspec.structs.replace(found, now=take_snapshot(settings, cut_over=cut_over))
 
 
 def _from_journal(last: journal.Cutover | None) -> CutoverMetrics:
     detail = {} if last is None else last.detail
     return CutoverMetrics(
-        before=_snapshot(detail.get("figures_before")), cutover=_snapshot(detail.get("figures_switch"))
+        before=_snapshot(detail.get("metrics_before")), cutover=_snapshot(detail.get("metrics_at_cutover"))
     )
 
 
@@ -117,7 +117,7 @@ def rows(found: CutoverMetrics) -> tuple[tuple[str, ...], ...]:
 
 
 def lines(found: CutoverMetrics) -> Iterator[str]:
-    """Yield the table for a terminal."""
+    """Yield the lines of the table for a terminal."""
     table = (COLUMNS, *rows(found))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
@@ -127,14 +127,14 @@ def lines(found: CutoverMetrics) -> Iterator[str]:
 
 
 def samples(found: CutoverMetrics) -> Iterator[Sample]:
-    """Yield the figures for Prometheus; those of now by their own names, so that thresholds look at them alone."""
+    """Yield the samples for Prometheus; only those of now have no prefix, so that thresholds apply to them alone."""
     for when, one in (("before", found.before), ("cutover", found.cutover)):
         if one is not None:
-            yield from metrics.key_samples(one.figures, prefix=PREFIX, when=when)
+            yield from metrics.key_samples(one.metrics, prefix=PREFIX, when=when)
     if found.now is not None:
-        yield from metrics.key_samples(found.now.figures)
+        yield from metrics.key_samples(found.now.metrics)
 
 
 def _cell(moment: MetricsSnapshot | None, field: str) -> str:
-    value = None if moment is None else getattr(moment.figures, field)
+    value = None if moment is None else getattr(moment.metrics, field)
     return _NONE if value is None else f"{value:,}"

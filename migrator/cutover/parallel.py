@@ -24,10 +24,10 @@ from migrator.sources import comparable_in_parallel
 from migrator.sources.profile import Profile
 from migrator.store.postgres import epoch, parallel_run
 
-DECISION_BEGIN: Final = "parallel operation"
+DECISION_BEGIN: Final = "parallel run begun"
 """The kind of the decision (``migration.decisions``) that both sides run; processes read
 it from a lock row (``store.postgres.parallel_run``)."""
-DECISION_END: Final = "parallel operation ended"
+DECISION_END: Final = "parallel run ended"
 """The kind of the decision that they no longer do."""
 
 Slot = tuple[UUID, datetime]

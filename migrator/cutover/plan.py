@@ -25,10 +25,10 @@ STEP_TEXTS: Final = {
     "parity": "what changed since the last complete comparison is compared; a difference ends the switch",
     "outbox": "triggers in PostgreSQL note what is written from now on, for the way back",
     cutover.POINT_OF_NO_RETURN: "written down; until here everything is undone by itself, from here on it is finished",
-    "switch": "epoch on both sides, overdue triggers, configuration file; PostgreSQL is open, writers go on",
+    "open-target": "epoch on both sides, overdue triggers, configuration file; PostgreSQL is open, writers go on",
     "smoke": "a new process opens the store as the file says, writes, reads, fires, claims, finishes",
     "backup": "MongoDB is exported as it was, with digests (rollback level 3)",
-    "reverse": "what was written since is carried to MongoDB; migrator tail goes on doing so",
+    "reverse-sync": "what was written since is carried to MongoDB; migrator tail goes on doing so",
 }
 _FENCE_S: Final = 0.3
 _STEPS_S: Final = 0.7

@@ -91,7 +91,7 @@ def arrivals(settings: Settings) -> Arrivals | None:
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         last = journal.latest(target)
         since = None if last is None else journal.opened_at(target, last.id)
-        if last is None or since is None or last.state not in ("running", "switched", "finished"):
+        if last is None or since is None or last.state not in ("running", "cut-over", "finished"):
             return None
         rows = target.execute(
             "SELECT id, hostname, pid FROM scheduler.workers WHERE last_heartbeat_at > %s ORDER BY registered_at, id",

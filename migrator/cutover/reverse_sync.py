@@ -53,7 +53,7 @@ BATCH_NOTES: Final = 1_000
 TRANSACTION_BYTES: Final = 24 * 1024 * 1024
 """About what one transaction of MongoDB writes; an entry of its oplog holds 16 MB, and it may need several."""
 POLL_S: Final = 0.2
-LOCK: Final = stable_hash64("migrator reverse stream")
+LOCK: Final = stable_hash64("*/migrator/reverse-sync")
 FENCE_COLLECTION: Final = OWN_COLLECTION
 """The tool's own collection in the source; it exists while the window is open."""
 FENCE_ID: Final = "fence"

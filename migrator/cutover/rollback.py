@@ -34,21 +34,22 @@ from migrator.sources import profile_of
 from migrator.telemetry import say
 
 Level: TypeAlias = Literal[1, 2, 3]
+_STEPS_LEVEL_1: Final = ("rollback-fence", "rollback-drain", "rollback-check", "rollback-open-source", "rollback-close")
 STEPS: Final = {
-    1: ("back-fence", "back-drain", "back-check", "back-switch", "back-close"),
-    2: ("back-fence", "back-drain", "back-check", "back-switch", "back-close", "back-export", "back-downgrade"),
-    3: ("back-fence", "back-export", "back-restore", "back-switch", "back-close"),
+    1: _STEPS_LEVEL_1,
+    2: (*_STEPS_LEVEL_1, "rollback-export", "rollback-downgrade"),
+    3: ("rollback-fence", "rollback-export", "rollback-restore", "rollback-open-source", "rollback-close"),
 }
 LEVEL_KEY: Final = "rollback_level"
 """The member of the journal's detail that holds the level of the last rollback."""
-RESTORE_STEP: Final = "back-restore"
+RESTORE_STEP: Final = "rollback-restore"
 RESTORED_ALARM: Final = "MongoDB was restored from the backup of the cutover"
 """The alarm of the tail after a rollback of level 3."""
 BEFORE_POINT: Final = (
     "the cutover was interrupted before its point of no return, so there is nothing to go back from: call migrator"
     " cutover abort"
 )
-REOPEN_STEP: Final = "back-switch"
+REOPEN_STEP: Final = "rollback-open-source"
 """The step from which on MongoDB may be written: what comes before it is not done again."""
 
 
@@ -62,7 +63,7 @@ class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
     """``table.column`` → documents that have no place for it; ``table``: rows in the files."""
     folder: str = ""
     """Where what would be lost was exported."""
-    unstated: tuple[Gap, ...] = ()
+    gaps: tuple[Gap, ...] = ()
     """What the old application does not fire, or cannot take, of what was written back."""
     left: tuple[str, ...] = ()
     """What is still there on both servers and in files, and why."""
@@ -85,8 +86,8 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(_config_gate(config))
         if level != 3:  # noqa: PLR2004 - a level; it carries nothing
-            unstated = list(gap_lines(find_gaps(target, profile_of(settings.source))))
-            gates += [Gate(name="written back", passed=None, words=words) for words in unstated]
+            gap_texts = list(gap_lines(find_gaps(target, profile_of(settings.source))))
+            gates += [Gate(name="written back", passed=None, words=words) for words in gap_texts]
         if level == 3:  # noqa: PLR2004 - a level
             gates.append(_backup_gate(settings, found))
     return gates
@@ -121,7 +122,7 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
     carried = reverse_sync.ReverseSyncResult()
     lost: dict[str, int] = {}
     journal.note(**{LEVEL_KEY: level})
-    if journal.cutover.state in ("switched", "running"):
+    if journal.cutover.state in ("cut-over", "running"):
         if not journal.begun(REOPEN_STEP):
             try:
                 carried, lost = _run_steps_before(sessions, journal, level, folder)
@@ -132,11 +133,11 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
         # The tail writes no rows meanwhile: it would take those for foreign that are given their documents here.
         with advisory_lock(sessions.target, ROWS_KEY):
             _reopen_source(sessions, journal, level)
-    elif not journal.done("back-close"):
-        with journal.step("back-close"):
+    elif not journal.done("rollback-close"):
+        with journal.step("rollback-close"):
             pass  # an earlier call did it, and was killed before it could say so
     if level == 2:  # noqa: PLR2004 - a level
-        with journal.step("back-export") as detail:
+        with journal.step("rollback-export") as detail:
             lost = backup.export_target(sessions.target, folder)
             detail["rows"] = lost
         _downgrade(sessions)
@@ -145,7 +146,7 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
         documents=carried.documents,
         lost=lost,
         folder=str(folder) if lost else "",
-        unstated=msgspec.convert(journal.cutover.detail.get("unstated", ()), tuple[Gap, ...]),
+        gaps=msgspec.convert(journal.cutover.detail.get("gaps", ()), tuple[Gap, ...]),
     )
 
 
@@ -158,7 +159,7 @@ def _reopen_source(sessions: Sessions, journal: Journal, level: Level) -> None:
         path = Path(journal.cutover.config_path)
         config_file.set_backend(path, "mongo", config_file.kept_path(path, "rollback", number))
         lift_source_fence(sessions, journal.cutover)
-    with journal.step("back-close"):
+    with journal.step("rollback-close"):
         reverse_sync.drop_fence_collection(sessions)
         with sessions.target.transaction():
             outbox.close_outbox(sessions.target)
@@ -175,7 +176,7 @@ def _undo(sessions: Sessions, cutover: Cutover) -> None:
     journal = Journal(sessions.target, cutover)
     if not journal.begun(RESTORE_STEP):
         fence.lift_target(sessions.target, sessions.settings.postgres)
-        journal.undo("back-")
+        journal.undo("rollback-")
         say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
 
 
@@ -185,10 +186,10 @@ def _run_steps_before(
     """Do what comes before MongoDB is opened again."""
     settings = sessions.settings
     carried, lost = reverse_sync.ReverseSyncResult(), {}
-    with journal.step("back-fence"):
+    with journal.step("rollback-fence"):
         fence.engage_target(sessions.target, settings.postgres, timedelta(seconds=settings.cutover.max_pause_s))
     if level == 3:  # noqa: PLR2004 - a level
-        with journal.step("back-export") as detail:
+        with journal.step("rollback-export") as detail:
             lost = backup.export_since(sessions.target, folder, journal.cutover.began_at)
             detail["rows"] = lost
         with journal.step(RESTORE_STEP) as detail:
@@ -196,13 +197,13 @@ def _run_steps_before(
             positions.raise_alarm(sessions.target, sessions.profile.name, RESTORED_ALARM)
             detail["digest"] = backup.restore_source(sessions, backup_folder(settings, journal.cutover)).digest
         return carried, lost
-    with journal.step("back-drain") as detail:
+    with journal.step("rollback-drain") as detail:
         carried = _drain(sessions)
         detail["documents"] = carried.documents
-    with journal.step("back-check") as detail:
+    with journal.step("rollback-check") as detail:
         detail["documents"] = _check(sessions, journal.cutover.began_at)
     # now: once it is done, rows say no more who was born here
-    journal.note(unstated=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile)))
+    journal.note(gaps=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile)))
     lost = reverse_sync.lost_columns(sessions.target)
     if lost:
         backup.export_columns(sessions.target, folder, lost)
@@ -212,9 +213,9 @@ def _run_steps_before(
 def unfinished_level(journal: Journal) -> int | None:
     """Return the level of a rollback that was begun, and neither undone nor brought to its end; none: there is none."""
     level: int = journal.cutover.detail.get(LEVEL_KEY, 1)
-    if journal.cutover.state in ("switched", "running"):
+    if journal.cutover.state in ("cut-over", "running"):
         return level if any(journal.begun(step) for step in STEPS[level]) else None
-    if journal.cutover.state == "rolled-back" and (level == 2 or not journal.done("back-close")):  # noqa: PLR2004 - a level
+    if journal.cutover.state == "rolled-back" and (level == 2 or not journal.done("rollback-close")):  # noqa: PLR2004 - a level
         return level  # of level 2 the journal goes with the last step
     return None
 
@@ -232,7 +233,7 @@ def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
     """Return why a rollback is not possible; empty where it is."""
     if found is None:
         return "there was no switch, so there is nothing to go back from"
-    if found.state == "switched":
+    if found.state == "cut-over":
         return ""
     if found.state == "finished":
         return (
@@ -249,7 +250,7 @@ def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
 def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
     """Tell whether an earlier call came to the end, and was killed before it could say so."""
     rolled_back = found is not None and found.state == "rolled-back"
-    return found is not None and rolled_back and not Journal(sessions.target, found).done("back-close")
+    return found is not None and rolled_back and not Journal(sessions.target, found).done("rollback-close")
 
 
 def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:

@@ -70,7 +70,7 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
             steps=tuple(journal.steps(target, found.id)),
             waiting=count,
             oldest_s=round(age, 1),
-            open_until=completion.window_end(target, found, settings) if found.state == "switched" else None,
+            open_until=completion.window_end(target, found, settings) if found.state == "cut-over" else None,
             parallel_since=since,
             metrics=metrics.collect(settings),
             arrivals=arrived,
@@ -106,7 +106,7 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
         return _of_rollback(current, level, works=works)
     if last.state == "running":
         return _of_cutover(current, works=works)
-    if last.state == "switched":
+    if last.state == "cut-over":
         return _of_reverse_sync(target, settings, last)
     if last.state == "finished" and not current.done("finish") and not works:
         return Attention(words=f"finishing was interrupted{_failed_step(current)}", commands=(FINISH,))

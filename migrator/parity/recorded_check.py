@@ -97,7 +97,7 @@ def record(
     key = uuid4()
     with target.transaction():
         target.execute(
-            "INSERT INTO migration.comparisons (id, plan_id, started_at, finished_at, complete, clean, result)"
+            "INSERT INTO migration.parity_checks (id, plan_id, started_at, finished_at, complete, clean, result)"
             " VALUES (%s, %s, coalesce(%s, clock_timestamp()), clock_timestamp(), %s, %s, %s)",
             (
                 key,
@@ -108,7 +108,7 @@ def record(
                 Jsonb(result),
             ),
         )
-        checksums.write(target, "comparisons", "stored.id = %s", key)
+        checksums.write(target, "parity_checks", "stored.id = %s", key)
 
 
 def is_complete(outcome: ParityOutcome) -> bool:
@@ -125,7 +125,7 @@ def last_check(target: Connection) -> RecordedCheck | None:
     """Return the newest complete comparison."""
     row = target.execute(
         "SELECT started_at, extract(epoch FROM clock_timestamp() - started_at)::float8, clean, result"
-        " FROM migration.comparisons WHERE complete ORDER BY started_at DESC LIMIT 1"
+        " FROM migration.parity_checks WHERE complete ORDER BY started_at DESC LIMIT 1"
     ).fetchone()
     if row is None:
         return None

@@ -33,7 +33,7 @@ _CHECKSUMMED: Final[dict[str, LiteralString]] = {
             "(note.plan_id, note.collection, note.ordinal) = (stored.plan_id, stored.collection, stored.ordinal)"
         )
     ),
-    "comparisons": (
+    "parity_checks": (
         "stored.id, stored.plan_id, extract(epoch FROM stored.started_at), extract(epoch FROM stored.finished_at),"
         " stored.complete, stored.clean, stored.result"
     ),
@@ -74,8 +74,8 @@ def write_plan(target: Connection, plan: UUID) -> None:
 _ROWS: Final[dict[str, tuple[LiteralString, LiteralString]]] = {
     "plans": ("'plan of ' || to_char(stored.as_of AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')", "true"),
     "chunks": ("stored.collection || ' chunk ' || stored.ordinal", "stored.state = 'done'"),
-    "comparisons": (
-        "'comparison of ' || to_char(stored.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')",
+    "parity_checks": (
+        "'parity check of ' || to_char(stored.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI')",
         "stored.finished_at IS NOT NULL",
     ),
 }

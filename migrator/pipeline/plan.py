@@ -31,7 +31,7 @@ from migrator.values.identity import bound_of
 ORDINARY_COLLECTION = "collection"
 """What MongoDB calls a collection that is neither a view nor a time series."""
 SYSTEM_PREFIX = "system."
-OWN_COLLECTION = "migrator_reverse"
+OWN_COLLECTION = "migrator_reverse_sync"
 """The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is nobody's data."""
 
 

@@ -7,8 +7,9 @@ to a schedule and a trigger of the tenant ``*``. Any other is a dangling referen
 the remainder, and a note counts it. A reference into the same table (``retry_of``) may point forward, so it is loaded
 as null with a pending link, and filled in a closing pass.
 
-Dangling references are recorded in ``migration.orphans``, so that the tail reads their document again when the row is
-stored. An entry that is out of date costs one document read, and nothing else; only the tail removes entries.
+Dangling references are recorded in ``migration.dangling_references``, so that the tail reads their document again when
+the row is stored. An entry that is out of date costs one document read, and nothing else. Only the tail removes
+entries.
 """
 
 from collections import Counter
@@ -298,7 +299,7 @@ def store_dangling(target: Connection, collection: str, orphans: Sequence[Dangli
         return
     ids, tables, targets = zip(*orphans, strict=True)
     target.execute(
-        "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
+        "INSERT INTO migration.dangling_references (collection, source_key, source_id, target_table, target_id)"
         " SELECT %s, * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::uuid[]) ON CONFLICT DO NOTHING",
         (collection, [ledger.source_key(one) for one in ids], list(ids), list(tables), list(targets)),
     )
@@ -309,7 +310,7 @@ def _store_unfilled_links(target: Connection) -> None:
     for (table,) in target.execute("SELECT DISTINCT record_table FROM migration.pending_links ORDER BY 1").fetchall():
         target.execute(
             sql.SQL(
-                "INSERT INTO migration.orphans (collection, source_key, source_id, target_table, target_id)"
+                "INSERT INTO migration.dangling_references (collection, source_key, source_id, target_table, target_id)"
                 " SELECT link.collection, sha256(convert_to(stored.source_id, 'UTF8')), stored.source_id,"
                 " link.target_table, link.target_id FROM migration.pending_links AS link"
                 " JOIN {} AS stored ON stored.id = link.row_id AND stored.tenant_id = link.tenant_id"
@@ -322,7 +323,7 @@ def _store_unfilled_links(target: Connection) -> None:
 def recorded_dangling(target: Connection, collection: str, source_ids: Iterable[str]) -> set[DanglingReference]:
     """Return the entries of some documents."""
     rows = target.execute(
-        "SELECT source_id, target_table, target_id FROM migration.orphans WHERE collection = %s"
+        "SELECT source_id, target_table, target_id FROM migration.dangling_references WHERE collection = %s"
         " AND source_key = ANY(%s)",
         (collection, [ledger.source_key(one) for one in source_ids]),
     )
@@ -332,7 +333,7 @@ def recorded_dangling(target: Connection, collection: str, source_ids: Iterable[
 def forget_dangling(target: Connection, collection: str, source_ids: Iterable[str]) -> None:
     """Take away the entries of documents that are looked at anew."""
     target.execute(
-        "DELETE FROM migration.orphans WHERE collection = %s AND source_key = ANY(%s)",
+        "DELETE FROM migration.dangling_references WHERE collection = %s AND source_key = ANY(%s)",
         (collection, [ledger.source_key(one) for one in source_ids]),
     )
 
@@ -344,7 +345,8 @@ def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | i
     """
     found: dict[str, set[str]] = {}
     for collection, source_id in target.execute(
-        "SELECT DISTINCT collection, source_id FROM migration.orphans WHERE target_table = %s AND target_id = ANY(%s)",
+        "SELECT DISTINCT collection, source_id FROM migration.dangling_references"
+        " WHERE target_table = %s AND target_id = ANY(%s)",
         (table, list(ids)),
     ):
         found.setdefault(collection, set()).add(source_id)

@@ -272,7 +272,7 @@ def _loadable(
     if resolved.notes:
         loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)
     if left != EMPTY:
-        kept = {("residue", entry.kind, entry.field): None for entry in remainder.entries(left)}
+        kept = {("remainder", entry.kind, entry.field): None for entry in remainder.entries(left)}
         loadable.notes += tuple(kept)
         loadable.clean = all(path in collection.reference_paths for _, _, path in kept)
     if resolved.links:

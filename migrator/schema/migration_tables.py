@@ -17,7 +17,7 @@ def _declare_ledger(metadata: MetaData) -> None:
     _pending_links(metadata)
     _deferred_ddl(metadata)
     _tool_runs(metadata)
-    _comparisons(metadata)
+    _parity_checks(metadata)
     _decisions(metadata)
 
 
@@ -27,7 +27,7 @@ def _serial() -> AnyColumn:
 
 def _plan(table: str, *, null: bool, ondelete: str) -> AnyColumn:
     foreign_key = (f"fk_{table}_plan_id", "migration.plans.id", ondelete)
-    return uuid("plan_id", "of which plan", null=null, refers=foreign_key)
+    return uuid("plan_id", "plan", null=null, refers=foreign_key)
 
 
 def _plans(metadata: MetaData) -> None:
@@ -36,23 +36,23 @@ def _plans(metadata: MetaData) -> None:
         metadata,
         uuid("id", "of this plan", null=False),
         text("profile", "source profile", null=False),
-        integer("profile_version", "its version", null=False),
+        integer("profile_version", "version of the profile", null=False),
         text("tool_version", "version that made the plan", null=False),
-        text("config_digest", "of the settings that bear on the result", null=False),
-        text("source_identity", "which server and database", null=False),
-        time("as_of", "instant at which liveness is judged", null=False),
+        text("config_digest", "digest of the settings that decide the rows", null=False),
+        text("source_identity", "server and database of the source", null=False),
+        time("as_of", "instant by which leases and locks count as expired", null=False),
         time("created_at", "when", null=False, default="now()"),
         text("state", "open, complete or abandoned", null=False),
-        jsonb("context", "what decode may know besides the document", null=False, default="'{}'::jsonb"),
+        jsonb("context", "input of decode besides the document", null=False, default="'{}'::jsonb"),
         octets("stream_position", "resume token of the change stream, taken before the copy"),
         octets(
             "checksum",
-            "SHA-256 over this row and the notes of its closing passes, as the tool wrote them; null: an older version"
-            " did",
+            "SHA-256 over this row and the notes of its closing passes, as the tool wrote them; null: written by an"
+            " older version",
         ),
         PrimaryKeyConstraint("id", name="pk_plans"),
         one_of("plans", "state", ("open", "complete", "abandoned")),
-        comment="A copy of a source, as planned; unfinished chunks are resumed only under the same plan.",
+        comment="Plans of copies of a source. Unfinished chunks are resumed only under the same plan.",
     )
 
 
@@ -70,23 +70,23 @@ def _chunks(metadata: MetaData) -> None:
         text("state", "pending or done", null=False),
         text("mode", "direct into an empty range, or merge"),
         big("documents", "documents read", null=False, default="0"),
-        big("skipped", "left behind by a stated rule", null=False, default="0"),
-        big("quarantined", "set aside", null=False, default="0"),
+        big("skipped", "documents that a rule of the profile excludes", null=False, default="0"),
+        big("quarantined", "documents in quarantine", null=False, default="0"),
         big("bytes", "BSON bytes read", null=False, default="0"),
-        jsonb("rows", "table to rows made"),
+        jsonb("rows", "table to rows that the documents make"),
         jsonb("written", "table to rows inserted or changed"),
-        octets("digest", "of what was read"),
+        octets("digest", "digest of the documents read"),
         time("started_at", "when"),
-        time("finished_at", "when: the commit that also holds the rows"),
-        text("worker", "which process"),
+        time("finished_at", "when; written in the transaction of the rows"),
+        text("worker", "process that copied it"),
         octets(
             "checksum",
-            "SHA-256 over this row and its notes, as the tool wrote them; null: not done, or an older version did",
+            "SHA-256 over this row and its notes, as the tool wrote them; null: pending, or of an older version",
         ),
         PrimaryKeyConstraint("plan_id", "collection", "ordinal", name="pk_chunks"),
         one_of("chunks", "state", ("pending", "done")),
         one_of("chunks", "mode", ("direct", "merge")),
-        comment="Ranges of _id. A chunk's row commits in the transaction of the rows it loaded: the resume guarantee.",
+        comment="Key ranges of a copy. A chunk's row is committed in the transaction of the rows that it loads.",
     )
 
 
@@ -97,23 +97,23 @@ def _quarantine(metadata: MetaData) -> None:
         _serial(),
         _plan("quarantine", null=True, ondelete="SET NULL"),
         text("profile", "source profile that read it", null=False),
-        integer("profile_version", "its version", null=False),
+        integer("profile_version", "version of the profile", null=False),
         text("collection", "MongoDB collection", null=False),
         text("source_id", "the document's _id as text", null=False),
         octets("source_key", "SHA-256 of source_id: unique where source_id is too long to index", null=False),
-        text("tenant_id", "tenant, where one could be read"),
+        text("tenant_id", "tenant of the document; null if it could not be read"),
         text("reason", "short stable code", null=False),
         text("path", "field path; empty: the whole document", null=False),
-        text("expected", "what would have been accepted", null=False),
+        text("expected", "what the profile accepts", null=False),
         octets("raw", "the document's bytes", null=False),
-        text("tool_version", "version that set it aside", null=False),
+        text("tool_version", "version that quarantined it", null=False),
         text("state", "open, resolved or superseded", null=False),
         time("created_at", "when", null=False, default="now()"),
-        time("resolved_at", "when it was loaded after all, or replaced"),
+        time("resolved_at", "when it was loaded, or replaced"),
         PrimaryKeyConstraint("id", name="pk_quarantine"),
         one_of("quarantine", "state", ("open", "resolved", "superseded")),
         Index("uq_quarantine_document", "profile", "collection", "source_key", unique=True),
-        comment="Documents set aside, with their bytes, so that they can be tried again; one row per document.",
+        comment="Documents that could not be converted, with their bytes; one row per document.",
     )
 
 
@@ -123,14 +123,14 @@ def _notes(metadata: MetaData) -> None:
         metadata,
         _plan("notes", null=False, ondelete="CASCADE"),
         text("collection", "MongoDB collection", null=False),
-        integer("ordinal", "of which chunk; -1: a closing pass", null=False),
-        text("class", "finding, residue or skip", null=False),
+        integer("ordinal", "ordinal of the chunk; -1: a closing pass", null=False),
+        text("class", "finding, remainder or skip", null=False),
         text("kind", "short stable code", null=False),
         text("path", "field path; empty: the whole document", null=False),
-        big("documents", "how many", null=False),
+        big("documents", "number of documents", null=False),
         PrimaryKeyConstraint("plan_id", "collection", "ordinal", "class", "kind", "path", name="pk_notes"),
-        one_of("notes", "class", ("finding", "residue", "skip")),
-        comment="What was noted about documents, counted per chunk: findings, residue (the loss ledger), skips.",
+        one_of("notes", "class", ("finding", "remainder", "skip")),
+        comment="Counts of documents per chunk: findings, fields that went into the remainder, skipped documents.",
     )
 
 
@@ -144,12 +144,12 @@ def _pending_links(metadata: MetaData) -> None:
         text("column_name", "its column", null=False),
         text("target_table", "table referred to", null=False),
         uuid("target_id", "row referred to", null=False),
-        jsonb("resolved_extra", "residue of the row once the reference is resolved"),
+        jsonb("resolved_extra", "remainder of the row after the reference is resolved"),
         text("tenant_id", "tenant of the row that refers, and of the row referred to", null=False),
         text("target_source", "profile and collection of the document referred to; null: the id alone decides"),
-        text("target_source_id", "the _id of the document referred to, as text; null: the id alone decides"),
+        text("target_source_id", "_id of the document referred to, as text; null: the id alone decides"),
         PrimaryKeyConstraint("record_table", "row_id", "tenant_id", "column_name", name="pk_pending_links"),
-        comment="References that could not be resolved when their row was loaded; a closing pass fills or drops them.",
+        comment="References that were not resolved when their row was loaded; a closing pass resolves or drops them.",
     )
 
 
@@ -162,12 +162,12 @@ def _deferred_ddl(metadata: MetaData) -> None:
         text("target_table", "table of the schema scheduler", null=False),
         text("kind", "index or constraint", null=False),
         text("name", "its name", null=False),
-        text("definition", "SQL that makes it again", null=False),
+        text("definition", "SQL that creates it again", null=False),
         time("dropped_at", "when", null=False, default="now()"),
         time("restored_at", "when; null: still missing"),
         PrimaryKeyConstraint("id", name="pk_deferred_ddl"),
         one_of("deferred_ddl", "kind", ("index", "constraint")),
-        comment="Indexes and foreign keys taken away for a first load, so that a killed run puts them back.",
+        comment="Indexes and foreign keys that a first load has dropped, to be created again, also after a killed run.",
     )
 
 
@@ -188,20 +188,20 @@ def _tool_runs(metadata: MetaData) -> None:
     )
 
 
-def _comparisons(metadata: MetaData) -> None:
+def _parity_checks(metadata: MetaData) -> None:
     Table(
-        "comparisons",
+        "parity_checks",
         metadata,
-        uuid("id", "of this comparison", null=False),
-        _plan("comparisons", null=True, ondelete="SET NULL"),
+        uuid("id", "of this parity check", null=False),
+        _plan("parity_checks", null=True, ondelete="SET NULL"),
         time("started_at", "when", null=False, default="now()"),
         time("finished_at", "when; null: running or killed"),
         flag("complete", "every document was compared", default=False),
         flag("clean", "no difference was found", default=False),
         jsonb("result", "what was found"),
-        octets("checksum", "SHA-256 over this row, as the tool wrote it; null: an older version did"),
-        PrimaryKeyConstraint("id", name="pk_comparisons"),
-        comment="Comparisons of source and target.",
+        octets("checksum", "SHA-256 over this row, as the tool wrote it; null: written by an older version"),
+        PrimaryKeyConstraint("id", name="pk_parity_checks"),
+        comment="Recorded parity checks of everything.",
     )
 
 
@@ -210,22 +210,22 @@ def _decisions(metadata: MetaData) -> None:
         "decisions",
         metadata,
         _serial(),
-        text("kind", "what was decided", null=False),
+        text("kind", "kind of the decision", null=False),
         text("who", "by whom", null=False),
         text("reason", "why", null=False),
         time("at", "when", null=False, default="now()"),
         text("tool_version", "version", null=False),
         jsonb("detail", "with what", null=False, default="'{}'::jsonb"),
         PrimaryKeyConstraint("id", name="pk_decisions"),
-        comment="Decisions of people, on record.",
+        comment="Recorded decisions of people.",
     )
 
 
 def _declare_tail(metadata: MetaData) -> None:
     """Add the tables to ``metadata``."""
     _tail(metadata)
-    _touched(metadata)
-    _orphans(metadata)
+    _pending_documents(metadata)
+    _dangling_references(metadata)
 
 
 def _tail(metadata: MetaData) -> None:
@@ -233,52 +233,52 @@ def _tail(metadata: MetaData) -> None:
         "tail",
         metadata,
         text("profile", "source profile", null=False),
-        text("source_identity", "which server and database", null=False),
-        octets("position", "how the change stream is opened again, as BSON", null=False),
-        time("position_at", "cluster time up to which everything was seen", null=False),
+        text("source_identity", "server and database of the source", null=False),
+        octets("position", "resume token or cluster time, as BSON", null=False),
+        time("position_at", "cluster time up to which all events were read", null=False),
         time("last_event_at", "cluster time of the last event"),
         time("updated_at", "when this row was written", null=False, default="now()"),
-        big("events", "events seen", null=False, default="0"),
-        big("documents", "documents read again and brought up to date", null=False, default="0"),
+        big("events", "events read", null=False, default="0"),
+        big("documents", "documents read again", null=False, default="0"),
         big("written", "rows inserted or changed", null=False, default="0"),
         big("removed", "rows removed", null=False, default="0"),
-        real("rate", "events per second, lately", null=False, default="0"),
-        flag("derived_owed", "rows that many documents make together are to be made again", default=False),
-        text("alarm", "what is wrong, until a comparison with repair has settled it"),
+        real("rate", "events per second, averaged over the last batches", null=False, default="0"),
+        flag("derived_pending", "true: rows that are made from many documents must be made again", default=False),
+        text("alarm", "why rows may be wrong; null after a parity check with repair"),
         time("alarm_at", "since when"),
         PrimaryKeyConstraint("profile", name="pk_tail"),
-        comment="Where the tail stands. Its position commits in the transaction of the rows: the resume guarantee.",
+        comment="Position of the tail. It is committed in the transaction of the rows that the tail writes.",
     )
 
 
-def _touched(metadata: MetaData) -> None:
+def _pending_documents(metadata: MetaData) -> None:
     Table(
-        "touched",
+        "pending_documents",
         metadata,
         text("collection", "MongoDB collection", null=False),
         octets("source_key", "SHA-256 of source_id: unique where source_id is too long to index", null=False),
         text("source_id", "the document's _id as text", null=False),
-        PrimaryKeyConstraint("collection", "source_key", name="pk_touched"),
-        comment="Documents to read again: touched while a copy was unfinished, or named by a repair.",
+        PrimaryKeyConstraint("collection", "source_key", name="pk_pending_documents"),
+        comment="Documents that the tail must read again: changed during an unfinished copy, or named by a repair.",
     )
 
 
-def _orphans(metadata: MetaData) -> None:
+def _dangling_references(metadata: MetaData) -> None:
     Table(
-        "orphans",
+        "dangling_references",
         metadata,
         text("collection", "MongoDB collection of the document that refers", null=False),
         octets("source_key", "SHA-256 of source_id: unique where source_id is too long to index", null=False),
         text("source_id", "the document's _id as text", null=False),
         text("target_table", "table referred to", null=False),
-        uuid("target_id", "row referred to, which was not stored", null=False),
-        PrimaryKeyConstraint("collection", "source_key", "target_table", "target_id", name="pk_orphans"),
-        Index("ix_orphans_target", "target_table", "target_id"),
-        comment="References to nothing, so that a document is read again when the row it refers to is stored.",
+        uuid("target_id", "row referred to, which is not stored", null=False),
+        PrimaryKeyConstraint("collection", "source_key", "target_table", "target_id", name="pk_dangling_references"),
+        Index("ix_dangling_references_target", "target_table", "target_id"),
+        comment="Dangling references. A document is read again when the row to which it refers is stored.",
     )
 
 
-STATES = ("running", "aborted", "switched", "rolled-back", "finished")
+STATES = ("running", "aborted", "cut-over", "rolled-back", "finished")
 STEP_STATES = ("running", "done", "undone")
 
 
@@ -294,18 +294,18 @@ def _cutovers(metadata: MetaData) -> None:
         "cutovers",
         metadata,
         uuid("id", "of this cutover", null=False),
-        text("environment", "which installation, as the operator names it", null=False),
-        text("state", "running, aborted, switched, rolled-back or finished", null=False),
-        text("config_path", "configuration file that is switched", null=False),
-        text("backup_path", "its text before", null=False),
+        text("environment", "name of the installation, from the configuration", null=False),
+        text("state", "running, aborted, cut-over, rolled-back or finished", null=False),
+        text("config_path", "configuration file that the cutover changes", null=False),
+        text("backup_path", "copy of the file before the change", null=False),
         text("tool_version", "version that began it", null=False),
         time("began_at", "when", null=False, default="now()"),
-        time("ended_at", "when it was aborted, switched, taken back or finished last"),
-        jsonb("fence", "kind of the fence, and what it has taken away", null=False, default="'{}'::jsonb"),
-        jsonb("detail", "epoch, position, pause, counts", null=False, default="'{}'::jsonb"),
+        time("ended_at", "when the state was written last"),
+        jsonb("fence", "kind of the fence, and the roles that it revoked", null=False, default="'{}'::jsonb"),
+        jsonb("detail", "epoch, position, write pause, counts, metrics", null=False, default="'{}'::jsonb"),
         PrimaryKeyConstraint("id", name="pk_cutovers"),
         one_of("cutovers", "state", STATES),
-        comment="Switches from MongoDB to PostgreSQL, and how each ended.",
+        comment="Cutovers from MongoDB to PostgreSQL, with the state of each.",
     )
 
 
@@ -315,19 +315,19 @@ def _steps(metadata: MetaData) -> None:
         metadata,
         uuid(
             "cutover_id",
-            "of which cutover",
+            "cutover",
             null=False,
             refers=("fk_cutover_steps_cutover_id", "migration.cutovers.id", "CASCADE"),
         ),
-        integer("ordinal", "in order of their beginning", null=False),
+        integer("ordinal", "order in which the steps began", null=False),
         text("step", "name of the step", null=False),
         text("state", "running, done or undone", null=False),
         time("began_at", "when it began first", null=False, default="now()"),
         time("ended_at", "when it was done or undone"),
-        jsonb("detail", "what it found and did", null=False, default="'{}'::jsonb"),
+        jsonb("detail", "result of the step", null=False, default="'{}'::jsonb"),
         PrimaryKeyConstraint("cutover_id", "step", name="pk_cutover_steps"),
         one_of("cutover_steps", "state", STEP_STATES),
-        comment="The journal of a cutover: a step that is running is done again, one that is done is not.",
+        comment="Journal of a cutover. The next call repeats a step that is running, and skips one that is done.",
     )
 
 
@@ -338,11 +338,11 @@ def _outbox(metadata: MetaData) -> None:
         Column("id", BigInteger(), Identity(always=False), nullable=False, comment="in order of arrival"),
         text("table_name", "table of the schema scheduler", null=False),
         text("row_id", "id of the row", null=False),
-        text("source", "whose document the row is; null: born here"),
-        text("source_id", "its _id as text; null: born here"),
-        time("at", "when it was written, removed or changed", null=False, default="clock_timestamp()"),
+        text("source", "source of the row; null: the row was created on PostgreSQL"),
+        text("source_id", "_id of its document as text; null: the row was created on PostgreSQL"),
+        time("at", "when the row was inserted, updated or deleted", null=False, default="clock_timestamp()"),
         PrimaryKeyConstraint("id", name="pk_outbox"),
-        comment="Rows written since the switch that MongoDB does not have yet; the reverse stream empties it.",
+        comment="Rows written since the cutover that the reverse sync has not yet carried to MongoDB.",
     )
 
 

@@ -69,6 +69,8 @@ class Revision(msgspec.Struct, frozen=True):
     """Of the file's bytes, in hexadecimal."""
     tables: tuple[str, ...]
     """Tables it makes, and drops with their rows when it is undone."""
+    renames: Mapping[str, str]
+    """Tables it renames: the name before → the name after."""
 
 
 def revisions_folder() -> Path:
@@ -104,6 +106,7 @@ def _revision(branch: str, script: Any) -> Revision:  # noqa: ANN401 - Alembic's
         file=path.name,
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         tables=tuple(script.module.TABLES),
+        renames=getattr(script.module, "RENAMES", {}),
     )
 
 
@@ -426,7 +429,8 @@ def _losses(connection: Connection, revision: str) -> dict[str, int]:
     for branch, stop in _targets(revision):
         known, applied = known_revisions(branch), applied_revisions(connection, branch)
         after = known if stop == BASE else known[[entry.id for entry in known].index(stop) + 1 :]
-        for table in (table for entry in after if entry.id in applied for table in entry.tables):
+        names = {old: new for entry in known if entry.id in applied for old, new in entry.renames.items()}
+        for table in (names.get(table, table) for entry in after if entry.id in applied for table in entry.tables):
             query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(branch, table))
             row = connection.execute(query).fetchone()
             if row and row[0]:

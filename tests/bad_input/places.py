@@ -19,7 +19,7 @@ from tests.copying import run_of
 from tests.schema_rows import connect, insert
 from tests.stellaops_documents import fresh
 
-LEDGER = ("plans", "chunks", "quarantine", "notes", "orphans", "touched")
+LEDGER = ("plans", "chunks", "quarantine", "notes", "dangling_references", "pending_documents")
 
 
 class Places:
@@ -206,7 +206,7 @@ class Places:
 
     @cached_property
     def no_table(self) -> str:
-        return self._changed("DROP TABLE migration.touched CASCADE")
+        return self._changed("DROP TABLE migration.pending_documents CASCADE")
 
     @cached_property
     def strangers_rows(self) -> str:

@@ -310,7 +310,7 @@ POSTGRESQL = [
         "a differing catalogue",
         "schema check",
         DIFFERENT,
-        "migration.touched",
+        "migration.pending_documents",
         config=dsn("no_table"),
         places=("no_table",),
     ),

@@ -75,9 +75,9 @@ def within(step: str, *functions: tuple[Any, str], always: bool = False) -> list
 
 FORWARD = [
     *at((*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN)),
-    *at(("switch",)),
+    *at(("open-target",)),
     *within(
-        "switch",
+        "open-target",
         (epoch, "close_source"),
         (overdue, "fire_late"),
         (config_file, "set_backend"),
@@ -88,30 +88,30 @@ FORWARD = [
     *within("smoke", (cutover, "smoke")),
     *at(("backup",)),
     *within("backup", (backup, "export_source")),
-    *at(("reverse",)),
-    *within("reverse", (reverse_sync, "run")),
+    *at(("reverse-sync",)),
+    *within("reverse-sync", (reverse_sync, "run")),
 ]
 BACKWARD = [
     *at(rollback.STEPS[1]),
-    *within("back-fence", (fence, "engage_target")),
-    *within("back-drain", (reverse_sync, "run")),
-    *within("back-check", (reverse_sync, "check_written")),
+    *within("rollback-fence", (fence, "engage_target")),
+    *within("rollback-drain", (reverse_sync, "run")),
+    *within("rollback-check", (reverse_sync, "check_written")),
     *within(
-        "back-switch",
+        "rollback-open-source",
         (epoch, "set_target"),
         (epoch, "open_source"),
         (config_file, "set_backend"),
         (rollback, "lift_source_fence"),
     ),
     *within(
-        "back-close",
+        "rollback-close",
         (reverse_sync, "drop_fence_collection"),
         (outbox, "close_outbox"),
         (reverse_sync, "assign_documents"),
         (reverse_sync, "delete_processes"),
     ),
 ]
-UNDONE = (*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN, "back-fence", "back-drain", "back-check")
+UNDONE = (*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN, "rollback-fence", "rollback-drain", "rollback-check")
 """Steps whose failure the call undoes by itself."""
 ERRORS = itertools.cycle((RuntimeError("planted"), OSError(5, "planted"), KeyError("planted")))
 
@@ -187,7 +187,7 @@ def leads_on(scene: Scene, plant: Plant, arguments: list[str], end: Callable[[],
         status, said, error = call(scene, *arguments)
         assert (status, error) == (DONE, None), (plant, said)
     else:
-        if plant.step == "reverse" and end():  # the cutover is made without it
+        if plant.step == "reverse-sync" and end():  # the cutover is made without it
             return
         assert commands, plant
         status, said = literally(commands[0])
@@ -234,15 +234,18 @@ def _again(scene: Scene) -> None:
 def test_an_exception_in_each_step_of_a_restore(ready: Scene) -> None:
     ready.switch()
     command = ["migrator", "rollback", "run", "--level", "3"]
-    for plant in (*at(("back-fence", "back-export")), *within("back-export", (backup, "export_since"), always=True)):
+    for plant in (
+        *at(("rollback-fence", "rollback-export")),
+        *within("rollback-export", (backup, "export_since"), always=True),
+    ):
         fails(ready, plant, *command[1:])
         assert named(ready) == []  # undone: PostgreSQL goes on
         assert standing(ready) == SWITCHED
-    rest = (Plant("back-restore", moment="begun"), Plant("back-restore", owner=backup, name="restore_source"))
-    for plant in (*rest, *at(("back-restore", "back-switch", "back-close"))):
+    rest = (Plant("rollback-restore", moment="begun"), Plant("rollback-restore", owner=backup, name="restore_source"))
+    for plant in (*rest, *at(("rollback-restore", "rollback-open-source", "rollback-close"))):
         fails(ready, plant, *command[1:])
         assert named(ready) == [[*command, "--config", str(ready.config)]], plant
-        if standing(ready)["state"] == "switched":
+        if standing(ready)["state"] == "cut-over":
             for level in ("1", "2"):
                 other = str(call(ready, "rollback", "run", "--level", level)[2])
                 assert other.endswith("was begun: call migrator rollback run --level 3")
@@ -266,8 +269,8 @@ def closing_refused(scene: Scene) -> str:
 def test_an_exception_in_each_step_of_taking_the_schema_away(ready: Scene) -> None:
     ready.switch()
     command = ["migrator", "rollback", "run", "--level", "2"]
-    fails(ready, Plant("back-close", owner=reverse_sync, name="drop_fence_collection"), *command[1:])
-    for plant in (*at(("back-export",)), *within("back-export", (backup, "export_target"), always=True)):
+    fails(ready, Plant("rollback-close", owner=reverse_sync, name="drop_fence_collection"), *command[1:])
+    for plant in (*at(("rollback-export",)), *within("rollback-export", (backup, "export_target"), always=True)):
         fails(ready, plant, *command[1:])
         assert named(ready) == [[*command, "--config", str(ready.config)]], plant
     with pytest.MonkeyPatch.context() as patched:
@@ -325,7 +328,7 @@ def test_a_store_that_never_works_is_gone_back_from(ready: Scene, monkeypatch: p
 def test_a_killed_rollback_keeps_the_window_from_being_closed(ready: Scene) -> None:
     """PostgreSQL's fence stands: closed now, nobody would ever lift it."""
     ready.switch()
-    assert killed_at(f"{fault_points.CUTOVER_PREFIX}back-drain.begun", ready, "rollback", "run")
+    assert killed_at(f"{fault_points.CUTOVER_PREFIX}rollback-drain.begun", ready, "rollback", "run")
     assert closing_refused(ready).endswith("call migrator rollback run --level 1 first")
     (command,) = named(ready)
     assert command == ["migrator", "rollback", "run", "--level", "1", "--config", str(ready.config)]

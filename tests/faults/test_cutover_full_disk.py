@@ -27,7 +27,7 @@ from tests.small_disk import room_of_its_own, small_disk
 
 SAYS = "the target is out of disk space: .*; free some and call again"
 BEFORE = ("drain", "parity", "outbox", cutover.POINT_OF_NO_RETURN) if DEEP else ("drain", cutover.POINT_OF_NO_RETURN)
-BEHIND = ("switch", "reverse") if DEEP else ("switch",)
+BEHIND = ("open-target", "reverse-sync") if DEEP else ("open-target",)
 DUMMY = "00000000-0000-0000-0000-00000000d15c"
 
 
@@ -157,7 +157,7 @@ def test_full_at_each_step_of_a_switch(server: MongoServer, tmp_path: Path, monk
                 cutover.abort(ready.settings)
             disk.free()
         done = ready.switch()
-        assert (done.resumed, done.cutover.state) == (True, "switched")
+        assert (done.resumed, done.cutover.state) == (True, "cut-over")
         late = ready.database.runs.count_documents({"_id": {"$regex": "^late"}})
         assert number(ready.dsn, "SELECT count(*) FROM scheduler.runs WHERE source_id LIKE 'late%'") == late
         assert late == len(BEFORE) + 1

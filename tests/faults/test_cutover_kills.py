@@ -32,7 +32,7 @@ MOMENTS = ("begun", "done") if DEEP else ("done",)
 
 SMOKE = ("smoke.written", "smoke.done")
 """At the first, rows of its scratch tenant are left, which the next call removes."""
-RESTORING = ("back-export.begun", "back-restore.begun", "restored", "back-restore.done")
+RESTORING = ("rollback-export.begun", "rollback-restore.begun", "restored", "rollback-restore.done")
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def _side(found: Epoch | None) -> str | None:
 
 
 SWITCHED = {
-    "state": "switched",
+    "state": "cut-over",
     "file": "postgres",
     "source": "postgres",
     "target": "postgres",
@@ -174,7 +174,7 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
 @pytest.mark.slow
 @pytest.mark.proves("4-X6", "0-T2.12.1")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", cutover.STEPS if DEEP else ("drain", "switch"))
+@pytest.mark.parametrize("step", cutover.STEPS if DEEP else ("drain", "open-target"))
 def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     before = rows(ready)
     assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.{moment}", ready, "cutover", "run")

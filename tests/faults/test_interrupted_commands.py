@@ -297,18 +297,18 @@ def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
 
     interrupted_at("switch.begun", 1, ready, "cutover run")
     state, told, *_ = standing(ready)
-    assert (state, told["switch"]) == ("running", "running")
+    assert (state, told["open-target"]) == ("running", "running")
     command = leads_on(ready, "a cutover was interrupted after its point of no return in step switch")
     assert command == ["cutover", "run", "--config", str(ready.config)]
 
     interrupted_at("smoke.written", 2, ready, "cutover run")  # its process goes along
     state, told, *_ = standing(ready)
-    assert (state, told["switch"], told["smoke"]) == ("running", "done", "running")
+    assert (state, told["open-target"], told["smoke"]) == ("running", "done", "running")
     command = leads_on(ready, "a cutover was interrupted after its point of no return in step smoke")
     status, out, said = run(*command)
     assert (status, "(an interrupted cutover was finished)" in out) == (0, True), said
     state, told, *rest = standing(ready)
-    assert (state, set(told.values()), rest) == ("switched", {"done"}, ["postgres", True])
+    assert (state, set(told.values()), rest) == ("cut-over", {"done"}, ["postgres", True])
 
 
 @pytest.mark.slow
@@ -317,18 +317,22 @@ def test_a_rollback_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     for times in (1, 2):
         wait_behind("cutover status --wait 600", times, ready.config, ready.dsn, "LOCK TABLE scheduler.workers")
 
-    interrupted_at("back-check.begun", 1, ready, "rollback run")
+    interrupted_at("rollback-check.begun", 1, ready, "rollback run")
     state, told, *rest = standing(ready)
     undone = {step for step, at in told.items() if at == "undone"}
-    assert (state, undone, rest) == ("switched", {"back-fence", "back-drain", "back-check"}, ["postgres", True])
+    assert (state, undone, rest) == (
+        "cut-over",
+        {"rollback-fence", "rollback-drain", "rollback-check"},
+        ["postgres", True],
+    )
     with open_target(ready.settings, autocommit=True) as target:
         assert not fence.is_target_fenced(target, ready.settings.postgres)
     assert attention(ready.settings) is None
 
-    interrupted_at("back-switch.done", 2, ready, "rollback run")
+    interrupted_at("rollback-open-source.done", 2, ready, "rollback run")
     state, told, *_ = standing(ready)
-    assert (state, told["back-check"], told["back-switch"]) == ("switched", "done", "running")
-    command = leads_on(ready, "a rollback of level 1 was interrupted in step back-switch")
+    assert (state, told["rollback-check"], told["rollback-open-source"]) == ("cut-over", "done", "running")
+    command = leads_on(ready, "a rollback of level 1 was interrupted in step rollback-open-source")
     status, _, said = run(*command)
     assert status == 0, said
     state, told, *rest = standing(ready)

@@ -103,9 +103,9 @@ CREATE TABLE migration.chunks (
 
 ALTER TABLE migration.chunks OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.chunks IS 'Ranges of _id. A chunk''s row commits in the transaction of the rows it loaded: the resume guarantee.';
+COMMENT ON TABLE migration.chunks IS 'Key ranges of a copy. A chunk''s row is committed in the transaction of the rows that it loads.';
 
-COMMENT ON COLUMN migration.chunks.plan_id IS 'of which plan';
+COMMENT ON COLUMN migration.chunks.plan_id IS 'plan';
 
 COMMENT ON COLUMN migration.chunks.collection IS 'MongoDB collection';
 
@@ -125,56 +125,25 @@ COMMENT ON COLUMN migration.chunks.mode IS 'direct into an empty range, or merge
 
 COMMENT ON COLUMN migration.chunks.documents IS 'documents read';
 
-COMMENT ON COLUMN migration.chunks.skipped IS 'left behind by a stated rule';
+COMMENT ON COLUMN migration.chunks.skipped IS 'documents that a rule of the profile excludes';
 
-COMMENT ON COLUMN migration.chunks.quarantined IS 'set aside';
+COMMENT ON COLUMN migration.chunks.quarantined IS 'documents in quarantine';
 
 COMMENT ON COLUMN migration.chunks.bytes IS 'BSON bytes read';
 
-COMMENT ON COLUMN migration.chunks.rows IS 'table to rows made';
+COMMENT ON COLUMN migration.chunks.rows IS 'table to rows that the documents make';
 
 COMMENT ON COLUMN migration.chunks.written IS 'table to rows inserted or changed';
 
-COMMENT ON COLUMN migration.chunks.digest IS 'of what was read';
+COMMENT ON COLUMN migration.chunks.digest IS 'digest of the documents read';
 
 COMMENT ON COLUMN migration.chunks.started_at IS 'when';
 
-COMMENT ON COLUMN migration.chunks.finished_at IS 'when: the commit that also holds the rows';
+COMMENT ON COLUMN migration.chunks.finished_at IS 'when; written in the transaction of the rows';
 
-COMMENT ON COLUMN migration.chunks.worker IS 'which process';
+COMMENT ON COLUMN migration.chunks.worker IS 'process that copied it';
 
-COMMENT ON COLUMN migration.chunks.checksum IS 'SHA-256 over this row and its notes, as the tool wrote them; null: not done, or an older version did';
-
-CREATE TABLE migration.comparisons (
-    id uuid NOT NULL,
-    plan_id uuid,
-    started_at timestamp with time zone DEFAULT now() NOT NULL,
-    finished_at timestamp with time zone,
-    complete boolean DEFAULT false NOT NULL,
-    clean boolean DEFAULT false NOT NULL,
-    result jsonb,
-    checksum bytea
-);
-
-ALTER TABLE migration.comparisons OWNER TO scheduler_migration;
-
-COMMENT ON TABLE migration.comparisons IS 'Comparisons of source and target.';
-
-COMMENT ON COLUMN migration.comparisons.id IS 'of this comparison';
-
-COMMENT ON COLUMN migration.comparisons.plan_id IS 'of which plan';
-
-COMMENT ON COLUMN migration.comparisons.started_at IS 'when';
-
-COMMENT ON COLUMN migration.comparisons.finished_at IS 'when; null: running or killed';
-
-COMMENT ON COLUMN migration.comparisons.complete IS 'every document was compared';
-
-COMMENT ON COLUMN migration.comparisons.clean IS 'no difference was found';
-
-COMMENT ON COLUMN migration.comparisons.result IS 'what was found';
-
-COMMENT ON COLUMN migration.comparisons.checksum IS 'SHA-256 over this row, as the tool wrote it; null: an older version did';
+COMMENT ON COLUMN migration.chunks.checksum IS 'SHA-256 over this row and its notes, as the tool wrote them; null: pending, or of an older version';
 
 CREATE TABLE migration.cutover_steps (
     cutover_id uuid NOT NULL,
@@ -189,11 +158,11 @@ CREATE TABLE migration.cutover_steps (
 
 ALTER TABLE migration.cutover_steps OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.cutover_steps IS 'The journal of a cutover: a step that is running is done again, one that is done is not.';
+COMMENT ON TABLE migration.cutover_steps IS 'Journal of a cutover. The next call repeats a step that is running, and skips one that is done.';
 
-COMMENT ON COLUMN migration.cutover_steps.cutover_id IS 'of which cutover';
+COMMENT ON COLUMN migration.cutover_steps.cutover_id IS 'cutover';
 
-COMMENT ON COLUMN migration.cutover_steps.ordinal IS 'in order of their beginning';
+COMMENT ON COLUMN migration.cutover_steps.ordinal IS 'order in which the steps began';
 
 COMMENT ON COLUMN migration.cutover_steps.step IS 'name of the step';
 
@@ -203,7 +172,7 @@ COMMENT ON COLUMN migration.cutover_steps.began_at IS 'when it began first';
 
 COMMENT ON COLUMN migration.cutover_steps.ended_at IS 'when it was done or undone';
 
-COMMENT ON COLUMN migration.cutover_steps.detail IS 'what it found and did';
+COMMENT ON COLUMN migration.cutover_steps.detail IS 'result of the step';
 
 CREATE TABLE migration.cutovers (
     id uuid NOT NULL,
@@ -216,32 +185,54 @@ CREATE TABLE migration.cutovers (
     ended_at timestamp with time zone,
     fence jsonb DEFAULT '{}'::jsonb NOT NULL,
     detail jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT ck_cutovers_state CHECK ((state = ANY (ARRAY['running'::text, 'aborted'::text, 'switched'::text, 'rolled-back'::text, 'finished'::text])))
+    CONSTRAINT ck_cutovers_state CHECK ((state = ANY (ARRAY['running'::text, 'aborted'::text, 'cut-over'::text, 'rolled-back'::text, 'finished'::text])))
 );
 
 ALTER TABLE migration.cutovers OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.cutovers IS 'Switches from MongoDB to PostgreSQL, and how each ended.';
+COMMENT ON TABLE migration.cutovers IS 'Cutovers from MongoDB to PostgreSQL, with the state of each.';
 
 COMMENT ON COLUMN migration.cutovers.id IS 'of this cutover';
 
-COMMENT ON COLUMN migration.cutovers.environment IS 'which installation, as the operator names it';
+COMMENT ON COLUMN migration.cutovers.environment IS 'name of the installation, from the configuration';
 
-COMMENT ON COLUMN migration.cutovers.state IS 'running, aborted, switched, rolled-back or finished';
+COMMENT ON COLUMN migration.cutovers.state IS 'running, aborted, cut-over, rolled-back or finished';
 
-COMMENT ON COLUMN migration.cutovers.config_path IS 'configuration file that is switched';
+COMMENT ON COLUMN migration.cutovers.config_path IS 'configuration file that the cutover changes';
 
-COMMENT ON COLUMN migration.cutovers.backup_path IS 'its text before';
+COMMENT ON COLUMN migration.cutovers.backup_path IS 'copy of the file before the change';
 
 COMMENT ON COLUMN migration.cutovers.tool_version IS 'version that began it';
 
 COMMENT ON COLUMN migration.cutovers.began_at IS 'when';
 
-COMMENT ON COLUMN migration.cutovers.ended_at IS 'when it was aborted, switched, taken back or finished last';
+COMMENT ON COLUMN migration.cutovers.ended_at IS 'when the state was written last';
 
-COMMENT ON COLUMN migration.cutovers.fence IS 'kind of the fence, and what it has taken away';
+COMMENT ON COLUMN migration.cutovers.fence IS 'kind of the fence, and the roles that it revoked';
 
-COMMENT ON COLUMN migration.cutovers.detail IS 'epoch, position, pause, counts';
+COMMENT ON COLUMN migration.cutovers.detail IS 'epoch, position, write pause, counts, metrics';
+
+CREATE TABLE migration.dangling_references (
+    collection text NOT NULL,
+    source_key bytea NOT NULL,
+    source_id text NOT NULL,
+    target_table text NOT NULL,
+    target_id uuid NOT NULL
+);
+
+ALTER TABLE migration.dangling_references OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.dangling_references IS 'Dangling references. A document is read again when the row to which it refers is stored.';
+
+COMMENT ON COLUMN migration.dangling_references.collection IS 'MongoDB collection of the document that refers';
+
+COMMENT ON COLUMN migration.dangling_references.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
+
+COMMENT ON COLUMN migration.dangling_references.source_id IS 'the document''s _id as text';
+
+COMMENT ON COLUMN migration.dangling_references.target_table IS 'table referred to';
+
+COMMENT ON COLUMN migration.dangling_references.target_id IS 'row referred to, which is not stored';
 
 CREATE TABLE migration.decisions (
     id bigint NOT NULL,
@@ -255,11 +246,11 @@ CREATE TABLE migration.decisions (
 
 ALTER TABLE migration.decisions OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.decisions IS 'Decisions of people, on record.';
+COMMENT ON TABLE migration.decisions IS 'Recorded decisions of people.';
 
 COMMENT ON COLUMN migration.decisions.id IS 'in order of arrival';
 
-COMMENT ON COLUMN migration.decisions.kind IS 'what was decided';
+COMMENT ON COLUMN migration.decisions.kind IS 'kind of the decision';
 
 COMMENT ON COLUMN migration.decisions.who IS 'by whom';
 
@@ -294,11 +285,11 @@ CREATE TABLE migration.deferred_ddl (
 
 ALTER TABLE migration.deferred_ddl OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.deferred_ddl IS 'Indexes and foreign keys taken away for a first load, so that a killed run puts them back.';
+COMMENT ON TABLE migration.deferred_ddl IS 'Indexes and foreign keys that a first load has dropped, to be created again, also after a killed run.';
 
 COMMENT ON COLUMN migration.deferred_ddl.id IS 'in order of arrival';
 
-COMMENT ON COLUMN migration.deferred_ddl.plan_id IS 'of which plan';
+COMMENT ON COLUMN migration.deferred_ddl.plan_id IS 'plan';
 
 COMMENT ON COLUMN migration.deferred_ddl.target_table IS 'table of the schema scheduler';
 
@@ -306,7 +297,7 @@ COMMENT ON COLUMN migration.deferred_ddl.kind IS 'index or constraint';
 
 COMMENT ON COLUMN migration.deferred_ddl.name IS 'its name';
 
-COMMENT ON COLUMN migration.deferred_ddl.definition IS 'SQL that makes it again';
+COMMENT ON COLUMN migration.deferred_ddl.definition IS 'SQL that creates it again';
 
 COMMENT ON COLUMN migration.deferred_ddl.dropped_at IS 'when';
 
@@ -329,48 +320,26 @@ CREATE TABLE migration.notes (
     kind text NOT NULL,
     path text NOT NULL,
     documents bigint NOT NULL,
-    CONSTRAINT ck_notes_class CHECK ((class = ANY (ARRAY['finding'::text, 'residue'::text, 'skip'::text])))
+    CONSTRAINT ck_notes_class CHECK ((class = ANY (ARRAY['finding'::text, 'remainder'::text, 'skip'::text])))
 );
 
 ALTER TABLE migration.notes OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.notes IS 'What was noted about documents, counted per chunk: findings, residue (the loss ledger), skips.';
+COMMENT ON TABLE migration.notes IS 'Counts of documents per chunk: findings, fields that went into the remainder, skipped documents.';
 
-COMMENT ON COLUMN migration.notes.plan_id IS 'of which plan';
+COMMENT ON COLUMN migration.notes.plan_id IS 'plan';
 
 COMMENT ON COLUMN migration.notes.collection IS 'MongoDB collection';
 
-COMMENT ON COLUMN migration.notes.ordinal IS 'of which chunk; -1: a closing pass';
+COMMENT ON COLUMN migration.notes.ordinal IS 'ordinal of the chunk; -1: a closing pass';
 
-COMMENT ON COLUMN migration.notes.class IS 'finding, residue or skip';
+COMMENT ON COLUMN migration.notes.class IS 'finding, remainder or skip';
 
 COMMENT ON COLUMN migration.notes.kind IS 'short stable code';
 
 COMMENT ON COLUMN migration.notes.path IS 'field path; empty: the whole document';
 
-COMMENT ON COLUMN migration.notes.documents IS 'how many';
-
-CREATE TABLE migration.orphans (
-    collection text NOT NULL,
-    source_key bytea NOT NULL,
-    source_id text NOT NULL,
-    target_table text NOT NULL,
-    target_id uuid NOT NULL
-);
-
-ALTER TABLE migration.orphans OWNER TO scheduler_migration;
-
-COMMENT ON TABLE migration.orphans IS 'References to nothing, so that a document is read again when the row it refers to is stored.';
-
-COMMENT ON COLUMN migration.orphans.collection IS 'MongoDB collection of the document that refers';
-
-COMMENT ON COLUMN migration.orphans.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
-
-COMMENT ON COLUMN migration.orphans.source_id IS 'the document''s _id as text';
-
-COMMENT ON COLUMN migration.orphans.target_table IS 'table referred to';
-
-COMMENT ON COLUMN migration.orphans.target_id IS 'row referred to, which was not stored';
+COMMENT ON COLUMN migration.notes.documents IS 'number of documents';
 
 CREATE TABLE migration.outbox (
     id bigint NOT NULL,
@@ -383,7 +352,7 @@ CREATE TABLE migration.outbox (
 
 ALTER TABLE migration.outbox OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.outbox IS 'Rows written since the switch that MongoDB does not have yet; the reverse stream empties it.';
+COMMENT ON TABLE migration.outbox IS 'Rows written since the cutover that the reverse sync has not yet carried to MongoDB.';
 
 COMMENT ON COLUMN migration.outbox.id IS 'in order of arrival';
 
@@ -391,11 +360,11 @@ COMMENT ON COLUMN migration.outbox.table_name IS 'table of the schema scheduler'
 
 COMMENT ON COLUMN migration.outbox.row_id IS 'id of the row';
 
-COMMENT ON COLUMN migration.outbox.source IS 'whose document the row is; null: born here';
+COMMENT ON COLUMN migration.outbox.source IS 'source of the row; null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN migration.outbox.source_id IS 'its _id as text; null: born here';
+COMMENT ON COLUMN migration.outbox.source_id IS '_id of its document as text; null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN migration.outbox.at IS 'when it was written, removed or changed';
+COMMENT ON COLUMN migration.outbox.at IS 'when the row was inserted, updated or deleted';
 
 ALTER TABLE migration.outbox ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME migration.outbox_id_seq
@@ -405,6 +374,53 @@ ALTER TABLE migration.outbox ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTIT
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE migration.parity_checks (
+    id uuid NOT NULL,
+    plan_id uuid,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    finished_at timestamp with time zone,
+    complete boolean DEFAULT false NOT NULL,
+    clean boolean DEFAULT false NOT NULL,
+    result jsonb,
+    checksum bytea
+);
+
+ALTER TABLE migration.parity_checks OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.parity_checks IS 'Recorded parity checks of everything.';
+
+COMMENT ON COLUMN migration.parity_checks.id IS 'of this parity check';
+
+COMMENT ON COLUMN migration.parity_checks.plan_id IS 'plan';
+
+COMMENT ON COLUMN migration.parity_checks.started_at IS 'when';
+
+COMMENT ON COLUMN migration.parity_checks.finished_at IS 'when; null: running or killed';
+
+COMMENT ON COLUMN migration.parity_checks.complete IS 'every document was compared';
+
+COMMENT ON COLUMN migration.parity_checks.clean IS 'no difference was found';
+
+COMMENT ON COLUMN migration.parity_checks.result IS 'what was found';
+
+COMMENT ON COLUMN migration.parity_checks.checksum IS 'SHA-256 over this row, as the tool wrote it; null: written by an older version';
+
+CREATE TABLE migration.pending_documents (
+    collection text NOT NULL,
+    source_key bytea NOT NULL,
+    source_id text NOT NULL
+);
+
+ALTER TABLE migration.pending_documents OWNER TO scheduler_migration;
+
+COMMENT ON TABLE migration.pending_documents IS 'Documents that the tail must read again: changed during an unfinished copy, or named by a repair.';
+
+COMMENT ON COLUMN migration.pending_documents.collection IS 'MongoDB collection';
+
+COMMENT ON COLUMN migration.pending_documents.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
+
+COMMENT ON COLUMN migration.pending_documents.source_id IS 'the document''s _id as text';
 
 CREATE TABLE migration.pending_links (
     collection text NOT NULL,
@@ -421,7 +437,7 @@ CREATE TABLE migration.pending_links (
 
 ALTER TABLE migration.pending_links OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.pending_links IS 'References that could not be resolved when their row was loaded; a closing pass fills or drops them.';
+COMMENT ON TABLE migration.pending_links IS 'References that were not resolved when their row was loaded; a closing pass resolves or drops them.';
 
 COMMENT ON COLUMN migration.pending_links.collection IS 'MongoDB collection of the document that refers';
 
@@ -435,13 +451,13 @@ COMMENT ON COLUMN migration.pending_links.target_table IS 'table referred to';
 
 COMMENT ON COLUMN migration.pending_links.target_id IS 'row referred to';
 
-COMMENT ON COLUMN migration.pending_links.resolved_extra IS 'residue of the row once the reference is resolved';
+COMMENT ON COLUMN migration.pending_links.resolved_extra IS 'remainder of the row after the reference is resolved';
 
 COMMENT ON COLUMN migration.pending_links.tenant_id IS 'tenant of the row that refers, and of the row referred to';
 
 COMMENT ON COLUMN migration.pending_links.target_source IS 'profile and collection of the document referred to; null: the id alone decides';
 
-COMMENT ON COLUMN migration.pending_links.target_source_id IS 'the _id of the document referred to, as text; null: the id alone decides';
+COMMENT ON COLUMN migration.pending_links.target_source_id IS '_id of the document referred to, as text; null: the id alone decides';
 
 CREATE TABLE migration.plans (
     id uuid NOT NULL,
@@ -461,31 +477,31 @@ CREATE TABLE migration.plans (
 
 ALTER TABLE migration.plans OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.plans IS 'A copy of a source, as planned; unfinished chunks are resumed only under the same plan.';
+COMMENT ON TABLE migration.plans IS 'Plans of copies of a source. Unfinished chunks are resumed only under the same plan.';
 
 COMMENT ON COLUMN migration.plans.id IS 'of this plan';
 
 COMMENT ON COLUMN migration.plans.profile IS 'source profile';
 
-COMMENT ON COLUMN migration.plans.profile_version IS 'its version';
+COMMENT ON COLUMN migration.plans.profile_version IS 'version of the profile';
 
 COMMENT ON COLUMN migration.plans.tool_version IS 'version that made the plan';
 
-COMMENT ON COLUMN migration.plans.config_digest IS 'of the settings that bear on the result';
+COMMENT ON COLUMN migration.plans.config_digest IS 'digest of the settings that decide the rows';
 
-COMMENT ON COLUMN migration.plans.source_identity IS 'which server and database';
+COMMENT ON COLUMN migration.plans.source_identity IS 'server and database of the source';
 
-COMMENT ON COLUMN migration.plans.as_of IS 'instant at which liveness is judged';
+COMMENT ON COLUMN migration.plans.as_of IS 'instant by which leases and locks count as expired';
 
 COMMENT ON COLUMN migration.plans.created_at IS 'when';
 
 COMMENT ON COLUMN migration.plans.state IS 'open, complete or abandoned';
 
-COMMENT ON COLUMN migration.plans.context IS 'what decode may know besides the document';
+COMMENT ON COLUMN migration.plans.context IS 'input of decode besides the document';
 
 COMMENT ON COLUMN migration.plans.stream_position IS 'resume token of the change stream, taken before the copy';
 
-COMMENT ON COLUMN migration.plans.checksum IS 'SHA-256 over this row and the notes of its closing passes, as the tool wrote them; null: an older version did';
+COMMENT ON COLUMN migration.plans.checksum IS 'SHA-256 over this row and the notes of its closing passes, as the tool wrote them; null: written by an older version';
 
 CREATE TABLE migration.quarantine (
     id bigint NOT NULL,
@@ -509,15 +525,15 @@ CREATE TABLE migration.quarantine (
 
 ALTER TABLE migration.quarantine OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.quarantine IS 'Documents set aside, with their bytes, so that they can be tried again; one row per document.';
+COMMENT ON TABLE migration.quarantine IS 'Documents that could not be converted, with their bytes; one row per document.';
 
 COMMENT ON COLUMN migration.quarantine.id IS 'in order of arrival';
 
-COMMENT ON COLUMN migration.quarantine.plan_id IS 'of which plan';
+COMMENT ON COLUMN migration.quarantine.plan_id IS 'plan';
 
 COMMENT ON COLUMN migration.quarantine.profile IS 'source profile that read it';
 
-COMMENT ON COLUMN migration.quarantine.profile_version IS 'its version';
+COMMENT ON COLUMN migration.quarantine.profile_version IS 'version of the profile';
 
 COMMENT ON COLUMN migration.quarantine.collection IS 'MongoDB collection';
 
@@ -525,23 +541,23 @@ COMMENT ON COLUMN migration.quarantine.source_id IS 'the document''s _id as text
 
 COMMENT ON COLUMN migration.quarantine.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
 
-COMMENT ON COLUMN migration.quarantine.tenant_id IS 'tenant, where one could be read';
+COMMENT ON COLUMN migration.quarantine.tenant_id IS 'tenant of the document; null if it could not be read';
 
 COMMENT ON COLUMN migration.quarantine.reason IS 'short stable code';
 
 COMMENT ON COLUMN migration.quarantine.path IS 'field path; empty: the whole document';
 
-COMMENT ON COLUMN migration.quarantine.expected IS 'what would have been accepted';
+COMMENT ON COLUMN migration.quarantine.expected IS 'what the profile accepts';
 
 COMMENT ON COLUMN migration.quarantine.raw IS 'the document''s bytes';
 
-COMMENT ON COLUMN migration.quarantine.tool_version IS 'version that set it aside';
+COMMENT ON COLUMN migration.quarantine.tool_version IS 'version that quarantined it';
 
 COMMENT ON COLUMN migration.quarantine.state IS 'open, resolved or superseded';
 
 COMMENT ON COLUMN migration.quarantine.created_at IS 'when';
 
-COMMENT ON COLUMN migration.quarantine.resolved_at IS 'when it was loaded after all, or replaced';
+COMMENT ON COLUMN migration.quarantine.resolved_at IS 'when it was loaded, or replaced';
 
 ALTER TABLE migration.quarantine ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
     SEQUENCE NAME migration.quarantine_id_seq
@@ -580,40 +596,40 @@ CREATE TABLE migration.tail (
     written bigint DEFAULT 0 NOT NULL,
     removed bigint DEFAULT 0 NOT NULL,
     rate double precision DEFAULT 0 NOT NULL,
-    derived_owed boolean DEFAULT false NOT NULL,
+    derived_pending boolean DEFAULT false NOT NULL,
     alarm text,
     alarm_at timestamp with time zone
 );
 
 ALTER TABLE migration.tail OWNER TO scheduler_migration;
 
-COMMENT ON TABLE migration.tail IS 'Where the tail stands. Its position commits in the transaction of the rows: the resume guarantee.';
+COMMENT ON TABLE migration.tail IS 'Position of the tail. It is committed in the transaction of the rows that the tail writes.';
 
 COMMENT ON COLUMN migration.tail.profile IS 'source profile';
 
-COMMENT ON COLUMN migration.tail.source_identity IS 'which server and database';
+COMMENT ON COLUMN migration.tail.source_identity IS 'server and database of the source';
 
-COMMENT ON COLUMN migration.tail."position" IS 'how the change stream is opened again, as BSON';
+COMMENT ON COLUMN migration.tail."position" IS 'resume token or cluster time, as BSON';
 
-COMMENT ON COLUMN migration.tail.position_at IS 'cluster time up to which everything was seen';
+COMMENT ON COLUMN migration.tail.position_at IS 'cluster time up to which all events were read';
 
 COMMENT ON COLUMN migration.tail.last_event_at IS 'cluster time of the last event';
 
 COMMENT ON COLUMN migration.tail.updated_at IS 'when this row was written';
 
-COMMENT ON COLUMN migration.tail.events IS 'events seen';
+COMMENT ON COLUMN migration.tail.events IS 'events read';
 
-COMMENT ON COLUMN migration.tail.documents IS 'documents read again and brought up to date';
+COMMENT ON COLUMN migration.tail.documents IS 'documents read again';
 
 COMMENT ON COLUMN migration.tail.written IS 'rows inserted or changed';
 
 COMMENT ON COLUMN migration.tail.removed IS 'rows removed';
 
-COMMENT ON COLUMN migration.tail.rate IS 'events per second, lately';
+COMMENT ON COLUMN migration.tail.rate IS 'events per second, averaged over the last batches';
 
-COMMENT ON COLUMN migration.tail.derived_owed IS 'rows that many documents make together are to be made again';
+COMMENT ON COLUMN migration.tail.derived_pending IS 'true: rows that are made from many documents must be made again';
 
-COMMENT ON COLUMN migration.tail.alarm IS 'what is wrong, until a comparison with repair has settled it';
+COMMENT ON COLUMN migration.tail.alarm IS 'why rows may be wrong; null after a parity check with repair';
 
 COMMENT ON COLUMN migration.tail.alarm_at IS 'since when';
 
@@ -647,22 +663,6 @@ COMMENT ON COLUMN migration.tool_runs.tool_version IS 'version';
 COMMENT ON COLUMN migration.tool_runs.host IS 'where it ran';
 
 COMMENT ON COLUMN migration.tool_runs.settings IS 'settings, without secrets';
-
-CREATE TABLE migration.touched (
-    collection text NOT NULL,
-    source_key bytea NOT NULL,
-    source_id text NOT NULL
-);
-
-ALTER TABLE migration.touched OWNER TO scheduler_migration;
-
-COMMENT ON TABLE migration.touched IS 'Documents to read again: touched while a copy was unfinished, or named by a repair.';
-
-COMMENT ON COLUMN migration.touched.collection IS 'MongoDB collection';
-
-COMMENT ON COLUMN migration.touched.source_key IS 'SHA-256 of source_id: unique where source_id is too long to index';
-
-COMMENT ON COLUMN migration.touched.source_id IS 'the document''s _id as text';
 
 CREATE TABLE scheduler.audit (
     id uuid NOT NULL,
@@ -1550,14 +1550,14 @@ ALTER TABLE ONLY scheduler.graph_job_events ALTER COLUMN id SET DEFAULT nextval(
 ALTER TABLE ONLY migration.chunks
     ADD CONSTRAINT pk_chunks PRIMARY KEY (plan_id, collection, ordinal);
 
-ALTER TABLE ONLY migration.comparisons
-    ADD CONSTRAINT pk_comparisons PRIMARY KEY (id);
-
 ALTER TABLE ONLY migration.cutover_steps
     ADD CONSTRAINT pk_cutover_steps PRIMARY KEY (cutover_id, step);
 
 ALTER TABLE ONLY migration.cutovers
     ADD CONSTRAINT pk_cutovers PRIMARY KEY (id);
+
+ALTER TABLE ONLY migration.dangling_references
+    ADD CONSTRAINT pk_dangling_references PRIMARY KEY (collection, source_key, target_table, target_id);
 
 ALTER TABLE ONLY migration.decisions
     ADD CONSTRAINT pk_decisions PRIMARY KEY (id);
@@ -1568,11 +1568,14 @@ ALTER TABLE ONLY migration.deferred_ddl
 ALTER TABLE ONLY migration.notes
     ADD CONSTRAINT pk_notes PRIMARY KEY (plan_id, collection, ordinal, class, kind, path);
 
-ALTER TABLE ONLY migration.orphans
-    ADD CONSTRAINT pk_orphans PRIMARY KEY (collection, source_key, target_table, target_id);
-
 ALTER TABLE ONLY migration.outbox
     ADD CONSTRAINT pk_outbox PRIMARY KEY (id);
+
+ALTER TABLE ONLY migration.parity_checks
+    ADD CONSTRAINT pk_parity_checks PRIMARY KEY (id);
+
+ALTER TABLE ONLY migration.pending_documents
+    ADD CONSTRAINT pk_pending_documents PRIMARY KEY (collection, source_key);
 
 ALTER TABLE ONLY migration.pending_links
     ADD CONSTRAINT pk_pending_links PRIMARY KEY (record_table, row_id, tenant_id, column_name);
@@ -1594,9 +1597,6 @@ ALTER TABLE ONLY migration.tail
 
 ALTER TABLE ONLY migration.tool_runs
     ADD CONSTRAINT pk_tool_runs PRIMARY KEY (id);
-
-ALTER TABLE ONLY migration.touched
-    ADD CONSTRAINT pk_touched PRIMARY KEY (collection, source_key);
 
 ALTER TABLE ONLY scheduler.audit
     ADD CONSTRAINT pk_audit PRIMARY KEY (id, tenant_id);
@@ -1649,7 +1649,7 @@ ALTER TABLE ONLY scheduler.handlers
 ALTER TABLE ONLY scheduler.locks
     ADD CONSTRAINT uq_locks_key UNIQUE (key);
 
-CREATE INDEX ix_orphans_target ON migration.orphans USING btree (target_table, target_id);
+CREATE INDEX ix_dangling_references_target ON migration.dangling_references USING btree (target_table, target_id);
 
 CREATE UNIQUE INDEX uq_quarantine_document ON migration.quarantine USING btree (profile, collection, source_key);
 
@@ -1718,9 +1718,6 @@ CREATE TRIGGER take_priority_again AFTER UPDATE OF schedule_id ON scheduler.trig
 ALTER TABLE ONLY migration.chunks
     ADD CONSTRAINT fk_chunks_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE CASCADE;
 
-ALTER TABLE ONLY migration.comparisons
-    ADD CONSTRAINT fk_comparisons_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE SET NULL;
-
 ALTER TABLE ONLY migration.cutover_steps
     ADD CONSTRAINT fk_cutover_steps_cutover_id FOREIGN KEY (cutover_id) REFERENCES migration.cutovers(id) ON DELETE CASCADE;
 
@@ -1729,6 +1726,9 @@ ALTER TABLE ONLY migration.deferred_ddl
 
 ALTER TABLE ONLY migration.notes
     ADD CONSTRAINT fk_notes_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY migration.parity_checks
+    ADD CONSTRAINT fk_parity_checks_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE SET NULL;
 
 ALTER TABLE ONLY migration.quarantine
     ADD CONSTRAINT fk_quarantine_plan_id FOREIGN KEY (plan_id) REFERENCES migration.plans(id) ON DELETE SET NULL;

@@ -324,7 +324,7 @@ def test_a_dangling_reference_that_is_not_on_record_is_told_and_repair_records_i
     assert backfill(settings, Scope()).complete
     assert places(check_parity(settings, Scope())) == set()
     with psycopg.connect(scheduler_dsn) as connection:
-        assert connection.execute("DELETE FROM migration.orphans").rowcount == 2
+        assert connection.execute("DELETE FROM migration.dangling_references").rowcount == 2
     found = check_parity(settings, Scope())
     assert places(found) == {("ledger", "", "", key, "reference-unrecorded") for key in ("r1", "r2")}
     assert "parity --repair apply" in CAUSES["reference-unrecorded"].fix
@@ -337,10 +337,10 @@ def test_a_recorded_comparison_or_a_plan_that_was_changed_by_hand_is_told(source
         connection.execute("SET timezone = 'Asia/Kathmandu'")
         sound = checksums.verify_checksums(connection)
         assert (sound.changed, sound.without) == ((), 0)
-        connection.execute("UPDATE migration.comparisons SET clean = NOT clean")
-        assert [table for table, _ in checksums.verify_checksums(connection).changed] == ["comparisons"]
+        connection.execute("UPDATE migration.parity_checks SET clean = NOT clean")
+        assert [table for table, _ in checksums.verify_checksums(connection).changed] == ["parity_checks"]
         connection.execute("UPDATE migration.plans SET as_of = as_of - interval '1 day'")
-        assert [table for table, _ in checksums.verify_checksums(connection).changed] == ["plans", "comparisons"]
+        assert [table for table, _ in checksums.verify_checksums(connection).changed] == ["plans", "parity_checks"]
         connection.execute("UPDATE migration.chunks SET checksum = NULL")
         assert checksums.verify_checksums(connection).without == sound.rows - 2
 

@@ -59,9 +59,9 @@ OF_THE_STORE = ("status --scheduler", "metrics", "metrics --tenant tenant-a", "r
 
 RECORDS = {
     # A parity check of everything is put on record: the cutover asks for the last one, which a person need not repeat.
-    "parity": {"migration.comparisons"},
+    "parity": {"migration.parity_checks"},
     # The same, and each verification is on record with its outcome, as docs/what-if.md says.
-    "verify --no-behaviour --skip cutover": {"migration.comparisons", "migration.tool_runs"},
+    "verify --no-behaviour --skip cutover": {"migration.parity_checks", "migration.tool_runs"},
 }
 """What reading commands write into the tool's own schema; the reason stands beside each."""
 

@@ -9,12 +9,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from psycopg.sql import SQL, Identifier
+from psycopg.types.json import Jsonb
 
 from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
+from migrator.pipeline import checksums
 from migrator.schema import catalogue, revisions
 from migrator.schema.columns import LARGE
 from migrator.schema.scheduler_tables import SCHEDULER
@@ -215,11 +219,117 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
 
 
 def test_every_step_down_and_up_again_ends_at_the_declared_schema(any_scheduler_dsn: str) -> None:
-    for stop in PRODUCT[-2::-1]:
-        revisions.downgrade(any_scheduler_dsn, stop)
-        assert revisions.current(any_scheduler_dsn)[0].revision == stop
+    for branch, known in enumerate((PRODUCT, TOOL)):
+        for stop in known[-2::-1]:
+            revisions.downgrade(any_scheduler_dsn, stop)
+            assert revisions.current(any_scheduler_dsn)[branch].revision == stop
     revisions.upgrade(any_scheduler_dsn)
     assert catalogue.differences(any_scheduler_dsn) == []
+
+
+def words(connection: Connection) -> dict[str, list[object]]:
+    """Return the words that the ledger stores, by column."""
+    columns = {
+        "notes": ("class",),
+        "cutovers": ("state", "fence", "detail"),
+        "cutover_steps": ("step", "detail"),
+        "decisions": ("kind",),
+    }
+    return {
+        f"{table}.{column}": sorted(
+            (
+                value
+                for (value,) in connection.execute(
+                    SQL("SELECT {} FROM {}").format(Identifier(column), Identifier("migration", table))
+                )
+            ),
+            key=str,
+        )
+        for table, names in columns.items()
+        for column in names
+    }
+
+
+def test_the_words_of_the_ledger_change_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
+    plan, forged, cutover = (uuid4() for _ in range(3))
+    now: dict[str, list[Any]] = {
+        "notes.class": ["finding", "finding", "remainder", "remainder", "skip", "skip"],
+        "cutovers.state": ["cut-over"],
+        "cutovers.fence": [{"kind": "roles", "revoked": [{"user": "app"}]}],
+        "cutovers.detail": [
+            {"metrics_before": {"asked": "MongoDB", "metrics": {"runs": 1}}, "metrics_at_cutover": None, "epoch": 1}
+        ],
+        "cutover_steps.step": ["backup", "open-target", "rollback-fence", "rollback-open-source"],
+        "cutover_steps.detail": [{"skipped": True}, {}, {}, {}],
+        "decisions.kind": ["cutover to postgres", "fresh start", "parallel run begun"],
+    }
+    before: dict[str, list[Any]] = {
+        "notes.class": ["finding", "finding", "residue", "residue", "skip", "skip"],
+        "cutovers.state": ["switched"],
+        "cutovers.fence": [{"kind": "roles", "taken": [{"user": "app"}]}],
+        "cutovers.detail": [
+            {"figures_before": {"asked": "MongoDB", "figures": {"runs": 1}}, "figures_switch": None, "epoch": 1}
+        ],
+        "cutover_steps.step": ["back-fence", "back-switch", "backup", "switch"],
+        "cutover_steps.detail": [{"left_out": True}, {}, {}, {}],
+        "decisions.kind": ["fresh start", "parallel operation", "switch to postgres"],
+    }
+    with connect(any_scheduler_dsn) as connection:
+        for one in (plan, forged):
+            connection.execute(
+                "INSERT INTO migration.plans (id, profile, profile_version, tool_version, config_digest,"
+                " source_identity, as_of, state) VALUES (%s, 'stellaops', 1, '0', '', '', now(), 'complete')",
+                (one,),
+            )
+            connection.execute(
+                "INSERT INTO migration.chunks (plan_id, collection, ordinal, state) VALUES (%s, 'runs', 0, 'done')",
+                (one,),
+            )
+            for ordinal, group in ((0, "finding"), (0, "remainder"), (-1, "skip")):
+                connection.execute(
+                    "INSERT INTO migration.notes (plan_id, collection, ordinal, class, kind, path, documents)"
+                    " VALUES (%s, 'runs', %s, %s, 'orphan', '', 1)",
+                    (one, ordinal, group),
+                )
+        checksums.write(connection, "plans", "true")
+        checksums.write(connection, "chunks", "true")
+        connection.execute("UPDATE migration.chunks SET documents = 5 WHERE plan_id = %s", (forged,))
+        connection.execute(
+            "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version, fence,"
+            " detail) VALUES (%s, '', %s, '', '', '0', %s, %s)",
+            (cutover, now["cutovers.state"][0], *(Jsonb(now[f"cutovers.{one}"][0]) for one in ("fence", "detail"))),
+        )
+        for ordinal, step in enumerate(now["cutover_steps.step"]):
+            connection.execute(
+                "INSERT INTO migration.cutover_steps (cutover_id, ordinal, step, state, detail)"
+                " VALUES (%s, %s, %s, 'done', %s)",
+                (cutover, ordinal, step, Jsonb({"skipped": True} if step == "backup" else {})),
+            )
+        for kind in now["decisions.kind"]:
+            connection.execute(
+                "INSERT INTO migration.decisions (kind, who, reason, tool_version) VALUES (%s, '', '', '0')", (kind,)
+            )
+        assert words(connection) == now
+        wrong = checksums.verify_checksums(connection).changed
+        assert len(wrong) == 1
+        for stop, expected in (("0013", before), (TOOL[-1], now)):
+            if stop == "0013":
+                revisions.downgrade(any_scheduler_dsn, stop)
+            else:
+                revisions.upgrade(any_scheduler_dsn)
+            assert words(connection) == expected
+        found = checksums.verify_checksums(connection)
+        assert (found.rows, found.without, found.changed) == (4, 0, wrong), "what was changed by hand is still named"
+        assert revisions.losses(any_scheduler_dsn, "migration@base")["migration.notes"] == 6
+
+
+def test_rows_of_a_renamed_table_are_not_lost_without_a_word(scheduler_dsn: str) -> None:
+    with connect(scheduler_dsn) as connection:
+        connection.execute("INSERT INTO migration.parity_checks (id) VALUES (%s)", (uuid4(),))
+        with pytest.raises(RefusedError, match=r"migration.parity_checks: 1\)"):
+            revisions.downgrade(scheduler_dsn, "migration@base")
+        revisions.downgrade(scheduler_dsn, "0013")
+        assert revisions.losses(scheduler_dsn, "migration@base") == {"migration.comparisons": 1}
 
 
 def test_the_tool_s_own_schema_can_be_dropped_alone(any_scheduler_dsn: str) -> None:

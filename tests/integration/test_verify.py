@@ -359,5 +359,5 @@ def test_a_verification_s_comparison_is_one_that_the_switch_may_rest_on(
     assert sound.documents > 0
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("UPDATE scheduler.runs SET error = 'another' WHERE source IS NOT NULL")
-        connection.execute("ALTER TABLE migration.comparisons ADD CONSTRAINT none_more CHECK (clean)")
+        connection.execute("ALTER TABLE migration.parity_checks ADD CONSTRAINT none_more CHECK (clean)")
     assert last("parity", 1) == msgspec.structs.replace(sound, age_s=ANY)  # told, though it cannot be put on record

@@ -133,7 +133,7 @@ class Applier:
             {record: self.lookups.rows_of(collection, record, ids) for record in collection.tables},
             dict.fromkeys(ids),
         )
-        if self._any("orphans", name):
+        if self._any("dangling_references", name):
             references.forget_dangling(self._target, name, ids)
         for batch in prefetched(self.reader.documents(name, ids)):
             for found in transform_batch(collection, self._context, self._sessions.resolver, batch, MERGE_DOCUMENTS):

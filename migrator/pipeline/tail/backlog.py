@@ -18,7 +18,7 @@ def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
         for begin in range(0, len(everything), INSERT_DOCUMENTS):
             some = everything[begin : begin + INSERT_DOCUMENTS]
             target.execute(
-                "INSERT INTO migration.touched (collection, source_key, source_id)"
+                "INSERT INTO migration.pending_documents (collection, source_key, source_id)"
                 " SELECT %s, * FROM unnest(%s::bytea[], %s::text[]) ON CONFLICT DO NOTHING",
                 (collection, [ledger.source_key(one) for one in some], some),
             )
@@ -28,7 +28,7 @@ def add_whole(target: Connection, collections: Iterable[str]) -> None:
     """Record that every document of a collection is touched: those stored and those there, when they are read."""
     for collection in collections:
         target.execute(
-            "INSERT INTO migration.touched (collection, source_key, source_id) VALUES (%s, %s, '')"
+            "INSERT INTO migration.pending_documents (collection, source_key, source_id) VALUES (%s, %s, '')"
             " ON CONFLICT DO NOTHING",
             (collection, WHOLE),
         )
@@ -37,7 +37,7 @@ def add_whole(target: Connection, collections: Iterable[str]) -> None:
 def take_whole(target: Connection, collections: Sequence[str]) -> list[str]:
     """Take collections that are touched as a whole off the list."""
     rows = target.execute(
-        "DELETE FROM migration.touched WHERE collection = ANY(%s) AND source_key = %s RETURNING collection",
+        "DELETE FROM migration.pending_documents WHERE collection = ANY(%s) AND source_key = %s RETURNING collection",
         (list(collections), WHOLE),
     )
     return sorted(row[0] for row in rows)
@@ -47,8 +47,8 @@ def take(target: Connection, collections: Sequence[str], limit: int) -> dict[str
     """Take some documents of these collections off the list."""
     taken: dict[str, dict[str, None]] = {}
     for collection, source_id in target.execute(
-        "DELETE FROM migration.touched WHERE (collection, source_key) IN (SELECT collection, source_key"
-        " FROM migration.touched WHERE collection = ANY(%s) AND source_key <> %s"
+        "DELETE FROM migration.pending_documents WHERE (collection, source_key) IN (SELECT collection, source_key"
+        " FROM migration.pending_documents WHERE collection = ANY(%s) AND source_key <> %s"
         " ORDER BY collection, source_key LIMIT %s)"
         " RETURNING collection, source_id",
         (list(collections), WHOLE, limit),
@@ -60,12 +60,12 @@ def take(target: Connection, collections: Sequence[str], limit: int) -> dict[str
 def any_left(target: Connection, collections: Sequence[str]) -> bool:
     """Tell whether a document of these collections is on the list."""
     row = target.execute(
-        "SELECT EXISTS (SELECT FROM migration.touched WHERE collection = ANY(%s))", (list(collections),)
+        "SELECT EXISTS (SELECT FROM migration.pending_documents WHERE collection = ANY(%s))", (list(collections),)
     ).fetchone()
     return row == (True,)
 
 
 def count(target: Connection) -> int:
     """Return how many documents are on the list."""
-    row = target.execute("SELECT count(*) FROM migration.touched").fetchone()
+    row = target.execute("SELECT count(*) FROM migration.pending_documents").fetchone()
     return row[0] if row else 0

@@ -40,6 +40,6 @@ def _has_caught_up(sessions: Sessions, goal: Timestamp, *, derived: bool) -> boo
     return (
         found is not None
         and found.position.time >= goal
-        and not (derived and found.derived_owed)
+        and not (derived and found.derived_pending)
         and not backlog.any_left(sessions.target, tailed_collections(sessions))
     )

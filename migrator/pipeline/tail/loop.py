@@ -79,7 +79,7 @@ class TailSession:
         locks.take_tail_lock(self._target)
         self.position = self._found_position()
         standing = positions.tail_state(self._target, self._profile)
-        self._derived_owed = standing is not None and standing.derived_owed
+        self._derived_pending = standing is not None and standing.derived_pending
         self._events = PrefetchedEvents(self._open_stream())
 
     def _found_position(self) -> positions.Position:
@@ -139,7 +139,7 @@ class TailSession:
         if batch.ended:
             self._events.close()
             self._events = PrefetchedEvents(self._open_stream())
-        if self._derived_owed and batch.exhausted and (ending or now - self._derived_at >= DERIVED_EVERY_S):
+        if self._derived_pending and batch.exhausted and (ending or now - self._derived_at >= DERIVED_EVERY_S):
             self._derive()
 
     def _commit(self, batch: EventBatch) -> None:
@@ -158,7 +158,7 @@ class TailSession:
                     done = applier.apply(self._chosen(batch))
                 fault_points.reach(fault_points.TAIL_APPLIED)
             if done.documents and self.sessions.profile.closing:
-                self._derived_owed = True
+                self._derived_pending = True
             self._rate.add(batch.events)
             positions.save_progress(
                 self._target,
@@ -171,7 +171,7 @@ class TailSession:
                     written=done.written,
                     removed=done.removed,
                     rate=self._rate.value,
-                    derived_owed=self._derived_owed,
+                    derived_pending=self._derived_pending,
                 ),
             )
             fault_points.reach(fault_points.TAIL_BEFORE_COMMIT)
@@ -224,7 +224,7 @@ class TailSession:
             if write_permission(self._target, self._plan).plan is None:
                 return
             write_derived(self.sessions)
-            self._derived_owed = False
+            self._derived_pending = False
             positions.save_progress(
                 self._target, self._profile, positions.TailProgress(position=self.position, rate=self._rate.value)
             )
@@ -235,7 +235,7 @@ class TailSession:
         reached = self.position.time > goal or (self.position.time == goal and self._exhausted)
         if not reached or self.reason:
             return reached
-        return not self._derived_owed and not backlog.any_left(self._target, self._followed)
+        return not self._derived_pending and not backlog.any_left(self._target, self._followed)
 
     def _all(self) -> tuple[str, ...]:
         return tuple(one.name for one in self.sessions.profile.collections)

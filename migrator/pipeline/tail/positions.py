@@ -100,7 +100,7 @@ class TailState(msgspec.Struct, frozen=True, kw_only=True):
     written: int
     removed: int
     rate: float
-    derived_owed: bool
+    derived_pending: bool
     alarm: str | None
     alarm_at: datetime | None
 
@@ -115,30 +115,30 @@ class TailProgress(msgspec.Struct, kw_only=True):
     written: int = 0
     removed: int = 0
     rate: float = 0.0
-    derived_owed: bool = False
+    derived_pending: bool = False
 
 
 def tail_state(target: Connection, profile: str) -> TailState | None:
     """Return where the tail stands; None before its first call."""
     row = target.execute(
         "SELECT position, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
-        " derived_owed, alarm, alarm_at FROM migration.tail WHERE profile = %s",
+        " derived_pending, alarm, alarm_at FROM migration.tail WHERE profile = %s",
         (profile,),
     ).fetchone()
     if row is None:
         return None
     names = ("position_at", "last_event_at", "updated_at", "events", "documents", "written", "removed", "rate")
-    rest = (*names, "derived_owed", "alarm", "alarm_at")
+    rest = (*names, "derived_pending", "alarm", "alarm_at")
     return TailState(position=decode_position(bytes(row[0])), **dict(zip(rest, row[1:], strict=True)))
 
 
 def start_from(target: Connection, profile: str, identity: str, position: Position) -> None:
     """Record a position to start from; an alarm stays until it is settled."""
     target.execute(
-        "INSERT INTO migration.tail (profile, source_identity, position, position_at, derived_owed)"
+        "INSERT INTO migration.tail (profile, source_identity, position, position_at, derived_pending)"
         " VALUES (%s, %s, %s, %s, true) ON CONFLICT (profile) DO UPDATE SET source_identity = EXCLUDED.source_identity,"
         " position = EXCLUDED.position, position_at = EXCLUDED.position_at, updated_at = clock_timestamp(),"
-        " derived_owed = true",
+        " derived_pending = true",
         (profile, identity, position.encode(), as_datetime(position.time)),
     )
 
@@ -148,7 +148,7 @@ def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
     target.execute(
         "UPDATE migration.tail SET position = %s, position_at = %s, last_event_at = coalesce(%s, last_event_at),"
         " updated_at = clock_timestamp(), events = events + %s, documents = documents + %s, written = written + %s,"
-        " removed = removed + %s, rate = %s, derived_owed = %s WHERE profile = %s",
+        " removed = removed + %s, rate = %s, derived_pending = %s WHERE profile = %s",
         (
             done.position.encode(),
             as_datetime(done.position.time),
@@ -158,7 +158,7 @@ def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
             done.written,
             done.removed,
             done.rate,
-            done.derived_owed,
+            done.derived_pending,
             profile,
         ),
     )

@@ -174,7 +174,7 @@ LEDGER_MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         name="the record of dangling references was emptied",
         kind="data",
-        apply=sql("DELETE FROM migration.orphans"),
+        apply=sql("DELETE FROM migration.dangling_references"),
         caught_by=("parity.ledger",),
     ),
     Mutation(

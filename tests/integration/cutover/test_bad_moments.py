@@ -70,11 +70,11 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
         with psycopg.connect(ready.dsn) as connection:
             # As if nothing had been compared since: the tail has compared everything when its position was lost.
             past = '{"seconds": 0.5, "position": {"t": 1, "i": 1}}'
-            connection.execute("UPDATE migration.comparisons SET result = result || %s::jsonb", (past,))
+            connection.execute("UPDATE migration.parity_checks SET result = result || %s::jsonb", (past,))
         passed, words = gate(patient, ready.conditions, "history")
         assert (passed, "everything is compared behind the fence" in words) == (True, True), words
         with psycopg.connect(ready.dsn) as connection:
-            connection.execute("UPDATE migration.comparisons SET result = result || '{\"seconds\": 90}'")
+            connection.execute("UPDATE migration.parity_checks SET result = result || '{\"seconds\": 90}'")
         assert "which took 90 s: call migrator cutover compare" in red(patient, ready.conditions)["history"]
 
 
@@ -104,7 +104,7 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
             monkeypatch.undo()
             ready.folder.chmod(0o700)
         done = ready.switch()
-        assert (done.resumed, done.cutover.state) == (True, "switched")
+        assert (done.resumed, done.cutover.state) == (True, "cut-over")
         store = open_scheduler_store(load_settings(str(ready.config)))
         assert store.backend == "postgres"
         store.close()

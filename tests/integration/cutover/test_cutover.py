@@ -66,7 +66,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
 
     done = ready.switch()
 
-    assert done.cutover.state == "switched"
+    assert done.cutover.state == "cut-over"
     assert recorded(ready, done.cutover.id) == [(step, "done", True) for step in cutover.STEPS]
     assert 0 < done.pause_s < 20
     assert load_settings(str(ready.config)).persistence.scheduler == "postgres"
@@ -231,7 +231,7 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     found = metrics.collect(moved)
     taken = [one for one in (found.before, found.cutover, found.now) if one is not None]
     assert [one.asked for one in taken] == ["MongoDB", "PostgreSQL", "PostgreSQL"]
-    three = [one.figures for one in taken]
+    three = [one.metrics for one in taken]
     assert [one.runs for one in three] == [4, 4 + born, 6 + born]
     assert {one.duration_ms for one in three} == {1000.0}
     assert [one.failure_percent for one in three] == [25.0, percent(1, 4 + born), percent(1, 6 + born)]
@@ -241,7 +241,7 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
         last = journal.latest(target)
         assert last is not None
         steps = {one.step: one for one in journal.steps(target, last.id)}
-    opened = steps["switch"].ended_at
+    opened = steps["open-target"].ended_at
     assert opened is not None
     assert three[0].taken_at < steps["fence"].began_at < opened < three[1].taken_at  # the pause lies in between
 

@@ -72,13 +72,13 @@ def one_gate(scene: Scene, name: str, settings: Settings | None = None) -> tuple
 @pytest.mark.proves("4-X6")
 def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(ready.dsn) as connection:
-        connection.execute("UPDATE migration.comparisons SET started_at = started_at - interval '1 hour'")
+        connection.execute("UPDATE migration.parity_checks SET started_at = started_at - interval '1 hour'")
     assert one_gate(ready, "comparison", with_cutover(ready.settings, comparison_max_age_s=1))[0] is False
     with psycopg.connect(ready.dsn) as connection:
-        connection.execute("UPDATE migration.comparisons SET clean = false")
+        connection.execute("UPDATE migration.parity_checks SET clean = false")
     assert "found differences" in one_gate(ready, "comparison")[1]
     with psycopg.connect(ready.dsn) as connection:
-        connection.execute("DELETE FROM migration.comparisons")
+        connection.execute("DELETE FROM migration.parity_checks")
     assert "nothing was compared" in one_gate(ready, "comparison")[1]
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.tail SET alarm = 'the position is lost'")
@@ -130,7 +130,7 @@ def test_rows_that_do_not_encode_back_are_refused_under_the_fence_as_by_the_pari
     }
     monkeypatch.undo()
     assert_as_before(ready)
-    assert ready.switch().cutover.state == "switched"
+    assert ready.switch().cutover.state == "cut-over"
 
 
 def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
@@ -163,7 +163,7 @@ def test_a_pause_that_would_be_too_long_is_taken_back(ready: Scene, monkeypatch:
         ready.switch()
     assert_as_before(ready)
     monkeypatch.undo()
-    assert ready.switch().cutover.state == "switched"
+    assert ready.switch().cutover.state == "cut-over"
 
 
 def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_target_that_goes_away_before_the_return_and_behind_it(ready: Scene, m
         open_scheduler_store(ready.settings)  # neither side is open to the old configuration
     done = ready.switch()
     assert done.resumed
-    assert done.cutover.state == "switched"
+    assert done.cutover.state == "cut-over"
 
 
 @pytest.mark.proves("4-Y1")
@@ -205,7 +205,7 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     ready.switch()
     assert rollback.gates(ready.settings, ready.config, 1)[0].passed
     stands = cutover_status(ready.settings)
-    until, opened = stands.open_until, next(one.ended_at for one in stands.steps if one.step == "switch")
+    until, opened = stands.open_until, next(one.ended_at for one in stands.steps if one.step == "open-target")
     assert until is not None
     assert opened is not None
     assert until - opened == timedelta(hours=48)

@@ -80,9 +80,9 @@ def test_a_comparison_that_found_differences_is_satisfied_by_the_repair(wrong: s
 
 
 def test_no_comparison_and_an_old_one(ready: Scene) -> None:
-    sql(ready, "DELETE FROM migration.comparisons")
+    sql(ready, "DELETE FROM migration.parity_checks")
     mended(ready, "comparison", ["migrator cutover compare"])
-    sql(ready, "UPDATE migration.comparisons SET started_at = started_at - interval '3 days'")
+    sql(ready, "UPDATE migration.parity_checks SET started_at = started_at - interval '3 days'")
     mended(ready, "comparison", ["migrator cutover compare"])
 
 
@@ -119,7 +119,7 @@ def test_quarantine_is_a_ceiling(ready: Scene) -> None:
 def test_a_comparison_under_writes_is_what_the_runbook_says(ready: Scene) -> None:
     """Beside a tail: no document differs, figures are not compared, and the gate is satisfied."""
     settings = msgspec.structs.replace(ready.settings, copy=msgspec.structs.replace(ready.settings.copy, workers=1))
-    sql(ready, "DELETE FROM migration.comparisons")
+    sql(ready, "DELETE FROM migration.parity_checks")
     for command in ("migrator parity", "migrator cutover compare"):
         with following(settings), writing(ready.database, 1) as workload:
             status, said = call(ready, command)

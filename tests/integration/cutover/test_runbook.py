@@ -202,7 +202,7 @@ def _the_hour(day: Day, pid: int) -> None:
     with open_target(load_settings(str(site.config)), autocommit=True) as target:
         last = journal.latest(target)
         assert last is not None
-        opened = next(one.ended_at for one in journal.steps(target, last.id) if one.step == "switch")
+        opened = next(one.ended_at for one in journal.steps(target, last.id) if one.step == "open-target")
         newest = target.execute("SELECT max(created_at) FROM scheduler.runs WHERE state = 'completed'").fetchone()
     assert opened is not None
     assert newest is not None

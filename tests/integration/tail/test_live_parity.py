@@ -264,5 +264,5 @@ def test_a_repair_beside_a_tail(source: Source, settings: Settings, scheduler_ds
         repaired = apply_repair(settings, Scope())
         assert repaired.after is not None
         assert kinds(differences(repaired.after)) == set()
-    assert number(scheduler_dsn, "SELECT count(*) FROM migration.touched") == 0
+    assert number(scheduler_dsn, "SELECT count(*) FROM migration.pending_documents") == 0
     assert compared(settings) == []
