@@ -420,7 +420,7 @@ ALL: tuple[type[Record], ...] = (
 """Every record, parents before the rows that refer to them."""
 
 
-REMAINDER_KEY = "$residue"
+REMAINDER_KEY = "$remainder"
 """The top-level key of a payload that holds its remainder; a profile's ``encode`` must leave it out of the document."""
 
 

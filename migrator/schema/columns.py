@@ -103,15 +103,15 @@ def tenant_of_schedule() -> tuple[AnyColumn, AnyColumn]:
     return (
         flag(
             "global_schedule",
-            "schedule_id and trigger_id name rows of the tenant *; else rows of the own tenant. Of what is global, a"
-            " run refers to nothing else",
+            "true: schedule_id and trigger_id refer to rows of the tenant *; false: to rows of the run's tenant. A run"
+            " refers to no other global row",
             default=False,
         ),
         Column(
             "schedule_tenant_id",
             Text(),
             Computed("CASE WHEN global_schedule THEN '*'::text ELSE tenant_id END", persisted=True),
-            comment="computed: the tenant of the schedule and of the trigger, half of both foreign keys",
+            comment="computed: the tenant of the schedule and of the trigger, a part of both foreign keys",
         ),
     )
 
@@ -138,13 +138,19 @@ def refers(
 
 def key() -> AnyColumn:
     """Declare the first half of every sourced table's primary key; the other is the tenant."""
-    return uuid("id", "computed from tenant, collection and source_id; how a row is found again", null=False)
+    return uuid(
+        "id",
+        "a new UUID; of a migrated row: computed from tenant, collection and source_id",
+        null=False,
+    )
 
 
 def tenant() -> AnyColumn:
     """Declare the tenant."""
     return text(
-        "tenant_id", "owner of the row; * is global: visible to all, written only by roles that may", null=False
+        "tenant_id",
+        "owner of the row; *: a global row, which every tenant may read and only some roles may write",
+        null=False,
     )
 
 
@@ -153,20 +159,22 @@ def sourced() -> tuple[AnyColumn, ...]:
     return (
         key(),
         tenant(),
-        text("source", "profile and collection (stellaops/runs); null for a row born here"),
+        text(
+            "source", "profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL"
+        ),
         text(
             "source_id",
-            "the document's _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a"
-            " row is found by its computed id: who searches by it may build a hash index after the load",
+            "_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is"
+            " found by its computed id. To search by it, build a hash index after the load",
         ),
     )
 
 
 def extra() -> AnyColumn:
-    """Declare the residue every sourced table ends with."""
+    """Declare the column of the remainder, with which every sourced table ends."""
     return jsonb(
         "extra",
-        "residue: what of the source document no column carries, typed, by path; {} for a clean document",
+        "remainder: the fields of the document that no column holds, by path, with their types; {}: there are none",
         null=False,
         default="'{}'::jsonb",
     )

@@ -684,37 +684,37 @@ CREATE TABLE scheduler.audit (
 
 ALTER TABLE scheduler.audit OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.audit IS 'Audit trail: append only, without foreign keys, since it outlives what it tells of.';
+COMMENT ON TABLE scheduler.audit IS 'Audit trail: append only. It has no foreign keys, because entries stay when their object is deleted.';
 
-COMMENT ON COLUMN scheduler.audit.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.audit.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.audit.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.audit.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.audit.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.audit.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.audit.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.audit.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.audit.category IS 'of what kind';
+COMMENT ON COLUMN scheduler.audit.category IS 'kind of entry';
 
 COMMENT ON COLUMN scheduler.audit.action IS 'what was done';
 
-COMMENT ON COLUMN scheduler.audit.occurred_at IS 'when';
+COMMENT ON COLUMN scheduler.audit.occurred_at IS 'when it was done';
 
-COMMENT ON COLUMN scheduler.audit.actor IS 'by whom';
+COMMENT ON COLUMN scheduler.audit.actor IS 'person or system that did it';
 
-COMMENT ON COLUMN scheduler.audit.entity_id IS 'to what: the source''s text, whatever it names';
+COMMENT ON COLUMN scheduler.audit.entity_id IS 'id of the object, as text of the source';
 
-COMMENT ON COLUMN scheduler.audit.schedule_id IS 'concerning which schedule; no foreign key';
+COMMENT ON COLUMN scheduler.audit.schedule_id IS 'schedule that it concerns; no foreign key';
 
-COMMENT ON COLUMN scheduler.audit.run_id IS 'concerning which run; no foreign key';
+COMMENT ON COLUMN scheduler.audit.run_id IS 'run that it concerns; no foreign key';
 
-COMMENT ON COLUMN scheduler.audit.correlation_id IS 'of the request';
+COMMENT ON COLUMN scheduler.audit.correlation_id IS 'id of the request that caused it';
 
-COMMENT ON COLUMN scheduler.audit.message IS 'in words';
+COMMENT ON COLUMN scheduler.audit.message IS 'description';
 
-COMMENT ON COLUMN scheduler.audit.metadata IS 'with what';
+COMMENT ON COLUMN scheduler.audit.metadata IS 'data of the entry';
 
-COMMENT ON COLUMN scheduler.audit.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.audit.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.execution_logs (
     id uuid NOT NULL,
@@ -733,29 +733,29 @@ CREATE TABLE scheduler.execution_logs (
 
 ALTER TABLE scheduler.execution_logs OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.execution_logs IS 'Lines of the runs'' logs; they go with their run.';
+COMMENT ON TABLE scheduler.execution_logs IS 'Lines of the logs of runs. They are deleted with their run.';
 
-COMMENT ON COLUMN scheduler.execution_logs.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.execution_logs.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.execution_logs.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.execution_logs.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.execution_logs.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.execution_logs.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.execution_logs.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.execution_logs.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.execution_logs.run_id IS 'whose line; null when the run was gone before the move';
+COMMENT ON COLUMN scheduler.execution_logs.run_id IS 'run of the line; null: the source does not have the run any more';
 
-COMMENT ON COLUMN scheduler.execution_logs.schedule_id IS 'no foreign key: the line outlives the schedule';
+COMMENT ON COLUMN scheduler.execution_logs.schedule_id IS 'schedule of the run; no foreign key, because lines stay when a schedule is deleted';
 
-COMMENT ON COLUMN scheduler.execution_logs.logged_at IS 'when';
+COMMENT ON COLUMN scheduler.execution_logs.logged_at IS 'when the line was written';
 
 COMMENT ON COLUMN scheduler.execution_logs.level IS 'trace to fatal';
 
-COMMENT ON COLUMN scheduler.execution_logs.message IS 'what';
+COMMENT ON COLUMN scheduler.execution_logs.message IS 'text of the line';
 
-COMMENT ON COLUMN scheduler.execution_logs.context IS 'with what';
+COMMENT ON COLUMN scheduler.execution_logs.context IS 'data of the line';
 
-COMMENT ON COLUMN scheduler.execution_logs.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.execution_logs.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.graph_job_events (
     id bigint NOT NULL,
@@ -769,17 +769,17 @@ CREATE TABLE scheduler.graph_job_events (
 
 ALTER TABLE scheduler.graph_job_events OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.graph_job_events IS 'Status changes of graph jobs, each written in the transaction of the change; they go with their job.';
+COMMENT ON TABLE scheduler.graph_job_events IS 'Status changes of graph jobs, each in the transaction of the change. They are deleted with their job.';
 
 COMMENT ON COLUMN scheduler.graph_job_events.id IS 'migrated rows: 2^62 + 62 bits of SHA-256 of tenant, source and _id; new rows: the sequence';
 
-COMMENT ON COLUMN scheduler.graph_job_events.job_id IS 'of which job';
+COMMENT ON COLUMN scheduler.graph_job_events.job_id IS 'job';
 
-COMMENT ON COLUMN scheduler.graph_job_events.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.graph_job_events.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
 COMMENT ON COLUMN scheduler.graph_job_events.status IS '0 queued, 1 running, 2 completed, 3 failed, 4 canceled, 5 pending';
 
-COMMENT ON COLUMN scheduler.graph_job_events.payload IS 'the whole document; its residue under the reserved key $residue';
+COMMENT ON COLUMN scheduler.graph_job_events.payload IS 'the whole document; its remainder under the reserved key $remainder';
 
 COMMENT ON COLUMN scheduler.graph_job_events.created_at IS 'when it happened';
 
@@ -809,23 +809,23 @@ CREATE TABLE scheduler.graph_jobs (
 
 ALTER TABLE scheduler.graph_jobs OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.graph_jobs IS 'Graph build and overlay jobs, with exactly the columns of their plan; they equal what payload says.';
+COMMENT ON TABLE scheduler.graph_jobs IS 'Graph build and overlay jobs. The columns equal what payload says.';
 
-COMMENT ON COLUMN scheduler.graph_jobs.id IS 'the UUID in the source''s id, else computed from it';
+COMMENT ON COLUMN scheduler.graph_jobs.id IS 'UUID in the id of the source, or computed from that id';
 
-COMMENT ON COLUMN scheduler.graph_jobs.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.graph_jobs.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
 COMMENT ON COLUMN scheduler.graph_jobs.type IS '0 build, 1 overlay';
 
 COMMENT ON COLUMN scheduler.graph_jobs.status IS '0 queued, 1 running, 2 completed, 3 failed, 4 canceled, 5 pending';
 
-COMMENT ON COLUMN scheduler.graph_jobs.payload IS 'the whole document; its residue under the reserved key $residue';
+COMMENT ON COLUMN scheduler.graph_jobs.payload IS 'the whole document; its remainder under the reserved key $remainder';
 
-COMMENT ON COLUMN scheduler.graph_jobs.created_at IS 'the document''s createdAt';
+COMMENT ON COLUMN scheduler.graph_jobs.created_at IS 'createdAt of the document';
 
 COMMENT ON COLUMN scheduler.graph_jobs.updated_at IS 'last change; migrated: completedAt, else startedAt, else createdAt';
 
-COMMENT ON COLUMN scheduler.graph_jobs.correlation_id IS 'of the request that asked for it';
+COMMENT ON COLUMN scheduler.graph_jobs.correlation_id IS 'id of the request that caused it';
 
 CREATE TABLE scheduler.handlers (
     id uuid NOT NULL,
@@ -846,33 +846,33 @@ CREATE TABLE scheduler.handlers (
 
 ALTER TABLE scheduler.handlers OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.handlers IS 'Named pieces of code that schedules call; the bodies are the application''s.';
+COMMENT ON TABLE scheduler.handlers IS 'Handlers: named code of the application that schedules call.';
 
-COMMENT ON COLUMN scheduler.handlers.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.handlers.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.handlers.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.handlers.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.handlers.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.handlers.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.handlers.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.handlers.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
 COMMENT ON COLUMN scheduler.handlers.name IS 'unique per tenant';
 
-COMMENT ON COLUMN scheduler.handlers.handler_path IS 'where the application finds its body';
+COMMENT ON COLUMN scheduler.handlers.handler_path IS 'where the application finds the code';
 
 COMMENT ON COLUMN scheduler.handlers.handler_type IS 'how it is called';
 
 COMMENT ON COLUMN scheduler.handlers.queue IS 'default queue of its runs';
 
-COMMENT ON COLUMN scheduler.handlers.default_timeout_ms IS 'timeout where the schedule states none';
+COMMENT ON COLUMN scheduler.handlers.default_timeout_ms IS 'timeout of runs whose schedule states none';
 
-COMMENT ON COLUMN scheduler.handlers.is_active IS 'may be scheduled';
+COMMENT ON COLUMN scheduler.handlers.is_active IS 'false: must not be scheduled';
 
-COMMENT ON COLUMN scheduler.handlers.is_system IS 'its deletion is refused';
+COMMENT ON COLUMN scheduler.handlers.is_system IS 'true: it cannot be deleted';
 
-COMMENT ON COLUMN scheduler.handlers.idempotent IS 'a second run of one slot does no harm';
+COMMENT ON COLUMN scheduler.handlers.idempotent IS 'true: a second run of one slot does no harm';
 
-COMMENT ON COLUMN scheduler.handlers.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.handlers.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.impact_snapshots (
     id uuid NOT NULL,
@@ -892,33 +892,33 @@ CREATE TABLE scheduler.impact_snapshots (
 
 ALTER TABLE scheduler.impact_snapshots OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.impact_snapshots IS 'A selector and the images it matched; up to 16 MB a row. Outlives its run.';
+COMMENT ON TABLE scheduler.impact_snapshots IS 'A selector and the images that it matched; up to 16 MB a row. It stays when its run is deleted.';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.impact_snapshots.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.impact_snapshots.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.impact_snapshots.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.impact_snapshots.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.run_id IS 'for which run, where one is named';
+COMMENT ON COLUMN scheduler.impact_snapshots.run_id IS 'run; null: the source names none';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.snapshot_id IS 'the source''s own name of it';
+COMMENT ON COLUMN scheduler.impact_snapshots.snapshot_id IS 'id of the snapshot in the source';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.selector IS 'what was asked for';
+COMMENT ON COLUMN scheduler.impact_snapshots.selector IS 'which images were requested';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.images IS 'what matched';
+COMMENT ON COLUMN scheduler.impact_snapshots.images IS 'images that matched';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.usage_only IS 'only images in use';
+COMMENT ON COLUMN scheduler.impact_snapshots.usage_only IS 'true: only images in use';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.total IS 'how many matched, as the source says';
+COMMENT ON COLUMN scheduler.impact_snapshots.total IS 'number of matches, as the source states it';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.generated_at IS 'when';
+COMMENT ON COLUMN scheduler.impact_snapshots.generated_at IS 'when it was made';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.schema_version IS 'version of the source document''s shape; old ones are not upgraded';
+COMMENT ON COLUMN scheduler.impact_snapshots.schema_version IS 'version of the source document''s format, as the document states it';
 
-COMMENT ON COLUMN scheduler.impact_snapshots.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.impact_snapshots.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.locks (
     id uuid NOT NULL,
@@ -939,33 +939,33 @@ CREATE TABLE scheduler.locks (
 
 ALTER TABLE scheduler.locks OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.locks IS 'Leases on resources. The row outlives the lock, so that the fence keeps rising. The key begins with the row''s tenant: nobody takes another tenant''s lock.';
+COMMENT ON TABLE scheduler.locks IS 'Locks: leases on resources. A released lock keeps its row, so that the fence keeps rising. The key begins with the tenant of the row, so that no tenant takes the lock of another.';
 
-COMMENT ON COLUMN scheduler.locks.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.locks.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.locks.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.locks.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.locks.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.locks.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.locks.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.locks.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.locks.key IS '<tenant>/<resource>, the tenant * for global ones';
+COMMENT ON COLUMN scheduler.locks.key IS '<tenant>/<resource>; the tenant is * for a global lock';
 
-COMMENT ON COLUMN scheduler.locks.lock_id IS '64 bits of SHA-256 of the key: the advisory lock, the same in every process';
+COMMENT ON COLUMN scheduler.locks.lock_id IS '64 bits of SHA-256 of the key: the key of the advisory lock';
 
-COMMENT ON COLUMN scheduler.locks.owner IS 'one per acquire; null when free, and for migrated locks';
+COMMENT ON COLUMN scheduler.locks.owner IS 'id of the acquisition; null: the lock is free, or migrated';
 
-COMMENT ON COLUMN scheduler.locks.holder IS 'who, in words; a migrated lock''s owner text';
+COMMENT ON COLUMN scheduler.locks.holder IS 'name of the holder; of a migrated lock its owner';
 
-COMMENT ON COLUMN scheduler.locks.fence IS 'rises with every acquire, also after release';
+COMMENT ON COLUMN scheduler.locks.fence IS 'fencing token: rises with every acquisition, also after a release';
 
-COMMENT ON COLUMN scheduler.locks.acquired_at IS 'when it was taken';
+COMMENT ON COLUMN scheduler.locks.acquired_at IS 'when it was acquired';
 
-COMMENT ON COLUMN scheduler.locks.expires_at IS 'when it ends unless renewed; null: without expiry, thus live';
+COMMENT ON COLUMN scheduler.locks.expires_at IS 'when it ends unless it is renewed; null: it does not expire';
 
-COMMENT ON COLUMN scheduler.locks.metadata IS 'whatever the holder adds';
+COMMENT ON COLUMN scheduler.locks.metadata IS 'data of the holder';
 
-COMMENT ON COLUMN scheduler.locks.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.locks.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.policy_jobs (
     id uuid NOT NULL,
@@ -1009,37 +1009,37 @@ CREATE TABLE scheduler.policy_jobs (
 
 ALTER TABLE scheduler.policy_jobs OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.policy_jobs IS 'Policy runs. The status document and the work item of one run are two rows, told apart by source.';
+COMMENT ON TABLE scheduler.policy_jobs IS 'Policy runs. The status document and the work item of one run are two rows, which differ in source.';
 
-COMMENT ON COLUMN scheduler.policy_jobs.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.policy_jobs.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.policy_jobs.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.policy_jobs.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.policy_jobs.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.policy_jobs.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.policy_jobs.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.policy_jobs.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.policy_jobs.policy_id IS 'which policy';
+COMMENT ON COLUMN scheduler.policy_jobs.policy_id IS 'policy';
 
-COMMENT ON COLUMN scheduler.policy_jobs.policy_version IS 'which version of it';
+COMMENT ON COLUMN scheduler.policy_jobs.policy_version IS 'version of the policy';
 
 COMMENT ON COLUMN scheduler.policy_jobs.mode IS 'full, incremental or simulate';
 
 COMMENT ON COLUMN scheduler.policy_jobs.priority IS 'normal, high or emergency';
 
-COMMENT ON COLUMN scheduler.policy_jobs.status IS 'state of the policy job machine';
+COMMENT ON COLUMN scheduler.policy_jobs.status IS 'state of the policy job';
 
-COMMENT ON COLUMN scheduler.policy_jobs.run_id IS 'the source''s own name of the run: text, no reference';
+COMMENT ON COLUMN scheduler.policy_jobs.run_id IS 'id of the run in the source; no foreign key';
 
-COMMENT ON COLUMN scheduler.policy_jobs.inputs IS 'what it works on';
+COMMENT ON COLUMN scheduler.policy_jobs.inputs IS 'input of the job';
 
 COMMENT ON COLUMN scheduler.policy_jobs.stats IS 'counters of a status document';
 
-COMMENT ON COLUMN scheduler.policy_jobs.metadata IS 'whatever the owner adds';
+COMMENT ON COLUMN scheduler.policy_jobs.metadata IS 'data of the application';
 
 COMMENT ON COLUMN scheduler.policy_jobs.requested_by IS 'person or system';
 
-COMMENT ON COLUMN scheduler.policy_jobs.correlation_id IS 'of the request that asked for it';
+COMMENT ON COLUMN scheduler.policy_jobs.correlation_id IS 'id of the request that caused it';
 
 COMMENT ON COLUMN scheduler.policy_jobs.attempt_count IS 'claims so far';
 
@@ -1047,37 +1047,37 @@ COMMENT ON COLUMN scheduler.policy_jobs.last_attempt_at IS 'when it was last cla
 
 COMMENT ON COLUMN scheduler.policy_jobs.last_error IS 'why the last attempt failed';
 
-COMMENT ON COLUMN scheduler.policy_jobs.available_at IS 'not before';
+COMMENT ON COLUMN scheduler.policy_jobs.available_at IS 'earliest start';
 
 COMMENT ON COLUMN scheduler.policy_jobs.priority_rank IS 'priority as a number, for ordering';
 
-COMMENT ON COLUMN scheduler.policy_jobs.lease_owner IS 'who has claimed it';
+COMMENT ON COLUMN scheduler.policy_jobs.lease_owner IS 'worker that claimed it';
 
-COMMENT ON COLUMN scheduler.policy_jobs.lease_expires_at IS 'the claim ends unless renewed';
+COMMENT ON COLUMN scheduler.policy_jobs.lease_expires_at IS 'when the claim ends unless it is renewed';
 
-COMMENT ON COLUMN scheduler.policy_jobs.queued_at IS 'when it was asked for';
+COMMENT ON COLUMN scheduler.policy_jobs.queued_at IS 'when it was requested';
 
-COMMENT ON COLUMN scheduler.policy_jobs.started_at IS 'first running';
+COMMENT ON COLUMN scheduler.policy_jobs.started_at IS 'when it first ran';
 
-COMMENT ON COLUMN scheduler.policy_jobs.submitted_at IS 'when it was handed on';
+COMMENT ON COLUMN scheduler.policy_jobs.submitted_at IS 'when it was submitted';
 
-COMMENT ON COLUMN scheduler.policy_jobs.finished_at IS 'terminal; a work item''s completedAt';
+COMMENT ON COLUMN scheduler.policy_jobs.finished_at IS 'when it reached a terminal state; completedAt of a work item';
 
 COMMENT ON COLUMN scheduler.policy_jobs.cancelled_at IS 'when it was cancelled';
 
-COMMENT ON COLUMN scheduler.policy_jobs.cancellation_requested IS 'somebody asked to cancel it; null where the document does not say';
+COMMENT ON COLUMN scheduler.policy_jobs.cancellation_requested IS 'true: its cancellation was requested; null: the document does not say';
 
-COMMENT ON COLUMN scheduler.policy_jobs.cancellation_requested_at IS 'when';
+COMMENT ON COLUMN scheduler.policy_jobs.cancellation_requested_at IS 'when that was requested';
 
-COMMENT ON COLUMN scheduler.policy_jobs.cancellation_reason IS 'why';
+COMMENT ON COLUMN scheduler.policy_jobs.cancellation_reason IS 'why it was cancelled';
 
-COMMENT ON COLUMN scheduler.policy_jobs.schema_version IS 'version of the source document''s shape; old ones are not upgraded';
+COMMENT ON COLUMN scheduler.policy_jobs.schema_version IS 'version of the source document''s format, as the document states it';
 
-COMMENT ON COLUMN scheduler.policy_jobs.created_at IS 'when it was made';
+COMMENT ON COLUMN scheduler.policy_jobs.created_at IS 'when it was created';
 
 COMMENT ON COLUMN scheduler.policy_jobs.updated_at IS 'last change';
 
-COMMENT ON COLUMN scheduler.policy_jobs.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.policy_jobs.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.run_summaries (
     id uuid NOT NULL,
@@ -1094,27 +1094,27 @@ CREATE TABLE scheduler.run_summaries (
 
 ALTER TABLE scheduler.run_summaries OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.run_summaries IS 'Projection of a schedule''s runs: one row per tenant and schedule, always recomputable from runs.';
+COMMENT ON TABLE scheduler.run_summaries IS 'Summaries of the runs of a schedule: one row per tenant and schedule, computed from runs.';
 
-COMMENT ON COLUMN scheduler.run_summaries.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.run_summaries.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.run_summaries.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.run_summaries.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.run_summaries.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.run_summaries.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.run_summaries.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.run_summaries.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.run_summaries.schedule_id IS 'of which schedule; no foreign key; null for a migrated summary whose schedule is not stored';
+COMMENT ON COLUMN scheduler.run_summaries.schedule_id IS 'schedule; no foreign key; null: a migrated summary whose schedule is not stored';
 
 COMMENT ON COLUMN scheduler.run_summaries.updated_at IS 'last change';
 
-COMMENT ON COLUMN scheduler.run_summaries.last_run IS 'the newest run';
+COMMENT ON COLUMN scheduler.run_summaries.last_run IS 'newest run';
 
-COMMENT ON COLUMN scheduler.run_summaries.recent IS 'bounded, newest first';
+COMMENT ON COLUMN scheduler.run_summaries.recent IS 'some of the newest runs, newest first';
 
 COMMENT ON COLUMN scheduler.run_summaries.counters IS 'runs by state, and totals';
 
-COMMENT ON COLUMN scheduler.run_summaries.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.run_summaries.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.runs (
     id uuid NOT NULL,
@@ -1167,85 +1167,85 @@ END) STORED,
 
 ALTER TABLE scheduler.runs OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.runs IS 'Executions, from planning to a terminal state; a retry is a row of its own. A schedule or trigger that has runs is not deleted from under them; a run whose original is removed keeps a null retry_of.';
+COMMENT ON TABLE scheduler.runs IS 'Runs, from planning to a terminal state. A retry is a row of its own. A schedule or trigger that has runs cannot be deleted. When a run is deleted, retry_of of its retries becomes null.';
 
-COMMENT ON COLUMN scheduler.runs.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.runs.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.runs.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.runs.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.runs.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.runs.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.runs.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.runs.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.runs.schedule_id IS 'what ran';
+COMMENT ON COLUMN scheduler.runs.schedule_id IS 'schedule that ran';
 
-COMMENT ON COLUMN scheduler.runs.trigger_id IS 'what made it run';
+COMMENT ON COLUMN scheduler.runs.trigger_id IS 'trigger that fired';
 
 COMMENT ON COLUMN scheduler.runs.run_number IS 'counts a schedule''s runs; null for migrated StellaOps runs';
 
 COMMENT ON COLUMN scheduler.runs.attempt IS '1 for the first; must be set where trigger_id and scheduled_at are';
 
-COMMENT ON COLUMN scheduler.runs.retry_of IS 'the run this one repeats';
+COMMENT ON COLUMN scheduler.runs.retry_of IS 'run that this one repeats';
 
-COMMENT ON COLUMN scheduler.runs.cause IS 'why it ran: open text with a known list';
+COMMENT ON COLUMN scheduler.runs.cause IS 'why it ran: any text, usually of a known list';
 
-COMMENT ON COLUMN scheduler.runs.state IS 'state of the run machine';
+COMMENT ON COLUMN scheduler.runs.state IS 'state of the run';
 
 COMMENT ON COLUMN scheduler.runs.scheduled_at IS 'the slot';
 
-COMMENT ON COLUMN scheduler.runs.available_at IS 'not before; carries the delay of a retry';
+COMMENT ON COLUMN scheduler.runs.available_at IS 'earliest start; later than created_at for a delayed retry';
 
-COMMENT ON COLUMN scheduler.runs.created_at IS 'when it was made; lists go by it';
+COMMENT ON COLUMN scheduler.runs.created_at IS 'when it was created; lists are ordered by it';
 
-COMMENT ON COLUMN scheduler.runs.started_at IS 'first running';
+COMMENT ON COLUMN scheduler.runs.started_at IS 'when it first ran';
 
-COMMENT ON COLUMN scheduler.runs.finished_at IS 'terminal';
+COMMENT ON COLUMN scheduler.runs.finished_at IS 'when it reached a terminal state';
 
-COMMENT ON COLUMN scheduler.runs.duration_ms IS 'finished less started; null where the source''s dates contradict each other';
+COMMENT ON COLUMN scheduler.runs.duration_ms IS 'finished_at minus started_at; null: the dates of the source contradict each other';
 
-COMMENT ON COLUMN scheduler.runs.worker_id IS 'who has claimed it; a name, no reference';
+COMMENT ON COLUMN scheduler.runs.worker_id IS 'worker that claimed it; a name, no foreign key';
 
-COMMENT ON COLUMN scheduler.runs.fence IS 'fence of the claim: a write with an older one is refused';
+COMMENT ON COLUMN scheduler.runs.fence IS 'fencing token of the claim: a write with an older one is refused';
 
-COMMENT ON COLUMN scheduler.runs.lease_expires_at IS 'the claim ends unless renewed';
+COMMENT ON COLUMN scheduler.runs.lease_expires_at IS 'when the claim ends unless it is renewed';
 
-COMMENT ON COLUMN scheduler.runs.external_task_id IS 'its name in an outside queue';
+COMMENT ON COLUMN scheduler.runs.external_task_id IS 'id of the task in an external queue';
 
 COMMENT ON COLUMN scheduler.runs.stats IS 'counters; never decrease';
 
-COMMENT ON COLUMN scheduler.runs.reason IS 'what asked for it';
+COMMENT ON COLUMN scheduler.runs.reason IS 'what requested it';
 
 COMMENT ON COLUMN scheduler.runs.deltas IS 'what changed';
 
-COMMENT ON COLUMN scheduler.runs.result IS 'what it gave';
+COMMENT ON COLUMN scheduler.runs.result IS 'result of the handler';
 
-COMMENT ON COLUMN scheduler.runs.error IS 'why it failed, in short';
+COMMENT ON COLUMN scheduler.runs.error IS 'why it failed: one line';
 
-COMMENT ON COLUMN scheduler.runs.error_detail IS 'why it failed, in full';
+COMMENT ON COLUMN scheduler.runs.error_detail IS 'why it failed: all that is known';
 
 COMMENT ON COLUMN scheduler.runs.trace_id IS 'distributed trace';
 
 COMMENT ON COLUMN scheduler.runs.span_id IS 'span in the trace';
 
-COMMENT ON COLUMN scheduler.runs.parent_span_id IS 'span above it';
+COMMENT ON COLUMN scheduler.runs.parent_span_id IS 'parent span';
 
 COMMENT ON COLUMN scheduler.runs.triggered_by IS 'person or system';
 
 COMMENT ON COLUMN scheduler.runs.dedupe_key IS 'unique per trigger: a second delivery of one event makes no second run';
 
-COMMENT ON COLUMN scheduler.runs.metadata IS 'whatever the owner adds';
+COMMENT ON COLUMN scheduler.runs.metadata IS 'data of the application';
 
-COMMENT ON COLUMN scheduler.runs.schema_version IS 'version of the source document''s shape; old ones are not upgraded';
+COMMENT ON COLUMN scheduler.runs.schema_version IS 'version of the source document''s format, as the document states it';
 
 COMMENT ON COLUMN scheduler.runs.updated_at IS 'last change';
 
-COMMENT ON COLUMN scheduler.runs.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.runs.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
-COMMENT ON COLUMN scheduler.runs.global_schedule IS 'schedule_id and trigger_id name rows of the tenant *; else rows of the own tenant. Of what is global, a run refers to nothing else';
+COMMENT ON COLUMN scheduler.runs.global_schedule IS 'true: schedule_id and trigger_id refer to rows of the tenant *; false: to rows of the run''s tenant. A run refers to no other global row';
 
-COMMENT ON COLUMN scheduler.runs.schedule_tenant_id IS 'computed: the tenant of the schedule and of the trigger, half of both foreign keys';
+COMMENT ON COLUMN scheduler.runs.schedule_tenant_id IS 'computed: the tenant of the schedule and of the trigger, a part of both foreign keys';
 
-COMMENT ON COLUMN scheduler.runs.priority IS 'of the schedule, kept equal by the database while the run is planning or queued; 50 without one';
+COMMENT ON COLUMN scheduler.runs.priority IS 'priority of the schedule, kept equal by the database while the run is planning or queued; 50 without one';
 
 CREATE TABLE scheduler.schedules (
     id uuid NOT NULL,
@@ -1298,23 +1298,23 @@ CREATE TABLE scheduler.schedules (
 
 ALTER TABLE scheduler.schedules OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.schedules IS 'What runs: one row per schedule, whatever makes it fire. A column that a source may leave out is null rather than a default, so that absent and stated stay two things.';
+COMMENT ON TABLE scheduler.schedules IS 'Schedules, one row each. A column that a source may leave out has no default: null means that the source document does not have the field.';
 
-COMMENT ON COLUMN scheduler.schedules.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.schedules.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.schedules.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.schedules.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.schedules.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.schedules.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.schedules.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.schedules.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.schedules.name IS 'unique among a tenant''s rows born here and not deleted; source data may repeat it';
+COMMENT ON COLUMN scheduler.schedules.name IS 'unique among a tenant''s rows with source null that are not deleted; source data may repeat it';
 
 COMMENT ON COLUMN scheduler.schedules.description IS 'free text';
 
-COMMENT ON COLUMN scheduler.schedules.enabled IS 'fires; a disabled schedule is left out of due queries';
+COMMENT ON COLUMN scheduler.schedules.enabled IS 'false: it does not fire, and due queries leave it out';
 
-COMMENT ON COLUMN scheduler.schedules.status IS 'state of the schedule machine';
+COMMENT ON COLUMN scheduler.schedules.status IS 'state of the schedule';
 
 COMMENT ON COLUMN scheduler.schedules.mode IS 'StellaOps: analysis-only or content-refresh';
 
@@ -1322,45 +1322,45 @@ COMMENT ON COLUMN scheduler.schedules.selection IS 'StellaOps: which images';
 
 COMMENT ON COLUMN scheduler.schedules.only_if IS 'StellaOps: conditions';
 
-COMMENT ON COLUMN scheduler.schedules.notify IS 'StellaOps: when to tell whom';
+COMMENT ON COLUMN scheduler.schedules.notify IS 'StellaOps: notifications';
 
 COMMENT ON COLUMN scheduler.schedules.limits IS 'StellaOps: rates and parallelism';
 
-COMMENT ON COLUMN scheduler.schedules.subscribers IS 'who is told; null is absent, empty is empty';
+COMMENT ON COLUMN scheduler.schedules.subscribers IS 'who is notified; null: absent in the source';
 
-COMMENT ON COLUMN scheduler.schedules.handler_name IS 'what to call; a name, no reference: the handler may not be registered yet';
+COMMENT ON COLUMN scheduler.schedules.handler_name IS 'handler that is called; no foreign key, because it may not be registered yet';
 
 COMMENT ON COLUMN scheduler.schedules.handler_type IS 'how it is called';
 
-COMMENT ON COLUMN scheduler.schedules.queue IS 'queue of its runs; null is the default one';
+COMMENT ON COLUMN scheduler.schedules.queue IS 'queue of its runs; null: the default queue';
 
 COMMENT ON COLUMN scheduler.schedules.payload IS 'argument of its runs';
 
 COMMENT ON COLUMN scheduler.schedules.priority IS '0 to 100, higher first (low 25, medium 50, high 75, critical 100); null counts as 50';
 
-COMMENT ON COLUMN scheduler.schedules.max_retries IS 'retries after the first attempt; null is none';
+COMMENT ON COLUMN scheduler.schedules.max_retries IS 'retries after the first attempt; null: none';
 
 COMMENT ON COLUMN scheduler.schedules.retry_delay_ms IS 'delay before the first retry';
 
 COMMENT ON COLUMN scheduler.schedules.retry_strategy IS 'exponential: the delay doubles; fixed: it stays';
 
-COMMENT ON COLUMN scheduler.schedules.retry_cap_ms IS 'longest delay; null where a source names none';
+COMMENT ON COLUMN scheduler.schedules.retry_cap_ms IS 'longest delay; null: the source states none';
 
 COMMENT ON COLUMN scheduler.schedules.retry_count IS 'retries made since the last success';
 
-COMMENT ON COLUMN scheduler.schedules.on_exhausted IS 'after the last retry: keep the schedule or stop it; null is keep';
+COMMENT ON COLUMN scheduler.schedules.on_exhausted IS 'after the last retry: keep or stop the schedule; null: keep';
 
-COMMENT ON COLUMN scheduler.schedules.timeout_ms IS 'longest duration of a run; null is none';
+COMMENT ON COLUMN scheduler.schedules.timeout_ms IS 'longest duration of a run; null: no limit';
 
-COMMENT ON COLUMN scheduler.schedules.max_concurrency IS 'runs at the same time; null: they may overlap';
+COMMENT ON COLUMN scheduler.schedules.max_concurrency IS 'most runs at the same time; null: no limit';
 
 COMMENT ON COLUMN scheduler.schedules.tags IS 'labels to search by';
 
-COMMENT ON COLUMN scheduler.schedules.metadata IS 'whatever the owner adds';
+COMMENT ON COLUMN scheduler.schedules.metadata IS 'data of the application';
 
-COMMENT ON COLUMN scheduler.schedules.schema_version IS 'version of the source document''s shape; old ones are not upgraded';
+COMMENT ON COLUMN scheduler.schedules.schema_version IS 'version of the source document''s format, as the document states it';
 
-COMMENT ON COLUMN scheduler.schedules.created_at IS 'when it was made';
+COMMENT ON COLUMN scheduler.schedules.created_at IS 'when it was created';
 
 COMMENT ON COLUMN scheduler.schedules.created_by IS 'by whom';
 
@@ -1374,11 +1374,11 @@ COMMENT ON COLUMN scheduler.schedules.cancelled_at IS 'when it was cancelled';
 
 COMMENT ON COLUMN scheduler.schedules.completed_at IS 'when it fired for the last time';
 
-COMMENT ON COLUMN scheduler.schedules.deleted_at IS 'when it was softly deleted: lists, gets and due queries leave it out';
+COMMENT ON COLUMN scheduler.schedules.deleted_at IS 'soft deletion: lists, reads and due queries leave the row out';
 
 COMMENT ON COLUMN scheduler.schedules.deleted_by IS 'by whom';
 
-COMMENT ON COLUMN scheduler.schedules.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.schedules.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 CREATE TABLE scheduler.schema_history (
     revision text NOT NULL,
@@ -1435,17 +1435,17 @@ CREATE TABLE scheduler.triggers (
 
 ALTER TABLE scheduler.triggers OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.triggers IS 'When a schedule fires. Goes with its schedule.';
+COMMENT ON TABLE scheduler.triggers IS 'When a schedule fires. A trigger is deleted with its schedule.';
 
-COMMENT ON COLUMN scheduler.triggers.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.triggers.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.triggers.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.triggers.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.triggers.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.triggers.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.triggers.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.triggers.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
-COMMENT ON COLUMN scheduler.triggers.schedule_id IS 'what fires';
+COMMENT ON COLUMN scheduler.triggers.schedule_id IS 'schedule that fires';
 
 COMMENT ON COLUMN scheduler.triggers.kind IS 'cron, interval, one_time or event; exactly the columns of the kind are set';
 
@@ -1453,43 +1453,43 @@ COMMENT ON COLUMN scheduler.triggers.cron_expression IS 'cron: verbatim, never r
 
 COMMENT ON COLUMN scheduler.triggers.cron_dialect IS 'cron: the engine whose rules evaluate the expression';
 
-COMMENT ON COLUMN scheduler.triggers.timezone IS 'IANA name; null where a source names none; not for events';
+COMMENT ON COLUMN scheduler.triggers.timezone IS 'IANA name; null: the source states none; not for events';
 
-COMMENT ON COLUMN scheduler.triggers.interval_ms IS 'interval: the only unit';
+COMMENT ON COLUMN scheduler.triggers.interval_ms IS 'interval: its length';
 
-COMMENT ON COLUMN scheduler.triggers.anchor IS 'interval: counted from the completion of the last run, or at a fixed_rate';
+COMMENT ON COLUMN scheduler.triggers.anchor IS 'interval: from the completion of the last run, or at a fixed_rate';
 
-COMMENT ON COLUMN scheduler.triggers.run_at IS 'one_time: when';
+COMMENT ON COLUMN scheduler.triggers.run_at IS 'one_time: when it fires';
 
-COMMENT ON COLUMN scheduler.triggers.event_name IS 'event: which';
+COMMENT ON COLUMN scheduler.triggers.event_name IS 'event: name of the event';
 
-COMMENT ON COLUMN scheduler.triggers.start_at IS 'no fire before';
+COMMENT ON COLUMN scheduler.triggers.start_at IS 'it does not fire earlier';
 
-COMMENT ON COLUMN scheduler.triggers.end_at IS 'no fire after';
+COMMENT ON COLUMN scheduler.triggers.end_at IS 'it does not fire later';
 
-COMMENT ON COLUMN scheduler.triggers.max_fires IS 'no more fires than so many';
+COMMENT ON COLUMN scheduler.triggers.max_fires IS 'most fires';
 
 COMMENT ON COLUMN scheduler.triggers.fire_count IS 'fires so far';
 
-COMMENT ON COLUMN scheduler.triggers.skip_if_overdue IS 'a fire that is late is skipped';
+COMMENT ON COLUMN scheduler.triggers.skip_if_overdue IS 'true: a late fire is skipped';
 
-COMMENT ON COLUMN scheduler.triggers.misfire_policy IS 'what to do with missed fires; null is fire_once';
+COMMENT ON COLUMN scheduler.triggers.misfire_policy IS 'what is done about missed fires; null: fire_once';
 
-COMMENT ON COLUMN scheduler.triggers.misfire_grace_ms IS 'later than so much counts as missed';
+COMMENT ON COLUMN scheduler.triggers.misfire_grace_ms IS 'a fire that is later than this is missed';
 
-COMMENT ON COLUMN scheduler.triggers.enabled IS 'fires';
+COMMENT ON COLUMN scheduler.triggers.enabled IS 'false: it does not fire';
 
-COMMENT ON COLUMN scheduler.triggers.next_fire_at IS 'the next slot; null: none is due; never set for events';
+COMMENT ON COLUMN scheduler.triggers.next_fire_at IS 'next slot; null: there is none; always null for events';
 
 COMMENT ON COLUMN scheduler.triggers.last_fire_at IS 'the last slot that fired';
 
-COMMENT ON COLUMN scheduler.triggers.derived IS 'made in a closing pass from many documents; not encoded back';
+COMMENT ON COLUMN scheduler.triggers.derived IS 'true: made from many documents in a closing pass, and not encoded into a document';
 
-COMMENT ON COLUMN scheduler.triggers.source_spec IS 'the original expression verbatim';
+COMMENT ON COLUMN scheduler.triggers.source_spec IS 'expression as the source states it';
 
-COMMENT ON COLUMN scheduler.triggers.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.triggers.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
-COMMENT ON COLUMN scheduler.triggers.priority IS 'of the schedule, kept equal by the database; a schedule without one counts as 50';
+COMMENT ON COLUMN scheduler.triggers.priority IS 'priority of the schedule, kept equal by the database; 50 without one';
 
 CREATE TABLE scheduler.workers (
     id uuid NOT NULL,
@@ -1513,37 +1513,37 @@ CREATE TABLE scheduler.workers (
 
 ALTER TABLE scheduler.workers OWNER TO scheduler_migration;
 
-COMMENT ON TABLE scheduler.workers IS 'Worker and scheduler processes, under the tenant *. Who leads is derived from locks, not stored here.';
+COMMENT ON TABLE scheduler.workers IS 'Worker and scheduler processes, in the tenant *. Which process leads is a lock, not stored here.';
 
-COMMENT ON COLUMN scheduler.workers.id IS 'computed from tenant, collection and source_id; how a row is found again';
+COMMENT ON COLUMN scheduler.workers.id IS 'a new UUID; of a migrated row: computed from tenant, collection and source_id';
 
-COMMENT ON COLUMN scheduler.workers.tenant_id IS 'owner of the row; * is global: visible to all, written only by roles that may';
+COMMENT ON COLUMN scheduler.workers.tenant_id IS 'owner of the row; *: a global row, which every tenant may read and only some roles may write';
 
-COMMENT ON COLUMN scheduler.workers.source IS 'profile and collection (stellaops/runs); null for a row born here';
+COMMENT ON COLUMN scheduler.workers.source IS 'profile and collection of the document (stellaops/runs); null: the row was created on PostgreSQL';
 
-COMMENT ON COLUMN scheduler.workers.source_id IS 'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a row is found by its computed id: who searches by it may build a hash index after the load';
+COMMENT ON COLUMN scheduler.workers.source_id IS '_id of the document: a string as it is, any other value as canonical Extended JSON. Not indexed: a row is found by its computed id. To search by it, build a hash index after the load';
 
 COMMENT ON COLUMN scheduler.workers.kind IS 'worker or scheduler';
 
-COMMENT ON COLUMN scheduler.workers.hostname IS 'where it runs';
+COMMENT ON COLUMN scheduler.workers.hostname IS 'host on which it runs';
 
-COMMENT ON COLUMN scheduler.workers.pid IS 'process on that host';
+COMMENT ON COLUMN scheduler.workers.pid IS 'process id on that host';
 
-COMMENT ON COLUMN scheduler.workers.version IS 'of the program';
+COMMENT ON COLUMN scheduler.workers.version IS 'version of the program';
 
-COMMENT ON COLUMN scheduler.workers.queues IS 'what it takes';
+COMMENT ON COLUMN scheduler.workers.queues IS 'queues from which it claims';
 
-COMMENT ON COLUMN scheduler.workers.capacity IS 'runs at the same time';
+COMMENT ON COLUMN scheduler.workers.capacity IS 'most runs at the same time';
 
 COMMENT ON COLUMN scheduler.workers.status IS 'active, draining, stopped or dead';
 
-COMMENT ON COLUMN scheduler.workers.registered_at IS 'when it came';
+COMMENT ON COLUMN scheduler.workers.registered_at IS 'when it registered';
 
-COMMENT ON COLUMN scheduler.workers.last_heartbeat_at IS 'when it last spoke, by the database''s clock';
+COMMENT ON COLUMN scheduler.workers.last_heartbeat_at IS 'last heartbeat, by the clock of the database';
 
-COMMENT ON COLUMN scheduler.workers.metadata IS 'whatever it adds';
+COMMENT ON COLUMN scheduler.workers.metadata IS 'data of the process';
 
-COMMENT ON COLUMN scheduler.workers.extra IS 'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN scheduler.workers.extra IS 'remainder: the fields of the document that no column holds, by path, with their types; {}: there are none';
 
 ALTER TABLE ONLY scheduler.graph_job_events ALTER COLUMN id SET DEFAULT nextval('scheduler.graph_job_events_id_seq'::regclass);
 

@@ -323,6 +323,27 @@ def test_the_words_of_the_ledger_change_with_the_revision_and_back(any_scheduler
         assert revisions.losses(any_scheduler_dsn, "migration@base")["migration.notes"] == 6
 
 
+def test_the_key_of_the_remainder_changes_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
+    def payloads() -> list[Any]:
+        return [
+            connection.execute(
+                SQL("SELECT payload FROM {} ORDER BY id").format(Identifier("scheduler", table))
+            ).fetchall()
+            for table in ("graph_jobs", "graph_job_events")
+        ]
+
+    def expected(key: str) -> list[Any]:
+        return [[({key: {"k": 1}, "a": 1.5},)], [({key: {"+b": None}},)]]
+
+    with connect(any_scheduler_dsn) as connection:
+        job = insert(connection, "graph_jobs", payload={"$remainder": {"k": 1}, "a": 1.5})
+        insert(connection, "graph_job_events", job_id=job, payload={"$remainder": {"+b": None}})
+        revisions.downgrade(any_scheduler_dsn, "0016")
+        assert payloads() == expected("$residue")
+        revisions.upgrade(any_scheduler_dsn)
+        assert payloads() == expected("$remainder")
+
+
 def test_rows_of_a_renamed_table_are_not_lost_without_a_word(scheduler_dsn: str) -> None:
     with connect(scheduler_dsn) as connection:
         connection.execute("INSERT INTO migration.parity_checks (id) VALUES (%s)", (uuid4(),))

@@ -140,13 +140,13 @@ def test_a_residue_goes_under_the_reserved_key_and_leaves_the_other_members_as_t
     rows = attach_payload((msgspec.structs.replace(JOB, payload=payload),), b'{"k":{"b":1,"a":2}}')
     stored: GraphJob = rows[0]  # type: ignore[assignment]
     assert stored.payload == (
-        b'{"$residue":{"k":{"b":1,"a":2}},"_id":"x","big":1e22,"nested":{"z":1.0,"a":2},"ratio":0.10}'
+        b'{"$remainder":{"k":{"b":1,"a":2}},"_id":"x","big":1e22,"nested":{"z":1.0,"a":2},"ratio":0.10}'
     )
     assert remainder_of_payload(rows) == b'{"k":{"b":1,"a":2}}'
 
 
 def test_an_empty_residue_leaves_no_key() -> None:
-    rows = attach_payload((msgspec.structs.replace(JOB, payload=b'{"$residue":{"k":1},"a":1}'),), EMPTY)
+    rows = attach_payload((msgspec.structs.replace(JOB, payload=b'{"$remainder":{"k":1},"a":1}'),), EMPTY)
     assert rows[0].payload == b'{"a":1}'  # type: ignore[attr-defined]
     assert remainder_of_payload(rows) == EMPTY
-    assert REMAINDER_KEY == "$residue"
+    assert REMAINDER_KEY == "$remainder"
