@@ -31,7 +31,7 @@ def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
     yield (
         f"read {done.documents:,} documents in {done.chunks:,} chunks{resumed}, {verb} "
         f"{done.rows if dry_run else done.written:,} rows; {done.skipped:,} skipped by rule, "
-        f"{done.orphans:,} dangling references kept as text"
+        f"{done.dangling:,} dangling references kept as text"
     )
     if done.unknown_collections:
         yield f"not read, unknown to the profile: {', '.join(done.unknown_collections)}"

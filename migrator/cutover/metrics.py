@@ -106,9 +106,9 @@ def _snapshot(kept: dict[str, Any] | None) -> MetricsSnapshot | None:
 
 
 def rows(found: CutoverMetrics) -> tuple[tuple[str, ...], ...]:
-    """Return the table under ``COLUMNS``: when and who, then the five."""
+    """Return the rows of the table with the header ``COLUMNS``: the time, the store, and the five metrics."""
     three = (found.before, found.cutover, found.now)
-    when = (_NONE if one is None else f"{one.figures.taken_at:%Y-%m-%d %H:%M:%S} UTC" for one in three)
+    when = (_NONE if one is None else f"{one.metrics.taken_at:%Y-%m-%d %H:%M:%S} UTC" for one in three)
     return (
         ("taken at", *when, ""),
         ("asked", *(_NONE if one is None else one.asked for one in three), ""),

@@ -42,7 +42,7 @@ class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: int
     """Documents in quarantine now, in the scope of the plan."""
     skipped: int
-    orphans: int
+    dangling: int
     """References to nothing that the plan's chunks have met so far, in this call or an earlier one."""
     unknown_collections: tuple[str, ...]
     by_collection: dict[str, ChunkResult]
@@ -268,10 +268,10 @@ def _result(
         sofar = by_collection.get(one.collection)
         by_collection[one.collection] = one if sofar is None else _add(sofar, one)
     if dry_run:
-        quarantined, orphans = sum(one.quarantined for one in done), 0
+        quarantined, dangling = sum(one.quarantined for one in done), 0
     else:
         quarantined = ledger.quarantined_count(target, plan.profile)
-        orphans = ledger.noted_documents(target, plan.id, "finding", ORPHAN)
+        dangling = ledger.noted_documents(target, plan.id, "finding", ORPHAN)
     return BackfillResult(
         plan=plan,
         resumed=begun.resumed,
@@ -282,7 +282,7 @@ def _result(
         written=sum(sum(one.written.values()) for one in done),
         quarantined=quarantined,
         skipped=sum(sum(one.skipped.values()) for one in done),
-        orphans=orphans,
+        dangling=dangling,
         unknown_collections=begun.unknown,
         by_collection=by_collection,
     )

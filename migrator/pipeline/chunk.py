@@ -132,7 +132,7 @@ def _loadable_documents(
     for outcomes in transform_batch(collection, context, resolver, batch):
         totals.documents += len(outcomes)
         for outcome in outcomes:
-            if outcome.loadable is None or outcome.loadable.orphans:
+            if outcome.loadable is None or outcome.loadable.dangling:
                 totals.dangling.extend(references.dangling_references_of(outcome))
             if outcome.loadable is not None:
                 yield outcome.loadable

@@ -163,7 +163,7 @@ class TargetResolver:
     def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
         """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
         rows, notes, links = decoded.rows, decoded.notes, []
-        orphans: tuple[ReferenceKey, ...] = ()
+        dangling: tuple[ReferenceKey, ...] = ()
         shared: dict[int, str] = {}
         for reference in collection.references:
             for position, row in enumerate(rows):
@@ -185,12 +185,12 @@ class TargetResolver:
                     links.append(ForwardReference(position, reference, target, named))
                     continue
                 notes = (*notes, Note(ORPHAN, reference.column))
-                orphans = (*orphans, (reference.target.table, target))
+                dangling = (*dangling, (reference.target.table, target))
                 other = _global_id(reference, decoded) if reference.shared else None
                 if other is not None and other != target:
-                    orphans = (*orphans, (reference.target.table, other))
+                    dangling = (*dangling, (reference.target.table, other))
         to_global = any(tenant == GLOBAL != _tenant(rows[position]) for position, tenant in shared.items())
-        return ResolvedDocument(rows, notes, tuple(links), orphans, to_global)
+        return ResolvedDocument(rows, notes, tuple(links), dangling, to_global)
 
     def _row_led_to(
         self, reference: Reference, decoded: DecodedDocument, row: Record, target: UUID, beside: str | None
@@ -285,19 +285,19 @@ def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> It
         yield from dangling_references(outcome.raw, (outcome.rejected.orphan,))
     elif outcome.loadable is not None:
         loadable = outcome.loadable
-        if loadable.orphans:
-            yield from dangling_references(outcome.raw, loadable.orphans)
+        if loadable.dangling:
+            yield from dangling_references(outcome.raw, loadable.dangling)
         if own and loadable.links:
             yield from dangling_references(
                 outcome.raw, ((link.target_table, link.target_id) for link in loadable.links)
             )
 
 
-def store_dangling(target: Connection, collection: str, orphans: Sequence[DanglingReference]) -> None:
+def store_dangling(target: Connection, collection: str, dangling: Sequence[DanglingReference]) -> None:
     """Record dangling references; those on record already stay."""
-    if not orphans:
+    if not dangling:
         return
-    ids, tables, targets = zip(*orphans, strict=True)
+    ids, tables, targets = zip(*dangling, strict=True)
     target.execute(
         "INSERT INTO migration.dangling_references (collection, source_key, source_id, target_table, target_id)"
         " SELECT %s, * FROM unnest(%s::bytea[], %s::text[], %s::text[], %s::uuid[]) ON CONFLICT DO NOTHING",

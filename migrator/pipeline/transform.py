@@ -68,7 +68,7 @@ class ResolvedDocument(msgspec.Struct):
     rows: Rows
     notes: tuple[Note, ...]
     links: tuple[ForwardReference, ...]
-    orphans: tuple[ReferenceKey, ...] = ()
+    dangling: tuple[ReferenceKey, ...] = ()
     """Dangling references into other tables."""
     refers_to_global: bool = False
     """A row refers to one of the tenant ``*``, not being of it."""
@@ -112,7 +112,7 @@ class LoadableDocument(msgspec.Struct):
     notes: tuple[tuple[str, str, str], ...] = ()
     """(class, kind, path) of everything to count."""
     links: tuple[PendingLink, ...] = ()
-    orphans: tuple[ReferenceKey, ...] = ()
+    dangling: tuple[ReferenceKey, ...] = ()
     """Dangling references into other tables."""
     refers_to_global: bool = False
     """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
@@ -267,7 +267,7 @@ def _loadable(
 ) -> LoadableDocument:
     rows, left = serialize(collection, decoded, resolved.rows, proved=proved)
     loadable = LoadableDocument(
-        decoded.raw, rows, left, orphans=resolved.orphans, refers_to_global=resolved.refers_to_global
+        decoded.raw, rows, left, dangling=resolved.dangling, refers_to_global=resolved.refers_to_global
     )
     if resolved.notes:
         loadable.notes = tuple(("finding", note.kind, note.path) for note in resolved.notes)

@@ -47,9 +47,9 @@ def test_a_second_copy_writes_nothing(small: Database[Any], scheduler_dsn: str) 
     second = backfill(settings, EVERYTHING)
     assert (second.written, second.documents) == (0, first.documents)
     assert contents(scheduler_dsn) == before
-    assert (second.quarantined, second.orphans) == (first.quarantined, first.orphans)
+    assert (second.quarantined, second.dangling) == (first.quarantined, first.dangling)
     faulty = faulty_documents(SEED)
-    assert first.orphans >= sum((item.outcome, item.reason) == ("loaded", "orphan") for item in faulty) > 0
+    assert first.dangling >= sum((item.outcome, item.reason) == ("loaded", "orphan") for item in faulty) > 0
 
 
 @pytest.mark.proves("0-X3")
@@ -156,7 +156,7 @@ def test_retry_of_points_forward_and_to_nothing(mongo_database: Database[Any], s
         [run_of(_id=early, id=early, retryOf=late), run_of(_id=late, id=late, retryOf=lost)]
     )
     done = backfill(settings, EVERYTHING)
-    assert done.orphans == 1
+    assert done.dangling == 1
     with psycopg.connect(scheduler_dsn) as connection:
         rows = connection.execute("SELECT source_id, retry_of, extra FROM scheduler.runs ORDER BY source_id").fetchall()
     assert rows[0][1].hex == "2" * 32
@@ -184,7 +184,7 @@ def test_more_references_than_are_remembered(mongo_database: Database[Any], sche
         patch.setattr(references, "CACHED_IDS", 30)
         done = backfill(settings, EVERYTHING)
         sessions.close_cached()
-    assert done.orphans == 0
+    assert done.dangling == 0
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE schedule_id IS NULL") == 0
 
 
