@@ -1,10 +1,10 @@
-"""Data in files: MongoDB as it is at the cutover, and the rows of PostgreSQL that a rollback leaves behind.
+"""Data in files: MongoDB as it is at the cutover, and the rows of PostgreSQL that a rollback does not carry.
 
 **The backup of MongoDB** (rollback level 3): BSON by collection, and a manifest with digests, taken while nobody but
-the tool can write. The folder gets its name when the backup is complete, so it is whole or it does not exist. A restore
-writes each collection under another name, checks its digest, and then renames it, one collection at a time.
+the tool can write. The folder gets its name when the backup is complete, so it is complete or does not exist. A restore
+writes each collection under another name, verifies its digest, and then renames it, one collection at a time.
 
-**Exports of PostgreSQL**: JSON lines, one file per table, for a person to look at.
+**Exports of PostgreSQL**: JSON lines, one file per table, for a person to read.
 """
 
 import hashlib
@@ -31,11 +31,11 @@ from migrator.values import document as documents
 
 MANIFEST: Final = "manifest.json"
 RESTORE_PREFIX: Final = "migrator_restore_"
-"""Collections that are being restored begin so."""
+"""Prefix of the collections into which a restore writes."""
 INSERTED_BYTES: Final = 8 * 1024 * 1024
-"""About how many bytes are inserted at a time."""
+"""Bytes that are inserted at a time, approximately."""
 ALL_BUT_EPOCH: Final = {"_id": {"$ne": KEY}}
-"""All documents but the epoch, which is not the application's."""
+"""All documents but the epoch, which belongs to the tool."""
 
 
 class BackupPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,15 +45,15 @@ class BackupPart(msgspec.Struct, frozen=True, kw_only=True):
     """Its name in the source."""
     documents: int
     sha256: str
-    """Of all documents as BSON, in order of their ``_id``."""
+    """Digest of all documents as BSON, in order of their ``_id``."""
     indexes: list[str]
-    """Each as extended JSON, without the one on ``_id``."""
+    """Each index as extended JSON, without the one on ``_id``."""
     options: str
-    """As extended JSON."""
+    """The options as extended JSON."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup holds."""
+    """The content of a backup."""
 
     database: str
     profile: str
@@ -67,7 +67,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def export_source(sessions: SourceSessions, folder: Path) -> Manifest:
-    """Export every collection of the profile; a backup that is there already is checked and kept."""
+    """Export every collection of the profile; verify and keep a backup that exists already."""
     if folder.exists():
         return verified_manifest(folder)
     beside = folder.with_name(f".{folder.name}.part")
@@ -83,7 +83,7 @@ def export_source(sessions: SourceSessions, folder: Path) -> Manifest:
 
 
 def verified_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a backup whose files are as they were; raise ``RefusedError`` where they are not."""
+    """Return the manifest of a backup whose files are unchanged; raise ``RefusedError`` if they were changed."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):
@@ -102,9 +102,9 @@ def verified_manifest(folder: Path) -> Manifest:
 
 
 def restore_source(sessions: SourceSessions, folder: Path) -> Manifest:
-    """Put every collection of the profile back as it was; refused, and nothing touched, where a digest differs.
+    """Restore every collection of the profile; refuse, and change nothing, if a digest differs.
 
-    Killed, it is called again. Collections of the profile that were not there are removed.
+    A call that was killed can be repeated. Collections of the profile that did not exist are removed.
     """
     manifest = verified_manifest(folder)
     if (manifest.database, manifest.profile) != (sessions.source.name, sessions.profile.name):
@@ -183,7 +183,7 @@ def _source_documents(sessions: SourceSessions, name: str) -> Iterator[bytes]:
 
 
 def _collection_file(folder: Path, collection: str) -> Path:
-    """Return where a collection is kept; its name may hold what is no part of a file's name."""
+    """Return the file of a collection, whose name may hold characters that no file name may."""
     return folder / f"{quote(collection, safe=' ')}.bson"
 
 
@@ -206,7 +206,7 @@ def _from_json(text: str) -> Any:  # noqa: ANN401 - a document
 
 
 def export_target(target: Connection, folder: Path) -> dict[str, int]:
-    """Export every row of every table of both schemas; return table → rows. Called again, it begins anew."""
+    """Export every row of every table of both schemas; return table → rows. Called again, it starts again."""
     tables = [
         (row[0], row[1])
         for row in target.execute(
@@ -218,9 +218,9 @@ def export_target(target: Connection, folder: Path) -> dict[str, int]:
 
 
 def export_since(target: Connection, folder: Path, since: datetime) -> dict[str, int]:
-    """Export the rows that were born or changed since an instant, carried or not: what a restore leaves out.
+    """Export the rows that were created or changed since an instant, carried or not: a restore leaves them out.
 
-    ``triggers`` and ``handlers`` do not say when a row was changed, and are exported whole.
+    ``triggers`` and ``handlers`` do not record when a row was changed, so all their rows are exported.
     """
     return _export_tables(
         target, folder, [("scheduler", record.table, _changed_since(record, since)) for record in ALL]
@@ -238,12 +238,12 @@ def _changed_since(record: type[Record], since: datetime) -> str:
     if "updated_at" in columns:
         conditions.append(f"updated_at >= '{since.isoformat()}'")
     elif "created_at" in columns:
-        conditions.append(f"created_at >= '{since.isoformat()}'")  # it is only added to
+        conditions.append(f"created_at >= '{since.isoformat()}'")  # rows are only added to it
     return " OR ".join(conditions)
 
 
 def export_columns(target: Connection, folder: Path, places: Iterable[str]) -> None:
-    """Export columns (``table.column``) that documents have no place for, of every row that holds something there."""
+    """Export columns (``table.column``) for which documents have no place, of every row with a value there."""
     make_folder(folder, exist_ok=True)
     for place in places:
         table, _, column = place.partition(".")

@@ -1,6 +1,6 @@
-"""What a cutover, or a rollback, leaves on both servers and in files: each with why it is there and what to do.
+"""What a cutover or a rollback leaves on both servers and in files: why it is there, and what to do.
 
-Looked up, not remembered: a thing is named where it exists.
+Each thing is looked up, and named only if it exists.
 """
 
 import json
@@ -25,14 +25,14 @@ from migrator.store import epoch
 from migrator.store.queue import SCRATCH
 
 SCRATCH_PREFIX = "migrator_"
-"""Databases that a verification makes begin so; they go when it ends, unless it is killed."""
+"""Prefix of the databases that a verification creates. It removes them at its end, unless it is killed."""
 REMOVE_LEDGER = "migrator schema downgrade migration@base --discard-rows"
 REMOVE_ALL = "migrator schema downgrade --discard-rows"
 FINISH = "migrator cutover finish"
 
 
 def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
-    """Return what is left to people when nobody goes back any more, as lines for a list to be ticked off."""
+    """Return what people must do when no rollback will follow, as lines of a checklist."""
     target = sessions.target
     return (
         "the application: remove the old scheduler's file, its start and stop hooks, and their imports",
@@ -49,7 +49,7 @@ def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
 
 
 def after_rollback(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
-    """Return what is still there after a rollback; of the schema, what has not been taken away (level 2)."""
+    """Return what is still there after a rollback; of the schema, what level 2 has not removed."""
     target = sessions.target
     indexes = _indexes(target)
     lines = [f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)]
@@ -104,7 +104,7 @@ def _ledger(target: Connection) -> Iterator[str]:
 
 
 def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
-    """Yield the collections of the source that were not there at the first copy, and why they are."""
+    """Yield the collections of the source that did not exist at the first copy, and why they exist."""
     there = set(sessions.source.list_collection_names())
     if reverse_sync.FENCE_COLLECTION in there:
         yield reverse_sync.FENCE_COLLECTION, f"the reverse sync's own; {FINISH} removes it"
@@ -120,7 +120,7 @@ def _collections(sessions: Sessions) -> Iterator[tuple[str, str]]:
 
 
 def _reverse_sync_fields(sessions: Sessions) -> Iterator[str]:
-    """Yield what the reverse sync has written into collections of the application, and what removes it."""
+    """Yield the fields that the reverse sync has written into collections of the application, and what removes them."""
     if not rollback_gaps.applies(sessions.profile):
         return
     triggers, schedules = sessions.name_of(names.TRIGGERS), sessions.name_of(names.SCHEDULES)
@@ -143,7 +143,7 @@ def _reverse_sync_fields(sessions: Sessions) -> Iterator[str]:
 
 
 def _copied_collections(target: Connection) -> set[str] | None:
-    """Return the collections that the first copy found; none: the ledger is gone."""
+    """Return the collections that the first copy found; None if the ledger does not exist any more."""
     if not _has_schema(target, "migration"):
         return None
     row = target.execute(
@@ -171,7 +171,7 @@ def _scratch_databases(sessions: Sessions) -> Iterator[str]:
     yield from (f"PostgreSQL: database {row[0]}" for row in rows.fetchall())
     try:
         names = sorted(name for name in sessions.source.client.list_database_names() if name.startswith(SCRATCH_PREFIX))
-    except PyMongoError:  # the user may not list them: then no verification of it made one either
+    except PyMongoError:  # the user may not list them: then no verification of this user created one
         names = []
     yield from (f"MongoDB: database {name}" for name in names)
 

@@ -1,4 +1,4 @@
-"""The end of a cutover: the rollback window closes, after its hours or by a person's decision."""
+"""The end of a cutover: the rollback window is closed, after its hours or by a person's decision."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,27 +30,27 @@ EARLY_DECISION = "rollback window closed early"
 
 
 class EarlyFinish(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to close it before its time."""
+    """The decision to close the window before its time."""
 
     who: str
     reason: str
 
 
 class FinishResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What closing the window did, and what is left to people."""
+    """The result of closing the window, and what is left to people."""
 
     cutover: Cutover
     cleanup: tuple[str, ...]
 
 
 def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetime | None = None) -> FinishResult:
-    """Close the rollback window: no reverse sync, no fence, no outbox, no indexes of the tail.
+    """Close the rollback window: end the reverse sync, and remove the fence, the outbox and the indexes of the tail.
 
-    Called again, it changes nothing but what an earlier call could not do.
+    Called again, it repeats only what an earlier call could not do.
 
-    MongoDB's epoch stays, so that our own processes with an old configuration stay shut out of it. Raises
-    ``RefusedError`` where there is no cutover, or the window's hours are not over by ``now`` (none: the target's clock)
-    and nobody decided to close it ``early``.
+    The epoch of MongoDB stays, so that processes of ours with an old configuration cannot use it. Raises
+    ``RefusedError`` if there is no cutover, or if the hours of the window are not over by ``now`` (if omitted: the
+    target's clock) and no person decided to close it ``early``.
     """
     if early is not None and not (early.who.strip() and early.reason.strip()):
         raise UsageError("to close the window early is a person's decision: say who and why")
@@ -66,10 +66,10 @@ def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetim
                     f"a rollback was begun and interrupted: call migrator rollback run --level {level} first"
                 )
             _require_window_over(sessions.target, found, settings, early, now)
-        # a table that another transaction uses is not waited for without end: whoever comes later waits behind us
+        # the lock times out: sessions that come later would wait behind this one
         sessions.target.execute("SELECT set_config('lock_timeout', %s, false)", (LOCK_PATIENCE,))
         with journal.step("finish"), _naming_holders(settings):
-            journal.end("finished")  # first: what follows cannot be gone back on
+            journal.end("finished")  # first: what follows cannot be undone
             outbox.close_outbox(sessions.target)
             reverse_sync.drop_fence_collection(sessions)
             lift_source_fence(sessions, found)
@@ -79,7 +79,7 @@ def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetim
 
 @contextmanager
 def _naming_holders(settings: Settings) -> Iterator[None]:
-    """Name the session that holds a table, and what to do then; raises ``LockedError``."""
+    """Name the session that holds a table, and what to do; raises ``LockedError``."""
     try:
         with lock_holders_named(settings):
             yield
@@ -88,7 +88,7 @@ def _naming_holders(settings: Settings) -> Iterator[None]:
 
 
 def _refusal(target: Connection, found: Cutover | None) -> str:
-    """Return why there is no cutover to be finished, and what leads on."""
+    """Return why there is no cutover to be finished, and which command to call."""
     if found is None or found.state != "running":
         return "there is no cutover to be finished: migrator cutover status tells"
     if Journal(target, found).done(POINT_OF_NO_RETURN):
@@ -100,7 +100,7 @@ def _refusal(target: Connection, found: Cutover | None) -> str:
 
 
 def window_end(target: Connection, cutover: Cutover, settings: Settings) -> datetime | None:
-    """Return until when the rollback is to stay open; none: PostgreSQL is not open by this cutover."""
+    """Return until when the rollback window stays open; None if this cutover did not open PostgreSQL."""
     since = opened_at(target, cutover.id)
     return None if since is None else since + timedelta(hours=settings.cutover.window_hours)
 

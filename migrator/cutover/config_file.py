@@ -1,7 +1,7 @@
-"""Changing ``[persistence] scheduler`` in the configuration file: its comments stay, and the old file is kept.
+"""Changing ``[persistence] scheduler`` in the configuration file. Its comments stay, and the old file is kept.
 
-The file is replaced whole (written beside it, flushed, renamed over it): a process that reads it meets the old text or
-the new one, and a kill in the middle leaves the old one.
+The file is replaced as a whole: the new text is written next to it, flushed, and renamed over it. A process that reads
+the file gets the old text or the new one. A kill in between leaves the old one.
 """
 
 import os
@@ -25,24 +25,24 @@ SECTION, KEY = "persistence", "scheduler"
 VARIABLE = f"{PREFIX}{SECTION.upper()}__{KEY.upper()}"
 MOUNTS: Final = Path("/proc/self/mountinfo")
 MOUNT_POINT: Final = 4
-"""Its place in a line of `MOUNTS` (proc(5)); blanks in it are written in octal."""
+"""The field of the mount point in a line of `MOUNTS` (proc(5)); blanks in it are written in octal."""
 
 
 class ConfigFileError(MigratorError):
-    """The configuration file could not be replaced, though it could when it was looked at."""
+    """The configuration file could not be replaced, although an earlier check found that it could."""
 
 
 def kept_path(path: Path, event: Literal["cutover", "rollback"], number: int) -> Path:
-    """Return where the text before a cutover, or a rollback, is kept."""
+    """Return the path of the copy that a cutover or a rollback keeps of the file."""
     return path.with_name(f"{path.name}.before-{event}-{number}")
 
 
 def require_changeable(path: Path, environment: Mapping[str, str], backup: Path | None = None) -> None:
-    """Refuse a file that could not be changed, before anything happens; all but the renaming is tried.
+    """Refuse a file that could not be changed, before anything happens: try everything but the renaming.
 
-    Raises ``RefusedError`` where an environment variable would override it, where the file or its folder cannot be
-    written, where its owner could not be kept, where the key stands in a form that cannot be changed in place, and
-    where something else stands at ``backup``; ``ConfigurationError`` without a file.
+    Raises ``RefusedError`` if an environment variable would override the key, if the file or its folder cannot be
+    written, if its owner could not be kept, if the key is in a form that cannot be changed in place, or if another file
+    exists at ``backup``. Raises ``ConfigurationError`` if there is no file.
     """
     if VARIABLE in environment:
         raise RefusedError(
@@ -73,16 +73,16 @@ def require_changeable(path: Path, environment: Mapping[str, str], backup: Path 
 
 
 def named_backend(path: Path) -> str:
-    """Return the backend that the file names; the default where it names none."""
+    """Return the backend that the file names, or the default."""
     tree = tomllib.loads(_resolved(path).read_text(encoding="utf-8"))
     return str(tree.get(SECTION, {}).get(KEY, "mongo"))
 
 
 def set_backend(path: Path, backend: Backend, backup: Path) -> None:
-    """Make ``path`` name ``backend``; the text before is kept in ``backup`` unless that exists already.
+    """Make ``path`` name ``backend``; keep the old text in ``backup``, unless that exists already.
 
-    Called again, it changes nothing. A link stays a link: the file behind it is replaced. Owner and mode stay. Raises
-    ``ConfigFileError`` where that fails; the old file is there then.
+    Called again, it changes nothing. If ``path`` is a link, the file to which it points is replaced. Owner and mode
+    stay. Raises ``ConfigFileError`` if the file cannot be replaced; the old file is then unchanged.
     """
     file = _resolved(path)
     text = file.read_text(encoding="utf-8")
@@ -100,7 +100,7 @@ def set_backend(path: Path, backend: Backend, backup: Path) -> None:
 
 
 def with_backend(text: str, backend: str, name: str) -> str:
-    """Return the text with the key changed and everything else as it is; raises ``RefusedError`` where it cannot."""
+    """Return the text with only the key changed; raises ``RefusedError`` if that cannot be done."""
     try:
         document = tomlkit.parse(text)
         section = document.get(SECTION)
@@ -112,7 +112,7 @@ def with_backend(text: str, backend: str, name: str) -> str:
         if isinstance(section, MutableMapping):
             quoted = section.get(KEY)
             literal = isinstance(quoted, String) and quoted.as_string().startswith("'")
-            section[KEY] = tomlkit.string(backend, literal=literal)  # its quotes stay, and the comment behind it
+            section[KEY] = tomlkit.string(backend, literal=literal)  # its quotes and the comment after it stay
             expected.setdefault(SECTION, {})[KEY] = backend
         changed = tomlkit.dumps(document)
         kept = tomllib.loads(changed) == expected and isinstance(section, MutableMapping)
@@ -146,7 +146,7 @@ def _replace(file: Path, text: str, *, like: Path) -> None:
 
 
 def _write_sibling(file: Path, text: str, *, like: Path) -> Path:
-    """Write a new file into the folder of ``file``, with the mode and the owner of ``like``; return where."""
+    """Write a new file into the folder of ``file``, with the mode and the owner of ``like``; return its path."""
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     new = Path(name)
     try:
@@ -165,7 +165,7 @@ def _write_sibling(file: Path, text: str, *, like: Path) -> Path:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name last through a power cut."""
+    """Flush the folder, so that the new name survives a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

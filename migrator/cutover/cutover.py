@@ -1,7 +1,8 @@
-"""The cutover: fence, drain, last comparison, point of no return, opening of PostgreSQL, smoke, backup, reverse sync.
+"""The steps of the cutover, from the first gate to the reverse sync.
 
-If something fails or takes too long before the point of no return, the tool undoes everything by itself: the fence is
-lifted, and nothing has changed. After that point, another call finishes what is left; so does it after a kill anywhere.
+If something fails or takes too long before the point of no return, the tool undoes everything: it lifts the fence, and
+nothing has changed. After that point, the next call finishes the cutover. A call that was killed at any moment can be
+repeated.
 """
 
 import threading
@@ -40,15 +41,15 @@ STEPS_AFTER: Final = ("open-target", "smoke", "backup", "reverse-sync")
 STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
 _EPOCH: Final = "epoch"
 REVERSE_STOPPED: Final = "reverse_sync_stopped"
-"""The member of the journal's detail that says why the reverse sync stopped."""
+"""The member of the journal's detail that holds why the reverse sync stopped."""
 
 
 class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cutover did."""
+    """The result of a cutover."""
 
     cutover: Cutover
     pause_s: float
-    """From before the fence until PostgreSQL was open, by the target's clock."""
+    """Seconds from before the fence until PostgreSQL was open, by the target's clock."""
     overdue: int
     compared: int
     """Documents compared under the fence."""
@@ -59,8 +60,8 @@ class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):
 def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
     """Make the cutover, or finish one that was interrupted after the point of no return.
 
-    Raises ``RefusedError`` where a gate is not met, another cutover runs, or the pause would be too long: then
-    everything is as it was before. What fails after the point of no return is raised, and the next call goes on.
+    Raises ``RefusedError`` if a gate is not met, another cutover runs, or the write pause would be too long. Then
+    everything is as it was before. A failure after the point of no return is raised, and the next call continues.
     """
     try:
         with exclusive_sessions(settings) as sessions:
@@ -100,9 +101,9 @@ def abort(settings: Settings) -> Cutover:
 
 
 def point_holds(sessions: Sessions, cutover: Cutover) -> bool:
-    """Tell whether nobody can have written since the point of no return: PostgreSQL is open, or the fence stands.
+    """Return whether nobody can have written since the point of no return: PostgreSQL is open, or the fence is closed.
 
-    It does not where the target was gone when that point was written, so that the cutover was undone blindly.
+    It is false if the target was unreachable when the point was recorded, so that the cutover was undone.
     """
     found = epoch.target_epoch(sessions)
     if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
@@ -113,13 +114,13 @@ def point_holds(sessions: Sessions, cutover: Cutover) -> bool:
 
 
 def lift_source_fence(sessions: Sessions, cutover: Cutover) -> None:
-    """Lift MongoDB's fence, as it was written down before it was made; none was made: nothing is done."""
+    """Lift the fence of MongoDB as the journal describes it; do nothing if no fence was made."""
     if cutover.fence:
         fence.lift_source(sessions.source, cutover.fence["kind"], cutover.fence["revoked"])
 
 
 def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
-    """Do everything up to the point of no return, or nothing at all."""
+    """Run the steps up to the point of no return, or undo all of them."""
     found = gates.evaluate(sessions, conditions)
     missing = gates.unmet(found)
     if missing:
@@ -166,10 +167,10 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
             assert kind is not None  # noqa: S101 - a gate has seen to it
             revoked = fence.revocable_roles(sessions.source) if kind == "roles" else []
             journal.fenced(kind, revoked)
-            epoch.set_target(sessions, number, "mongo")  # nobody begins there too early
+            epoch.set_target(sessions, number, "mongo")  # no process begins there too early
             pause.begin()
-            # stops our own processes, also those that log in as the tool's user, whom the fence lets through; what they
-            # began before, the fence waits for
+            # The epoch also stops the tool's own processes that log in as the tool's user, whom the fence lets through.
+            # The fence waits for what they began before.
             epoch.close_source(sessions, number)
             fence.engage_source(sessions.source, kind, revoked, timedelta(seconds=limit))
             detail["kind"] = kind
@@ -192,7 +193,7 @@ def _run_steps_before(sessions: Sessions, journal: Journal, found: list[Gate], n
 
 
 def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
-    """Do what is left after the point of no return."""
+    """Run the steps after the point of no return that are not done."""
     steps: dict[str, Callable[[Sessions, Journal, dict[str, Any]], None]] = {
         "open-target": _open_target,
         "smoke": _smoke,
@@ -207,14 +208,14 @@ def _run_steps_after(sessions: Sessions, journal: Journal) -> None:
 
 
 def _open_target(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
-    """Shut MongoDB, settle what is overdue, change the file, open PostgreSQL: in this order, each idempotent."""
+    """Close MongoDB, fire what is overdue, change the file, open PostgreSQL: in this order, each idempotent."""
     number = journal.cutover.detail[_EPOCH]
     epoch.close_source(sessions, number)
     stands = epoch.target_epoch(sessions)
     if stands is None or stands.backend != "postgres":
         detail["overdue"] = overdue.fire_late(sessions.settings, sessions.target, sessions.settings.cutover.overdue)
     config_file.set_backend(Path(journal.cutover.config_path), "postgres", Path(journal.cutover.backup_path))
-    parallel_run.end(sessions.target)  # from now on every handler runs here, and nowhere else
+    parallel_run.end(sessions.target)  # from now on, every handler runs here only
     epoch.set_target(sessions, number, "postgres")
     row = sessions.target.execute(
         "SELECT extract(epoch FROM clock_timestamp() - began_at)::float8 FROM migration.cutover_steps"
@@ -250,27 +251,27 @@ def _backup(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> Non
 
 
 def backup_folder(settings: Settings, cutover: Cutover) -> Path:
-    """Return where the backup of a cutover is, or will be: beside the configuration, unless the setting is absolute."""
+    """Return the folder of a cutover's backup: next to the configuration, unless the setting is absolute."""
     return Path(cutover.config_path).parent / settings.cutover.backup_directory / f"cutover-{cutover.id}"
 
 
 def _reverse_sync(sessions: Sessions, journal: Journal, detail: dict[str, Any]) -> None:
-    """Carry what was written since, if that can be done now; `migrator tail` goes on doing so.
+    """Carry what was written since the point of no return, if possible; `migrator tail` continues it.
 
-    A failure does not end the cutover, which is made: PostgreSQL is open. It is written down, and a person is told.
+    A failure does not end the cutover, because PostgreSQL is open. It is recorded, and the operator is told.
     """
     detail["documents"] = None
     try:
         detail["documents"] = reverse_sync.run(sessions.settings, noted_by_now=True).documents
     except RefusedError:
-        pass  # `migrator tail` has turned round already, and does it
+        pass  # `migrator tail` does it already
     except MigratorError as error:
         say(f"cutover: the reverse sync stopped: {error}")
         journal.note(**{REVERSE_STOPPED: str(error)})
 
 
 def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePause | None") -> int:
-    """Bring the target up to a position, by our own tail or by the one that runs; return the events seen."""
+    """Bring the target up to a position, by our own tail or by the one that runs; return the number of events."""
     if locks.is_tail_running(sessions.target) and not tail.following:
         _wait_for_other_tail(sessions, goal, pause)
         return 0
@@ -289,14 +290,14 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
 
 
 def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePause | None") -> None:
-    """Wait until the tail of another process has come up to a position, owing nothing."""
+    """Wait until the tail of another process has reached a position and has nothing pending."""
     seconds = pause.left() if pause is not None else sessions.settings.copy.patience_s
     if not wait_for_tail(sessions, goal, seconds, derived=True):
         raise RefusedError("the write pause would exceed its limit: the tail that follows did not come up to the fence")
 
 
 def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> int:
-    """Compare what changed since the last complete and clean comparison, or everything; return the documents."""
+    """Compare what changed since the last clean parity check, or everything; return the number of documents."""
     last = recorded_check.last_check(sessions.target)
     if last is None or not last.clean:
         raise RefusedError("the last complete comparison is not clean")
@@ -319,9 +320,9 @@ def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> i
 
 
 def _undo(sessions: Sessions, journal: Journal) -> None:
-    """Make everything as it was before: the fence first, so that writers go on though the target be gone.
+    """Undo all steps: the fence first, so that writers can continue even if the target is unreachable.
 
-    A source that has gone away is waited for: else its writers would find the fence when it comes back.
+    The source is waited for if it is unreachable. Otherwise its writers would meet the fence when it comes back.
     """
     retry_transient(sessions.settings, lambda: _reopen_source(sessions, journal.cutover))
     with suppress(psycopg.Error, MigratorError):
@@ -339,12 +340,12 @@ def _reopen_source(sessions: Sessions, cutover: Cutover) -> None:
     if found is not None and found.backend == "postgres" and found.number == cutover.detail.get(_EPOCH):
         epoch.open_source(sessions, found.number)
     lift_source_fence(sessions, cutover)
-    if Path(cutover.config_path).exists():  # else there is nothing that could name PostgreSQL
+    if Path(cutover.config_path).exists():  # without the file nothing can name PostgreSQL
         config_file.set_backend(Path(cutover.config_path), "mongo", Path(f"{cutover.config_path}.undone"))
 
 
 def _is_point_passed(journal: Journal) -> bool:
-    """Tell whether the point of no return was written; where the target cannot say it, it was not."""
+    """Return whether the point of no return was recorded; false if the target cannot be read."""
     try:
         return journal.done(POINT_OF_NO_RETURN)
     except psycopg.Error:
@@ -363,21 +364,21 @@ def _result(journal: Journal, *, resumed: bool) -> CutoverResult:
 
 
 class _WritePause:
-    """How long writers have been held up."""
+    """Measures how long writers have been stopped."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit
         self._began: float | None = None
 
     def begin(self) -> None:
-        """Writers are held up from now on."""
+        """Start measuring: writers are stopped from now on."""
         self._began = time.monotonic()
 
     def left(self) -> float:
-        """Return the seconds that are left."""
+        """Return the seconds that are left of the limit."""
         return self._limit - (0.0 if self._began is None else time.monotonic() - self._began)
 
     def check(self) -> None:
-        """Raise ``RefusedError`` where it has lasted too long."""
+        """Raise ``RefusedError`` if the pause has lasted too long."""
         if self.left() < 0:
             raise RefusedError(f"the write pause would exceed its limit of {self._limit:g} s")

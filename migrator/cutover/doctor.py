@@ -1,6 +1,6 @@
-"""What stands in the way of a move, as the servers themselves say it; nothing is changed.
+"""Checks of the two servers before a migration. Nothing is changed.
 
-The gates of the cutover ask about the data too; here only what can be told before anything was copied.
+These are the gates of the cutover that can be evaluated before anything was copied. The others depend on the data.
 """
 
 import time
@@ -30,15 +30,15 @@ Look = Callable[[], Answer]
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, in the order in which it was looked at."""
+    """The results, in the order of the checks."""
 
     findings: tuple[Gate, ...]
     unreachable: tuple[str, ...]
-    """Sides that were configured and could not be reached; nothing further is told of them."""
+    """Sides that are configured and cannot be reached; nothing else is known of them."""
 
 
 def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagnosis:
-    """Reach both sides and look at everything; raises ``ConfigurationError`` only."""
+    """Connect to both sides and make every check; raises ``ConfigurationError`` only."""
     findings: list[Gate] = []
     unreachable: list[str] = []
     source: MongoDatabase | None = None
@@ -55,13 +55,13 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
         else:
             findings.append(Gate(name="source", passed=True, words="not configured ([mongo]): nothing to move from"))
         try:
-            findings.append(_connection_path(settings))  # first: a pooler may refuse the rest for reasons of its own
+            findings.append(_connection_path(settings))  # first: a pooler may refuse the rest for other reasons
             target = stack.enter_context(open_login(settings))
             findings += _target_findings(settings, target)
         except UnreachableError as error:
             unreachable.append("target")
             findings.append(Gate(name="target", passed=None, words=str(error)))
-        except RefusedError as error:  # of its encoding
+        except RefusedError as error:  # because of its encoding
             findings.append(Gate(name="target", passed=False, words=str(error)))
         if source is not None or target is not None:
             findings.append(_finding("clocks", lambda: server_gates.clocks(source, target, settings, clock)))
@@ -85,7 +85,7 @@ def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
     yield _finding("target", lambda: _server(target))
     schema = _finding("schema", lambda: _schema(settings))
     yield schema
-    if schema.passed:  # else there is nothing to look at yet
+    if schema.passed:  # otherwise there is nothing to check yet
         yield _finding("cutover", lambda: _cutover(settings))
         yield _finding("roles", lambda: _roles(settings))
         yield _finding("writes", lambda: _writes(settings))
@@ -94,7 +94,7 @@ def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
 
 
 def _connection_path(settings: Settings) -> Gate:
-    """Tell what lies between; raises ``UnreachableError`` where that cannot be told."""
+    """Describe what is between the tool and the server; raises ``UnreachableError`` if that cannot be found out."""
     try:
         return Gate(name="way to the target", passed=True, words=lock_sessions.describe_pooling(settings))
     except RefusedError as error:
@@ -102,7 +102,7 @@ def _connection_path(settings: Settings) -> Gate:
 
 
 def _finding(name: str, look: Look) -> Gate:
-    """Look; what fails to be looked at stands in the way."""
+    """Evaluate a check; one that cannot be evaluated is not met."""
     try:
         with postgres.translate_errors("the target"), mongo.translate_errors("the source"):
             passed, words = look()
@@ -117,7 +117,7 @@ def _server(target: Connection) -> Answer:
 
 
 def _cutover(settings: Settings) -> Answer:
-    """Whether the last cutover, or its rollback, waits for a person."""
+    """Whether the last cutover, or its rollback, needs a person."""
     found = attention(settings)
     if found is None:
         return True, "no cutover or rollback waits for a person"
@@ -149,7 +149,7 @@ def _writes(settings: Settings) -> Answer:
 
 
 def _writers(settings: Settings) -> Answer:
-    """Who could still write when the rollback shuts PostgreSQL: it is said, and stops nothing."""
+    """Name the users who could still write after the rollback closes PostgreSQL; they do not stop it."""
     with open_target(settings, autocommit=True) as target:
         through = fence.unstopped_on_target(target, settings.postgres)
     return True, f"the way back would not stop {', '.join(through)}" if through else "the way back stops everybody"

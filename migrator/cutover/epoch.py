@@ -1,4 +1,4 @@
-"""Writing the persistence epoch on both sides (``store.epoch`` says what it is, and the stores obey it)."""
+"""Writing the persistence epoch on both sides. ``store.epoch`` describes it, and the stores obey it."""
 
 from migrator.config import Settings
 from migrator.connections.postgres import open_target, translate_errors
@@ -11,57 +11,57 @@ from migrator.store.protocols import Backend
 
 
 def source_epoch(sessions: Sessions) -> Epoch | None:
-    """Return what MongoDB says."""
+    """Return the epoch of MongoDB."""
     return mongo.read(sessions.source)
 
 
 def target_epoch(sessions: Sessions) -> Epoch | None:
-    """Return what PostgreSQL says."""
+    """Return the epoch of PostgreSQL."""
     return postgres.read(sessions.target)
 
 
 def is_in_target(settings: Settings) -> bool:
-    """Tell whether PostgreSQL holds the data."""
+    """Return whether PostgreSQL holds the data."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = postgres.read(target)
     return found is not None and found.backend == "postgres"
 
 
 def next_number(sessions: Sessions) -> int:
-    """Return the number of the next cutover: above what either side has seen."""
+    """Return the number of the next cutover, which is greater than the numbers on both sides."""
     found = [one.number for one in (source_epoch(sessions), target_epoch(sessions)) if one is not None]
     return max(found, default=0) + 1
 
 
 def close_source(sessions: Sessions, number: int) -> None:
-    """Say in MongoDB that PostgreSQL holds the data.
+    """Record in MongoDB that PostgreSQL holds the data.
 
-    Nothing is written for a profile whose application has no store of ours: nobody there would read it.
+    Nothing is written for a profile whose application does not use a store of ours: it would not read the epoch.
     """
     _write_source(sessions, Epoch(number, "postgres"))
 
 
 def open_source(sessions: Sessions, number: int) -> None:
-    """Say in MongoDB that MongoDB holds the data."""
+    """Record in MongoDB that MongoDB holds the data."""
     _write_source(sessions, Epoch(number, "mongo"))
 
 
 def set_target(sessions: Sessions, number: int, backend: Backend) -> None:
-    """Say in PostgreSQL who holds the data."""
+    """Record in PostgreSQL which side holds the data."""
     postgres.write(sessions.target, Epoch(number, backend))
 
 
 def undo_target(sessions: Sessions, number: int) -> None:
-    """Take back that MongoDB holds the data, where no cutover was ever made before this one.
+    """Remove the record that MongoDB holds the data, if there was no cutover before this one.
 
-    A scheduler may have been running on PostgreSQL beside the other one: it goes on.
+    A scheduler on PostgreSQL that ran in parallel with the old one can then continue.
     """
     if number == 1:
         postgres.forget(sessions.target, Epoch(number, "mongo"))
 
 
 def store_reads_source(settings: Settings) -> bool:
-    """Tell whether our store reads the source's documents as they are, so that its application may be ours."""
+    """Return whether our store reads the source's documents as they are, so that its application may be ours."""
     return settings.source.profile == PROFILE.name
 
 

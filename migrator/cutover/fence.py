@@ -1,24 +1,23 @@
-"""The fence: what stops every writer of a database, in whatever language, at the server itself.
+"""The fence: it stops every writer of a database, in any language, at the server.
 
-**Of the source**, at the cutover. There are two kinds, and which one is taken is decided before anything happens:
+**Of the source**, at the cutover. There are two kinds. The kind is chosen before anything is changed:
 
 - ``write-block``: ``setUserWriteBlockMode`` (MongoDB 6.0 and later, with authentication, for a user that may call it
-  and pass it: role ``restore`` or ``root``). The server refuses every write of every database to users without the
-  privilege ``bypassWriteBlockingMode`` (error 371). It waits for open transactions to end, also for those that only
-  read, and holds up new writes meanwhile, hence its limit. Tried on 6.0.27: a transaction that was open when the call
-  came could still commit, and the call returned after it.
-- ``roles``: the roles of every user that may write into the source's database are taken away and read is given
-  instead; what was taken is returned, to be kept, before it is taken. A transaction that is open may still commit
-  (tried on 6.0.27), so such transactions are waited for.
+  and pass it: role ``restore`` or ``root``). The server refuses every write to every database from users without the
+  privilege ``bypassWriteBlockingMode`` (error 371). The command waits for open transactions to end, also for those that
+  only read, and delays new writes meanwhile, so it has a time limit. On 6.0.27, a transaction that was open before the
+  call could still commit, and the call returned after it.
+- ``roles``: every user that may write to the source's database loses its roles and gets read rights. The roles are
+  returned before, so that they can be stored. A transaction that is open may still commit (on 6.0.27), so such
+  transactions are waited for.
 
 A process that is killed inside a transaction leaves it open at the server for ``transactionLifetimeLimitSeconds`` (60).
-So both kinds end what has been open for longer than `TRANSACTION_PATIENCE`, where the tool's user may
-(`KILL_ACTIONS`). Whoever still works in such a transaction is told that it is gone when it commits, so that nothing is
-lost that was acknowledged. A collection validator is no fence: deletes pass it, and so does whoever bypasses document
-validation.
+So both kinds end transactions that have been open for longer than `TRANSACTION_PATIENCE`, if the tool's user may
+(`KILL_ACTIONS`). A client that still uses such a transaction gets an error when it commits, so that no acknowledged
+write is lost. A collection validator is no fence: deletes pass it, and so do clients that bypass document validation.
 
-**Of the target**, at a rollback: the application's roles lose their right to write. Owners, superusers and whoever was
-granted rights besides the tool's roles are not stopped; they are named.
+**Of the target**, at a rollback: the application's roles lose their right to write. Owners, superusers and users with
+rights besides the tool's roles are not stopped. They are named.
 """
 
 import time
@@ -49,30 +48,30 @@ BLOCKED: Final = 2
 """``serverStatus().repl.userWriteBlockMode`` while writes are blocked (1: they are not)."""
 WRITE_BLOCK_SINCE: Final = (6, 0)
 WRITE_BLOCK_ACTIONS: Final = frozenset({BLOCK_COMMAND, BYPASS_ACTION, "serverStatus"})
-"""Actions of the fence ``write-block``; the last one tells whether it stands, after a kill."""
+"""Actions of the fence ``write-block``. The last one shows whether the fence is closed, after a kill."""
 ROLE_ACTIONS: Final = frozenset({"grantRole", "revokeRole", "inprog"})
-"""Actions of the fence ``roles``; the last one sees the transactions that are open."""
+"""Actions of the fence ``roles``. The last one shows open transactions."""
 NO_SUCH_USER: Final = 11
 KILL_ACTIONS: Final = frozenset({"inprog", "killAnySession"})
-"""Actions that let the tool see, and end, transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
+"""Actions with which the tool sees and ends transactions of others (role ``hostManager`` with ``clusterMonitor``)."""
 TRANSACTION_PATIENCE: Final = timedelta(seconds=2)
-"""How long a transaction is waited for before it is ended; the scheduler's own take milliseconds."""
+"""How long the fence waits for a transaction before it ends it; the scheduler's own transactions take milliseconds."""
 POLL_S: Final = 0.05
 
 
 class SourceUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A user of the server, as far as it concerns the fence."""
+    """A user of the server, as far as it matters to the fence."""
 
     name: str
     database: str
-    """Where it is defined; user names are unique within one."""
+    """The database that defines it; user names are unique within one."""
     roles: tuple[dict[str, str], ...]
     writes: bool
     """May insert, update or remove in the source's database."""
     passes: bool
     """May write while writes are blocked."""
     grants: bool
-    """May give itself back what was taken."""
+    """May give the revoked roles back to itself."""
 
     @property
     def title(self) -> str:
@@ -81,21 +80,21 @@ class SourceUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FenceSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be done on this server, and who would still write."""
+    """What this server allows, and which users would still write."""
 
     kind: FenceKind | None
     why_not: str = ""
-    """What is missing where no fence can be made."""
+    """Why no fence can be made; empty if one can."""
     unstopped: tuple[str, ...] = ()
     """Users, besides the tool's own, whom this fence would not stop."""
     stopped: tuple[str, ...] = ()
-    """Users who write now and whom it would stop."""
+    """Users who may write now and whom the fence would stop."""
     ends: bool = False
-    """The tool may end transactions that stay open."""
+    """Whether the tool may end transactions that stay open."""
 
 
 def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> FenceSurvey:
-    """Find out which fence this server allows; ``prefer`` names the only one to consider."""
+    """Find out which fence this server allows; ``prefer`` names the only kind to consider."""
     with translate_errors("the source"):
         me = _own_users(source)
         if me is None:
@@ -128,7 +127,7 @@ def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> 
 def _survey_roles(
     source: MongoDatabase, me: set[tuple[str, str]], writers: Sequence[SourceUser], *, ends: bool
 ) -> FenceSurvey:
-    """Look whether what is taken can be given back: a role is granted in the database that defines it."""
+    """Find out whether the roles can be given back: a role is granted in the database that defines it."""
     stopped = [user for user in writers if not user.grants]
     granted = {database for name in me for database in _grantable_databases(source, name)}
     needed = {role["db"] for user in stopped for role in user.roles}
@@ -146,13 +145,14 @@ def _survey_roles(
 
 
 def revocable_roles(source: MongoDatabase) -> list[dict[str, Any]]:
-    """Return what the fence ``roles`` will take away, to be kept where a kill cannot lose it, before `engage`."""
+    """Return the roles that the fence ``roles`` will revoke, to be stored before `engage_source`."""
     with translate_errors("the source"):
         me = _own_users(source) or set()
         return [
             {"user": user.name, "database": user.database, "roles": list(user.roles)}
             for user in _users(source)
-            # who could grant them to itself again is not stopped, and is named; taken away, nobody might give them back
+            # A user that could grant them to itself again is not stopped, and is named: if its roles were revoked,
+            # nobody might be able to give them back.
             if user.writes and not user.grants and (user.name, user.database) not in me
         ]
 
@@ -160,9 +160,10 @@ def revocable_roles(source: MongoDatabase) -> list[dict[str, Any]]:
 def engage_source(
     source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]], limit: timedelta
 ) -> None:
-    """Stop the writers; returns when none of them can write any more, not even by a transaction begun before.
+    """Stop the writers; return when none can write any more, not even in a transaction begun before.
 
-    Called again, it changes nothing. Raises ``RefusedError`` when that took longer than ``limit``: the caller lifts it.
+    Called again, it changes nothing. Raises ``RefusedError`` if that takes longer than ``limit``; the caller lifts the
+    fence.
     """
     with translate_errors("the source"):
         if kind == "write-block":
@@ -176,7 +177,7 @@ def engage_source(
 def lift_source(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]]) -> None:
     """Let the writers write again, with the roles they had. Called again, it changes nothing.
 
-    A user that is not there any more is passed over. Raises ``UnreachableError`` where one cannot be given its roles,
+    A user that does not exist any more is skipped. Raises ``UnreachableError`` if a user cannot be given its roles,
     after all others have theirs.
     """
     with translate_errors("the source"):
@@ -203,7 +204,7 @@ def _set_roles(source: MongoDatabase, one: Mapping[str, Any], roles: list[Any]) 
 
 
 def is_source_fenced(source: MongoDatabase, kind: FenceKind, revoked: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether the fence stands, as the server sees it."""
+    """Return whether the fence is closed, as the server reports it."""
     with translate_errors("the source"):
         if kind == "write-block":
             state = source.client.admin.command("serverStatus", repl=1)["repl"].get("userWriteBlockMode")
@@ -213,7 +214,7 @@ def is_source_fenced(source: MongoDatabase, kind: FenceKind, revoked: Sequence[M
 
 
 def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
-    """Try for as long as `PATIENCE` at a time: what was open all that time is ended, and nothing that came later."""
+    """Repeat for `PATIENCE` at a time; end the transactions that were open all that time, and no later ones."""
     until = time.monotonic() + limit.total_seconds()
     allowed = True
     while (left := until - time.monotonic()) > 0:
@@ -228,7 +229,7 @@ def _block_writes(source: MongoDatabase, limit: timedelta) -> None:
 
 
 def _wait_for_transactions(source: MongoDatabase, limit: timedelta) -> None:
-    """Wait until no transaction is open that began before now; they may still commit though the roles are gone."""
+    """Wait until no transaction is open that began before now: it may commit although the roles are revoked."""
     began = time.monotonic()
     open_now = {_transaction_key(one): one["lsid"] for one in _transactions(source)}
     allowed = True
@@ -247,7 +248,7 @@ def _fence_open_error(limit: timedelta, *, allowed: bool) -> RefusedError:
 
 
 def _older_sessions(source: MongoDatabase, seconds: float) -> list[Any] | None:
-    """Return the sessions whose transaction has been open for so long; none where the tool may not see them."""
+    """Return the sessions whose transaction has been open for so long; None if the tool may not see them."""
     try:
         found = list(_transactions(source))
     except OperationFailure as error:
@@ -258,7 +259,7 @@ def _older_sessions(source: MongoDatabase, seconds: float) -> list[Any] | None:
 
 
 def _end_transactions(source: MongoDatabase, sessions: Sequence[Any] | None) -> bool:
-    """End the transactions of these sessions; false where the tool may not."""
+    """End the transactions of these sessions; false if the tool may not."""
     if sessions:
         try:
             source.client.admin.command("killAllSessionsByPattern", [{"lsid": one} for one in sessions])
@@ -283,7 +284,7 @@ def _transaction_key(operation: Mapping[str, Any]) -> tuple[bytes, int]:
 
 
 def _own_users(source: MongoDatabase) -> set[tuple[str, str]] | None:
-    """Return who the tool is logged in as; none where the server does not ask."""
+    """Return the user as whom the tool is logged in; None if the server has no authentication."""
     status = source.client.admin.command("connectionStatus")["authInfo"]
     found = {(user["user"], user["db"]) for user in status["authenticatedUsers"]}
     return found or None
@@ -304,7 +305,7 @@ def _users(source: MongoDatabase) -> Iterator[SourceUser]:
 
 
 def _actions(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
-    """Yield what a user may do in the source's database or on the server as a whole."""
+    """Yield the actions of a user in the source's database or on the whole server."""
     for privilege in _privileges(source, user):
         where = privilege["resource"]
         if where.get("cluster") or where.get("anyResource") or where.get("db") in ("", source.name):
@@ -312,7 +313,7 @@ def _actions(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
 
 
 def _grantable_databases(source: MongoDatabase, user: tuple[str, str]) -> Iterator[str]:
-    """Yield the databases whose roles a user may grant; "" stands for all."""
+    """Yield the databases whose roles a user may grant; "" means all."""
     for privilege in _privileges(source, user):
         if "grantRole" in privilege["actions"]:
             yield privilege["resource"].get("db", "")
@@ -329,9 +330,9 @@ def _version(source: MongoDatabase) -> tuple[int, ...]:
 
 
 def engage_target(connection: Connection, roles: PostgresSettings, limit: timedelta) -> None:
-    """Take the right to write away, and wait for every transaction that began before; one too old is ended.
+    """Revoke the right to write, and wait for every transaction that began before; end one that is too old.
 
-    Returns when nothing can be written any more in the two application roles. Called again, it changes nothing.
+    Returns when the two application roles cannot write any more. Called again, it changes nothing.
     """
     with connection.transaction():
         for record in ALL:
@@ -356,7 +357,7 @@ def engage_target(connection: Connection, roles: PostgresSettings, limit: timede
 
 
 def lift_target(connection: Connection, roles: PostgresSettings) -> None:
-    """Give the rights back, as the schema's revisions gave them. Called again, it changes nothing."""
+    """Grant the rights again, as the schema's revisions do. Called again, it changes nothing."""
     with connection.transaction():
         names = Roles.of(roles)
         for record in ALL:
@@ -365,7 +366,7 @@ def lift_target(connection: Connection, roles: PostgresSettings) -> None:
 
 
 def is_target_fenced(connection: Connection, roles: PostgresSettings) -> bool:
-    """Tell whether neither application role may write into any table."""
+    """Return whether neither application role may write to any table."""
     row = connection.execute(
         "SELECT bool_or(has_table_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE, DELETE')"
         " OR has_any_column_privilege(role, format('scheduler.%%I', t), 'INSERT, UPDATE'))"
@@ -400,10 +401,10 @@ def _table_and_roles(table: str, roles: PostgresSettings) -> tuple[sql.Identifie
 
 
 def _writing_before(connection: Connection, mark: str, fenced_at: datetime | None) -> list[int]:
-    """Return the backends that may still write into this database by a right they had before.
+    """Return the backends that may still write to this database by a right they had before.
 
-    Those whose transaction has an id below ``mark``, and those in the middle of a statement that began earlier: rights
-    are looked at when a statement begins. All others meet the fence at their next statement.
+    These are backends whose transaction has an id below ``mark``, and those in a statement that began earlier, because
+    rights are checked when a statement begins. All others meet the fence at their next statement.
     """
     with _as_login_user(connection):
         rows = connection.execute(
@@ -417,7 +418,7 @@ def _writing_before(connection: Connection, mark: str, fenced_at: datetime | Non
 
 @contextmanager
 def _as_login_user(connection: Connection) -> Iterator[None]:
-    """Act as the user who logged in: the owning role, which this session is in, does not see what others do."""
+    """Act as the user who logged in: the owning role of this session does not see the sessions of others."""
     with connection.transaction():
         connection.execute("SET LOCAL ROLE NONE")
         yield

@@ -1,4 +1,4 @@
-"""What must hold before the cutover, as it stands now: computed, never ticked by hand."""
+"""The gates of the cutover: conditions that must hold before it. They are computed, never set by hand."""
 
 import os
 import time
@@ -26,17 +26,17 @@ from migrator.pipeline.tail.positions import oplog_history
 
 
 class GateOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator decided."""
+    """The decisions of the operator."""
 
     config: Path
     quarantined: int = 0
-    """At most so many documents may stay behind in quarantine: their number moves while the source is written to."""
+    """The most documents that may be in quarantine. Their number changes while the source is written to."""
     clock: Callable[[], float] = time.time
-    """This machine's, in seconds."""
+    """Time of this machine, in seconds."""
 
 
 def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
-    """Look at every condition; one that fails to be looked at is not met."""
+    """Evaluate every gate; a gate that cannot be evaluated is not met."""
     found = []
     for name, look in _GATES.items():
         try:
@@ -52,7 +52,7 @@ def evaluate(sessions: Sessions, conditions: GateOptions) -> list[Gate]:
 
 
 def unmet(found: list[Gate]) -> list[Gate]:
-    """Return the gates that hold up the cutover."""
+    """Return the gates that are not met."""
     return [one for one in found if one.passed is False]
 
 
@@ -117,9 +117,9 @@ def _quarantine(sessions: Sessions, conditions: GateOptions) -> Answer:
 
 
 def _quarantined_share(sessions: Sessions, _: GateOptions) -> Answer:
-    """Look at each collection: one that is in quarantine as a whole, or for the most part, is not a few odd documents.
+    """Check each collection: one that is in quarantine as a whole, or for the most part, is not a few odd documents.
 
-    How many documents there are is the source's own estimate.
+    The number of documents is the estimate of the source.
     """
     limit = sessions.settings.cutover.max_quarantined_percent
     over = []
@@ -232,7 +232,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
 
 
 def gate_lines(found: Iterable[Gate]) -> Iterator[str]:
-    """Yield the gates for people."""
+    """Yield the gates as lines for a terminal."""
     marks = {True: "ok", False: "NO", None: "?"}
     for one in found:
         yield f"{marks[one.passed]:<3} {one.name}: {one.words}"

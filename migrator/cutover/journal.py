@@ -1,6 +1,7 @@
-"""The journal of a cutover: which step was begun, which is done, and with what. Kept in the schema ``migration``.
+"""The journal of a cutover: which step was begun, which is done, and its result. It is in the schema ``migration``.
 
-A step that is done is not done again; one that was running when the tool was killed is. Each step is idempotent.
+A step that is done is not repeated. A step that was running when the tool was killed is repeated. Each step is
+idempotent.
 """
 
 from collections.abc import Iterator
@@ -24,10 +25,10 @@ from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
 
 LOCK: Final = stable_hash64("*/migrator/cutover")
-"""Of the session lock under which a cutover, or the rollback, is made: one at a time."""
+"""Key of the session lock that a cutover or a rollback holds: one at a time."""
 
 FAILED: Final = "failed"
-"""The member of a step's detail that says why it failed."""
+"""The member of a step's detail that holds why it failed."""
 
 State: TypeAlias = Literal["running", "aborted", "cut-over", "rolled-back", "finished"]
 
@@ -70,7 +71,7 @@ def latest(connection: Connection) -> Cutover | None:
 
 
 def steps(connection: Connection, cutover: UUID) -> list[Step]:
-    """Return the steps of a cutover, in order of their beginning."""
+    """Return the steps of a cutover, in the order in which they began."""
     rows = connection.execute(
         "SELECT step, state, began_at, ended_at, detail FROM migration.cutover_steps WHERE cutover_id = %s"
         " ORDER BY ordinal",
@@ -80,12 +81,12 @@ def steps(connection: Connection, cutover: UUID) -> list[Step]:
 
 
 def opened_at(connection: Connection, cutover: UUID) -> datetime | None:
-    """Return when PostgreSQL was opened to everybody by a cutover; none: it was not."""
+    """Return when a cutover opened PostgreSQL to everybody; None if it did not."""
     return next((one.ended_at for one in steps(connection, cutover) if one.step == "open-target"), None)
 
 
 def database_time(connection: Connection) -> datetime:
-    """Return the target's clock."""
+    """Return the time of the target's clock."""
     row = connection.execute("SELECT clock_timestamp()").fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row
     now: datetime = row[0]
@@ -93,7 +94,7 @@ def database_time(connection: Connection) -> datetime:
 
 
 def record_decision(connection: Connection, kind: str, who: str, reason: str, **detail: Any) -> datetime:  # noqa: ANN401 - any JSON value
-    """Put a person's decision on record (``migration.decisions``), and return when."""
+    """Record a person's decision (``migration.decisions``), and return its time."""
     row = connection.execute(
         "INSERT INTO migration.decisions (kind, who, reason, at, tool_version, detail)"
         " VALUES (%s, %s, %s, clock_timestamp(), %s, %s) RETURNING at",
@@ -108,7 +109,7 @@ def record_decision(connection: Connection, kind: str, who: str, reason: str, **
 def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
     """Open both sides and hold the lock of all cutovers of the target; raise what ``exclusive`` raises.
 
-    Errors of the drivers are raised as the tool's own, which name the side.
+    Errors of the drivers are raised as errors of the tool, which name the side.
     """
     sessions = Sessions(settings)
     try:
@@ -120,13 +121,13 @@ def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
 
 @contextmanager
 def exclusive(connection: Connection) -> Iterator[None]:
-    """Hold the lock of all cutovers of this target; raise ``RefusedError`` where another process does."""
+    """Hold the lock of all cutovers of this target; raise ``RefusedError`` if another process holds it."""
     with advisory_lock(connection, LOCK, busy="another cutover, or rollback, of this target is running"):
         yield
 
 
 class Journal:
-    """Writes about one cutover."""
+    """Writes the journal of one cutover."""
 
     def __init__(self, connection: Connection, cutover: Cutover) -> None:
         self._connection = connection
@@ -134,7 +135,7 @@ class Journal:
 
     @classmethod
     def begin(cls, connection: Connection, *, environment: str, config_path: str, backup_path: str) -> "Journal":
-        """Open the journal of a new cutover."""
+        """Begin the journal of a new cutover."""
         connection.execute(
             "INSERT INTO migration.cutovers (id, environment, state, config_path, backup_path, tool_version, began_at)"
             " VALUES (%s, %s, 'running', %s, %s, %s, clock_timestamp())",
@@ -145,14 +146,14 @@ class Journal:
         return cls(connection, found)
 
     def note(self, **detail: Any) -> None:  # noqa: ANN401 - any JSON value
-        """Add to what is known of the cutover."""
+        """Add members to the detail of the cutover."""
         self._connection.execute(
             "UPDATE migration.cutovers SET detail = detail || %s WHERE id = %s", (Jsonb(detail), self.cutover.id)
         )
         self._read()
 
     def fenced(self, kind: str, revoked: list[dict[str, Any]]) -> None:
-        """Write down what the fence is about to take away; what was written down first stays."""
+        """Record what the fence will revoke; a record that exists stays as it is."""
         self._connection.execute(
             "UPDATE migration.cutovers SET fence = %s WHERE id = %s AND fence = '{}'",
             (Jsonb({"kind": kind, "revoked": revoked}), self.cutover.id),
@@ -160,7 +161,7 @@ class Journal:
         self._read()
 
     def end(self, state: State) -> None:
-        """Write down how it stands now."""
+        """Record the state of the cutover."""
         self._connection.execute(
             "UPDATE migration.cutovers SET state = %s, ended_at = clock_timestamp() WHERE id = %s",
             (state, self.cutover.id),
@@ -168,20 +169,20 @@ class Journal:
         self._read()
 
     def steps(self) -> list[Step]:
-        """Return the steps, in order of their beginning."""
+        """Return the steps, in the order in which they began."""
         return steps(self._connection, self.cutover.id)
 
     def done(self, step: str) -> bool:
-        """Tell whether a step is done."""
+        """Return whether a step is done."""
         return any(one.step == step and one.state == "done" for one in self.steps())
 
     def begun(self, step: str) -> bool:
-        """Tell whether a step was begun, and not undone."""
+        """Return whether a step was begun, and not undone."""
         return any(one.step == step and one.state != "undone" for one in self.steps())
 
     @contextmanager
     def step(self, name: str) -> Iterator[dict[str, Any]]:
-        """Write down that a step is running, then that it is done, with what the body has put into the dictionary."""
+        """Record that a step is running; after the body, that it is done, with the dictionary that the body filled."""
         self._connection.execute(
             "INSERT INTO migration.cutover_steps (cutover_id, ordinal, step, state, began_at) SELECT %(id)s,"
             " coalesce(max(ordinal), 0) + 1, %(step)s, 'running', clock_timestamp() FROM migration.cutover_steps"
@@ -196,7 +197,7 @@ class Journal:
             yield detail
             fault_points.reach(f"{fault_points.CUTOVER_PREFIX}{name}.done")
         except BaseException as error:
-            with suppress(psycopg.Error):  # what failed says more
+            with suppress(psycopg.Error):  # the first error says more
                 self._failed(name, error)
             raise
         self._connection.execute(
@@ -206,7 +207,7 @@ class Journal:
         )
 
     def undo(self, prefix: str = "") -> None:
-        """Write down that every step whose name begins so was undone."""
+        """Record that the steps whose names begin with ``prefix`` are undone."""
         self._connection.execute(
             "UPDATE migration.cutover_steps SET state = 'undone', ended_at = clock_timestamp() WHERE cutover_id = %s"
             " AND starts_with(step, %s)",
@@ -214,7 +215,7 @@ class Journal:
         )
 
     def _failed(self, step: str, error: BaseException) -> None:
-        """Write down why a step failed: an error of the tool in its words, any other by its name."""
+        """Record why a step failed: the message of an error of the tool, the name of any other error."""
         why = str(error) if isinstance(error, MigratorError) else type(error).__name__
         self._connection.execute(
             "UPDATE migration.cutover_steps SET detail = detail || %s WHERE cutover_id = %s AND step = %s",

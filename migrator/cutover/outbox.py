@@ -1,8 +1,8 @@
-"""What was written to PostgreSQL since the cutover: triggers that note each row, and the notes.
+"""The outbox: triggers that note each row written to PostgreSQL since the cutover, and their notes.
 
-A note holds no values: the reverse sync reads the row as it is by then, so that notes may be worked off in any order,
-together, and twice. The triggers exist from the cutover to ``cutover finish``; they compute nothing that the product
-keeps. ``locks`` and ``workers`` are left out: they belong to processes, and those begin anew on the other side.
+A note holds no values. The reverse sync reads the row as it is at that time, so that notes may be carried in any order,
+together, and twice. The triggers exist from the cutover to ``cutover finish``. They change no row of the scheduler.
+``locks`` and ``workers`` have no triggers: they belong to processes, which register again on the other side.
 """
 
 import time
@@ -17,13 +17,13 @@ from migrator.records import ALL, Lock, WorkerRecord
 from migrator.store.queue import SCRATCH
 
 TRACKED_RECORDS: Final = tuple(record for record in ALL if record not in (Lock, WorkerRecord))
-"""Records whose rows are carried back."""
+"""Records whose rows are carried to MongoDB."""
 POLL_S: Final = 0.1
 TRIGGER: Final = "migrator_outbox"
 FUNCTION: Final = sql.Identifier("migration", "note_in_outbox")
 
 # SECURITY DEFINER: the application's roles have no rights in the tool's schema, and need none. Rows of scratch tenants
-# are the tool's own trials: no document stands for them.
+# are tests of the tool, and have no documents.
 _FUNCTION_DDL = """
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $body$
@@ -43,17 +43,17 @@ $body$
 
 
 class ChangedRow(msgspec.Struct, frozen=True):
-    """A row that was written, once however often it was."""
+    """A row that was written, once even if it has several notes."""
 
     table: str
     row_id: str
     source: str | None
     source_id: str | None
-    """Of a table that names no source: the ``_id`` that the payload holds, as text."""
+    """Of a table without the column ``source``: the ``_id`` in the payload, as text."""
 
 
 def open_outbox(connection: Connection) -> None:
-    """Note every write from now on; in one transaction. Called again, it loses nothing."""
+    """Create the triggers, in one transaction. Called again, it loses no note."""
     with connection.transaction():
         connection.execute(sql.SQL(_FUNCTION_DDL).format(function=FUNCTION, scratch=sql.Literal(SCRATCH)))
         connection.execute(sql.SQL("REVOKE ALL ON FUNCTION {}() FROM PUBLIC").format(FUNCTION))
@@ -67,7 +67,7 @@ def open_outbox(connection: Connection) -> None:
 
 
 def close_outbox(connection: Connection) -> None:
-    """Take the triggers away, and the notes. Called again, it changes nothing."""
+    """Remove the triggers and the notes. Called again, it changes nothing."""
     with connection.transaction():
         for record in TRACKED_RECORDS:
             connection.execute(
@@ -80,7 +80,7 @@ def close_outbox(connection: Connection) -> None:
 
 
 def is_open(connection: Connection) -> bool:
-    """Tell whether every followed table has its trigger, and the trigger is enabled."""
+    """Return whether every tracked table has its trigger, and the trigger is enabled."""
     row = connection.execute(
         "SELECT count(*) FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
         " WHERE tgname = %s AND relnamespace = 'scheduler'::regnamespace AND tgenabled = 'O'",
@@ -90,7 +90,7 @@ def is_open(connection: Connection) -> bool:
 
 
 def backlog(connection: Connection) -> tuple[int, float]:
-    """Return how many notes there are, and how old the oldest is, in seconds."""
+    """Return the number of notes, and the age of the oldest in seconds."""
     row = connection.execute(
         "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM migration.outbox"
     ).fetchone()
@@ -98,7 +98,7 @@ def backlog(connection: Connection) -> tuple[int, float]:
 
 
 def wait_until_empty(connection: Connection, seconds: float) -> bool:
-    """Wait until another process has carried every note; tell whether it has."""
+    """Wait until another process has carried every note; return whether it has."""
     until = time.monotonic() + seconds
     while backlog(connection)[0]:
         if time.monotonic() > until:
@@ -108,16 +108,16 @@ def wait_until_empty(connection: Connection, seconds: float) -> bool:
 
 
 def newest_id(connection: Connection) -> int:
-    """Return the id of the newest note; 0 where there is none."""
+    """Return the id of the newest note; 0 if there is none."""
     row = connection.execute("SELECT coalesce(max(id), 0) FROM migration.outbox").fetchone()
     return 0 if row is None else int(row[0])
 
 
 def oldest(connection: Connection, limit: int, until: int | None = None) -> tuple[list[ChangedRow], list[int]]:
-    """Return the oldest notes, each row once, and the ids of all of them, to be given to `drop` when carried.
+    """Return the oldest notes, each row once, and the ids of all of them, for `delete` after they are carried.
 
-    ``until`` is the last id asked for; none: all. A note of a transaction that is still open is not seen, and is
-    found later: notes are removed one by one, never up to a position.
+    ``until`` is the last id that is returned; if omitted, all are. A note of a transaction that is still open is not
+    visible, and is found later: notes are deleted one by one, never up to a position.
     """
     rows = connection.execute(
         "SELECT id, table_name, row_id, source, source_id FROM migration.outbox WHERE id <= coalesce(%s, id)"
@@ -129,5 +129,5 @@ def oldest(connection: Connection, limit: int, until: int | None = None) -> tupl
 
 
 def delete(connection: Connection, ids: Sequence[int]) -> None:
-    """Remove notes whose rows were carried."""
+    """Delete notes whose rows were carried."""
     connection.execute("DELETE FROM migration.outbox WHERE id = ANY(%s)", (list(ids),))

@@ -1,4 +1,4 @@
-"""Triggers that are late at the cutover: how many, and what becomes of them. No stampede: it is decided before."""
+"""Triggers that are late at the cutover: how many there are, and what is done about them, as the operator decides."""
 
 from datetime import datetime
 from typing import Final
@@ -28,13 +28,13 @@ _LATE: Final = sql.SQL(
 
 
 def count_late(target: Connection) -> int:
-    """Return how many triggers are late beyond their grace, by the target's clock."""
+    """Return the number of triggers that are late beyond their grace, by the target's clock."""
     row = target.execute(_LATE).fetchone()
     return 0 if row is None else int(row[0])
 
 
 def describe(count: int, policy: str) -> str:
-    """Return what will become of them."""
+    """Describe what will be done about them."""
     ends = {
         "fire_once": "each makes one run for all it missed",
         "skip": "each goes on with its next slot, and a skipped run says so",
@@ -44,9 +44,9 @@ def describe(count: int, policy: str) -> str:
 
 
 def fire_late(settings: Settings, target: Connection, policy: str) -> int:
-    """Let late triggers fire once, or skip; return how many there were. Called again, it finds none.
+    """Fire late triggers once, or skip them; return how many there were. Called again, it finds none.
 
-    Runs before PostgreSQL is open to anybody else. What is due and not late is left to the scheduler.
+    It runs before PostgreSQL is open to others. The scheduler fires triggers that are due and not late.
     """
     count = count_late(target)
     if policy == "keep" or not count:
@@ -56,14 +56,14 @@ def fire_late(settings: Settings, target: Connection, policy: str) -> int:
         while (before := count_late(target)) > 0:
             store.queue.fire_due(fire_plan(policy), BATCH)
             if count_late(target) >= before:
-                break  # what is left cannot be moved: its line cannot be evaluated, and it is disabled by then
+                break  # the rest cannot be moved: their line cannot be evaluated, and they are disabled by now
     finally:
         store.close()
     return count
 
 
 def fire_plan(policy: str) -> FirePlan:
-    """Return the plan that treats late triggers alike, whatever their own policy; others are left alone."""
+    """Return the plan that treats late triggers alike, whatever their own policy is, and leaves others alone."""
 
     def plan(schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
         grace = firing.GRACE.total_seconds() * 1000 if trigger.misfire_grace_ms is None else trigger.misfire_grace_ms

@@ -1,9 +1,9 @@
-"""Both schedulers beside each other: what each fired, slot by slot, and whether that was stable.
+"""The parallel run: what each of the two schedulers fired, slot by slot, and whether the new one was stable.
 
-The old side's runs came with the copy and the tail (``source`` names a document); the new side's were born here. While
-both run, handlers that are marked idempotent may run twice; the others run in shadow on the new side
-(``scheduler.executor``): their slots are compared, and nothing is done. The checklist is computed from the rows; nobody
-ticks it.
+The runs of the old side came with the copy and the tail (``source`` names a document). The runs of the new side were
+created on PostgreSQL. While both run, handlers that are marked idempotent may run twice. The new side makes dry runs of
+the others (``scheduler.executor``): it compares their slots, and calls no handler. The gates are computed from the
+rows.
 """
 
 from collections import Counter
@@ -25,17 +25,19 @@ from migrator.sources.profile import Profile
 from migrator.store.postgres import epoch, parallel_run
 
 DECISION_BEGIN: Final = "parallel run begun"
-"""The kind of the decision (``migration.decisions``) that both sides run; processes read
-it from a lock row (``store.postgres.parallel_run``)."""
+"""The kind of the decision (``migration.decisions``) that both sides run.
+
+Processes read a lock row (``store.postgres.parallel_run``), which is written in the same transaction.
+"""
 DECISION_END: Final = "parallel run ended"
-"""The kind of the decision that they no longer do."""
+"""The kind of the decision that ends the parallel run."""
 
 Slot = tuple[UUID, datetime]
-"""A schedule, and when it was to fire."""
+"""A schedule, and the time for which it fired."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What both sides fired in a time."""
+    """What both sides fired in a period."""
 
     matched: int
     missing: tuple[Slot, ...]
@@ -47,7 +49,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clean(self) -> bool:
-        """Whether both fired the same, each slot once."""
+        """Whether both sides fired the same slots, each once."""
         return not (self.missing or self.extra or self.duplicate)
 
 
@@ -63,7 +65,7 @@ def compare(old: Iterable[Slot], new: Iterable[Slot]) -> Comparison:
 
 
 def stable_since(began: datetime, errors: Iterable[datetime]) -> datetime:
-    """Return since when nothing went wrong: an error begins the window anew. Pure."""
+    """Return since when there was no error: an error starts the window again. Pure."""
     return max([began, *(at for at in errors if at >= began)])
 
 
@@ -78,10 +80,10 @@ def require_comparable(profile: Profile) -> None:
 
 
 def begin(target: Connection, profile: Profile, who: str, reason: str) -> datetime:
-    """Record that both sides run from now on, and return since when.
+    """Record that both sides run from now on, and return the time.
 
-    Raises ``RefusedError``, before anything is written, for a source that cannot be compared, and where one of the
-    sides cannot run. Scheduler processes on PostgreSQL see the record before their next claim.
+    Raises ``RefusedError``, before anything is written, for a source that cannot be compared, and if one of the sides
+    cannot run. Scheduler processes on PostgreSQL read the record before their next claim.
     """
     require_comparable(profile)
     stands = epoch.read(target)
@@ -95,7 +97,7 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
 
 
 def end(target: Connection, who: str, reason: str) -> None:
-    """Record that they do not any more: every handler runs here, and the gates of the checklist are gone."""
+    """Record that the parallel run has ended: every handler runs here, and its gates do not apply any more."""
     with target.transaction():
         if not parallel_run.end(target):
             raise RefusedError("no parallel operation is on record")
@@ -103,7 +105,7 @@ def end(target: Connection, who: str, reason: str) -> None:
 
 
 def compare_fired(target: Connection, began: datetime, ended: datetime) -> Comparison:
-    """Compare the slots of a time: rows that came from the source, and rows that were born here."""
+    """Compare the slots of a period: rows that came from the source, and rows that were created on PostgreSQL."""
     rows: list[tuple[Any, ...]] = target.execute(
         "SELECT source IS NULL, schedule_id, scheduled_at FROM scheduler.runs WHERE scheduled_at >= %s"
         " AND scheduled_at < %s AND coalesce(attempt, 1) = 1 AND schedule_id IS NOT NULL",
@@ -116,7 +118,7 @@ def compare_fired(target: Connection, began: datetime, ended: datetime) -> Compa
 
 
 def gates(sessions: Sessions, now: datetime | None = None) -> list[Gate]:
-    """Return the checklist's five entries, computed; none where no parallel operation is on record."""
+    """Return the five gates of the parallel run; none if no parallel run is recorded."""
     target = sessions.target
     began = parallel_run.since(target)
     if began is None:
@@ -172,7 +174,7 @@ def _history_gate(target: Connection, began: datetime, now: datetime, profile: P
 
 
 def _error_gate(target: Connection, since: datetime) -> Gate:
-    """Require that no run of the new side failed in the window, by the runs and not by a search of logs."""
+    """Require that no run of the new side failed in the window, as the runs say."""
     row = target.execute(
         "SELECT count(*) FROM scheduler.runs WHERE state = ANY(%s) AND source IS NULL"
         " AND coalesce(finished_at, updated_at, created_at) >= %s",
@@ -206,15 +208,15 @@ SELECT count(*),
                 AND (l.id <> r.id OR s.last_run ->> 'state' = r.state))))
 FROM scheduler.run_summaries AS s
 """  # noqa: S608 - names of this module's own
-"""Summaries, and those whose counts, whose last run, and whose last run's place or state are not those of the runs.
+"""The number of summaries, and of those that differ from the runs: in counts, in the last run, in its order or state.
 
-A summary is as of its ``updated_at``. Runs of the old side arrive later than they ended, so a count lies between the
-runs that had ended here by then and all that there are now.
+A summary is as of its ``updated_at``. Runs of the old side arrive after they ended. So a count is between the number of
+runs that had ended here by then and the number of all runs that exist now.
 """
 
 
 def _summary_gate(target: Connection) -> Gate:
-    """Require that a summary shows what the runs are: its counts and its last run."""
+    """Require that summaries agree with the runs, in their counts and their last run."""
     row = target.execute(_SUMMARY_DIFFERENCES, {"ended": _ENDED}).fetchone()
     whole, counts, gone, last = row or (0, 0, 0, 0)
     words = (

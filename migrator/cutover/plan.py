@@ -1,4 +1,4 @@
-"""The plan of a cutover, as things stand: steps, gates, the expected write pause, what becomes of late triggers."""
+"""The plan of a cutover, computed now: steps, gates, the expected write pause, what is done about late triggers."""
 
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,7 @@ STEP_TEXTS: Final = {
 }
 _FENCE_S: Final = 0.3
 _STEPS_S: Final = 0.7
-"""What the fence, and the steps that do not depend on the amount of data, take (measured on the small demo)."""
+"""Seconds that the fence, and the steps that do not depend on the amount of data, take (measured on the small demo)."""
 
 
 class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,19 +43,19 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[str, str]
     gates: tuple[Gate, ...]
     pause_s: float | None
-    """Expected; none: it cannot be told yet."""
+    """Expected seconds; None if they cannot be estimated yet."""
     pause_limit_s: int
     changed: int | None
-    """Documents that changed since the last complete comparison; none: everything would be compared."""
+    """Documents that changed since the last complete parity check; None: everything would be compared."""
     overdue: int
     overdue_words: str
     ready: bool
     rollback_words: str = ""
-    """What a rollback could not give the old application; empty where that is known to be nothing."""
+    """What a rollback could not give to the old application; empty if there is nothing."""
 
 
 def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> CutoverPlan:
-    """Look at everything, and change nothing (a probe table is made and dropped again)."""
+    """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
     sessions = Sessions(settings)
     try:
         with translate_errors("the target"), translate_source_errors("the source"):
@@ -82,7 +82,7 @@ def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> Cutov
 
 
 def _expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:
-    """Return the expected write pause in seconds, and how many documents it has to compare."""
+    """Return the expected write pause in seconds, and the number of documents that are compared in it."""
     last = recorded_check.last_check(sessions.target)
     stands = positions.tail_state(sessions.target, sessions.profile.name)
     if last is None or stands is None:

@@ -1,7 +1,7 @@
-"""Which processes of the scheduler work on PostgreSQL since the cutover, and which of the old side have not come back.
+"""Which scheduler processes work on PostgreSQL since the cutover, and which of the old side have not come back.
 
-Starting them anew is the operator's; that they are there is read from their heartbeats. A process that follows the
-switch by itself keeps its id. One that was started anew has another: then it stands for one of the same host.
+The operator restarts processes; their heartbeats show that they run. A process that changes over by itself keeps its
+id. A restarted process has another id: it counts for one of the same host.
 """
 
 import time
@@ -34,28 +34,28 @@ class SchedulerProcess(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None
 
     def __str__(self) -> str:
-        """Return it as it is shown."""
+        """Return it as it is printed."""
         return f"{self.host or '?'}:{self.pid or '?'} ({self.id})"
 
 
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has come over."""
+    """The processes that work on PostgreSQL since the cutover."""
 
     since: datetime
     """When PostgreSQL was opened."""
     here: tuple[SchedulerProcess, ...]
-    """With a heartbeat on PostgreSQL since then."""
+    """Processes with a heartbeat on PostgreSQL since then."""
     missing: tuple[SchedulerProcess, ...] | None
-    """Of those alive on the old side before the cutover; none: it was not known who they are."""
+    """Processes that were alive on the old side before the cutover; None if they are not known."""
 
     @property
     def complete(self) -> bool:
-        """Whether somebody is there, and nobody is missing."""
+        """Whether a process is there, and none is missing."""
         return bool(self.here) and not self.missing
 
 
 def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
-    """Return who is alive on the old side now, as the journal keeps it; none: the old side does not say."""
+    """Return the processes alive on the old side now, as the journal stores them; None if they are not known."""
     if not epoch.store_reads_source(settings):
         return None
     try:
@@ -71,7 +71,7 @@ def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
 def match_arrivals(
     before: Sequence[SchedulerProcess] | None, here: Sequence[SchedulerProcess], since: datetime
 ) -> Arrivals:
-    """Tell who of the old side has come over, by who is here. Pure."""
+    """Match the processes of the old side with those that are here. Pure."""
     if before is None:
         return Arrivals(since=since, here=tuple(here), missing=None)
     ids, known = {one.id for one in here}, {one.id for one in before}
@@ -87,7 +87,7 @@ def match_arrivals(
 
 
 def arrivals(settings: Settings) -> Arrivals | None:
-    """Return who has come over since the last cutover; none: PostgreSQL is not open by one."""
+    """Return the processes since the last cutover; None if PostgreSQL was not opened by a cutover."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         last = journal.latest(target)
         since = None if last is None else journal.opened_at(target, last.id)
@@ -109,7 +109,7 @@ def wait_for_arrivals(
     monotonic: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> Arrivals | None:
-    """Wait until everybody has come over, for so long at most; return who has. The clocks are for tests."""
+    """Wait until all processes have come back, for ``seconds`` at most; return them. The clocks are for tests."""
     end = monotonic() + seconds
     while True:
         found = arrivals(settings)
@@ -119,7 +119,7 @@ def wait_for_arrivals(
 
 
 def lines(found: Arrivals) -> Iterator[str]:
-    """Yield it for people."""
+    """Yield the lines for a terminal."""
     yield f"processes with a heartbeat on PostgreSQL since the switch: {len(found.here):,}"
     yield from (f"  {one}" for one in found.here)
     if found.missing is None:

@@ -1,4 +1,4 @@
-"""Keeping both sides equal: the tail before a cutover, the reverse sync after it; ``migrator tail`` runs this."""
+"""Keeping both sides equal: the tail before a cutover, the reverse sync after it. ``migrator tail`` runs this."""
 
 import signal
 import threading
@@ -27,10 +27,10 @@ POLL_S = 1.0
 
 
 def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> TailResult | ReverseSyncResult | None:
-    """Follow in the direction that the persistence epoch says: from MongoDB before a cutover, to MongoDB after it.
+    """Replicate in the direction of the persistence epoch: from MongoDB before a cutover, to MongoDB after it.
 
-    Returns none when the cutover was finished: then nothing is left to be followed, in either direction.
-    Raises what ``Tail.run`` and ``reverse.run`` raise; a second alarm of the same call too.
+    Returns None when the cutover is finished: then there is nothing to replicate in either direction. Raises what
+    ``Tail.run`` and ``reverse_sync.run`` raise, also at a second alarm of one call.
     """
     with _stop_event() as stop:
         while True:
@@ -41,7 +41,7 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
             try:
                 _record_stop(settings, "")
                 return reverse_sync.run(settings, noted_by_now=until is not None, stop=stop)
-            except LostLockError:  # what it held in the source goes when the cutover is finished
+            except LostLockError:  # its collection in the source is removed when the cutover is finished
                 if not _is_finished(settings):
                     raise
                 return None
@@ -51,7 +51,7 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
                         return None
                     if until is not None or not reverse_sync.is_open(settings):
                         raise
-                    stop.wait(POLL_S)  # another process, a rollback say, carries what there is
+                    stop.wait(POLL_S)  # another process, such as a rollback, carries the rows
                     continue
                 say("tail: the switch was taken back: follows the source again")
             except ReverseSyncError as error:
@@ -60,14 +60,14 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
 
 
 def _is_finished(settings: Settings) -> bool:
-    """Tell whether the last cutover was finished, so that nothing is left to be followed."""
+    """Return whether the last cutover was finished, so that there is nothing to replicate."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = latest(target)
     return found is not None and found.state == "finished"
 
 
 def _record_stop(settings: Settings, why: str) -> None:
-    """Write down for ``cutover status`` why the reverse sync stopped; empty: it goes on."""
+    """Record for ``cutover status`` why the reverse sync stopped; empty: it continues."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = latest(target)
         if found is not None and found.detail.get(REVERSE_STOPPED, "") != why:
@@ -75,7 +75,7 @@ def _record_stop(settings: Settings, why: str) -> None:
 
 
 def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: threading.Event) -> TailResult:
-    """Follow; an alarm is answered once by a comparison of everything with repair, from a position taken before it."""
+    """Run the tail; answer an alarm once, by a parity check with repair, from a position taken before it."""
     with Tail(settings, metrics_file=metrics_file) as tail:
         try:
             return tail.run(until, stop)
@@ -89,7 +89,7 @@ def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: thr
 
 @contextmanager
 def _stop_event() -> Iterator[threading.Event]:
-    """Yield what Ctrl-C and SIGTERM set, so that the running transaction is finished; a second one interrupts it."""
+    """Yield an event that Ctrl-C and SIGTERM set. The running transaction ends; a second signal interrupts it."""
     stop = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler's signature

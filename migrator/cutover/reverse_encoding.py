@@ -1,15 +1,15 @@
-"""Rows of PostgreSQL back into the documents that they stand for: what MongoDB must hold after the cutover.
+"""Encoding rows of PostgreSQL as the documents that MongoDB must hold after the cutover.
 
-A document that exists is changed, not rewritten: what it says today, put through the copy's own code, gives the rows
-that would be stored; the columns in which the stored rows differ are what was written since, and only the fields that
-those columns make are replaced. So everything that the columns never carried (spellings, unknown fields, the text of a
-reference) stays as the old application wrote it. A row that was born in PostgreSQL becomes a document as our own store
-for MongoDB makes it, its references spelled as the old application spells them.
+A document that exists is changed, not rewritten. It is decoded by the code of the copy, and its rows are compared with
+the stored rows. The columns that differ were written since, and only the fields that those columns make are replaced.
+So what the columns never carried (spellings, unknown fields, the text of a reference) stays as the old application
+wrote it. A row that was created on PostgreSQL becomes a document as our own store for MongoDB makes it. Its references
+are spelled as the old application spells them.
 
 A schedule is written in the fields of the old application, also when it fires: one of its triggers becomes its cron
-text and zone, where these say when that trigger fires (``rule_of``). Triggers have documents of their own besides,
-which only our own store reads; that of the one in the schedule's fields holds its next fire, and is marked as a copy,
-so that nobody takes it for a second rule.
+text and zone, if these say when that trigger fires (``rule_of``). Triggers also have documents of their own, which only
+our own store reads. The document of the trigger in the schedule's fields holds its next fire, and is marked as a copy,
+so that it is not taken for a second rule.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from migrator.values import identity
 from migrator.values.copy_format import codec
 
 PROVENANCE: Final = frozenset({"source", "source_id", "extra"})
-"""Columns that say where a row came from, not what it says."""
+"""Columns that name the origin of a row."""
 RECORDS: Final = {record.table: record for record in ALL}
 _RECOMPUTED: Final = frozenset({"next_fire_at", "source_spec"})
 """Columns of a trigger that each side computes for itself from the schedule's rule."""
@@ -49,7 +49,7 @@ DocumentKey: TypeAlias = tuple[str, bytes]
 
 
 class DocumentWrite(msgspec.Struct, frozen=True):
-    """What MongoDB must hold: ``document`` under ``key`` in ``collection``; none: nothing."""
+    """What MongoDB must hold under ``key`` in ``collection``: ``document``, or nothing if that is None."""
 
     collection: str
     key: Any
@@ -59,11 +59,11 @@ class DocumentWrite(msgspec.Struct, frozen=True):
 
 
 class ReverseSyncError(MigratorError):
-    """A row cannot become a document, so the rollback is not whole."""
+    """A row cannot become a document, so the rollback is not complete."""
 
 
 class _ChangedDocument(msgspec.Struct):
-    """A document to be looked at, and the rows that were noted for it."""
+    """A document to be encoded, and the rows that were noted for it."""
 
     collection: Collection
     key: Any
@@ -71,9 +71,9 @@ class _ChangedDocument(msgspec.Struct):
 
 
 def encode_changes(sessions: Sessions, context: Context, noted: Sequence[ChangedRow]) -> list[DocumentWrite]:
-    """Return what MongoDB must hold for the rows that were noted, as they are now; a document once.
+    """Return what MongoDB must hold for the rows that were noted, as they are now; each document once.
 
-    Raises ``ReverseSyncError`` for a row that no document of the profile stands for.
+    Raises ``ReverseSyncError`` for a row that has no document in this profile.
     """
     rules = _StatedTriggers(sessions, noted)
     noted = rules.noted
@@ -92,10 +92,10 @@ def encode_changes(sessions: Sessions, context: Context, noted: Sequence[Changed
 
 
 def stated_trigger(triggers: Iterable[Trigger]) -> Trigger | None:
-    """Return the one trigger of a schedule that its own document states; none where it can state none.
+    """Return the one trigger of a schedule that its own document states; None if it can state none.
 
-    The one that the document stated before comes first, then those born here. A trigger that has a document of its own
-    in the source already stays there.
+    The trigger that the document stated before comes first, then those created on PostgreSQL. A trigger that has a
+    document of its own in the source stays there.
     """
     own = names.source(names.SCHEDULES)
     able = [one for one in triggers if one.source in (None, own) and is_carried(one)]
@@ -112,7 +112,7 @@ def triggers_by_schedule(target: Connection, ids: Sequence[str]) -> dict[tuple[s
 
 
 class _StatedTriggers:
-    """Which trigger each schedule states; a note of one of them is a note of the schedule and of all its triggers."""
+    """The trigger that each schedule states. A note of a trigger counts for the schedule and all its triggers."""
 
     def __init__(self, sessions: Sessions, noted: Sequence[ChangedRow]) -> None:
         self.noted = noted
@@ -141,7 +141,7 @@ class _StatedTriggers:
         return tuple(one for row in schedules if (one := self._of.get((row.tenant_id, row.id))) is not None)
 
     def states(self, row: Record) -> bool:
-        """Tell whether a trigger is the one that its schedule's document states."""
+        """Return whether a trigger is the one that its schedule's document states."""
         if not isinstance(row, Trigger):
             return False
         one = self._of.get((row.tenant_id, row.schedule_id))
@@ -160,7 +160,7 @@ def _rows_where(sessions: Sessions, record: type[Record], column: str, ids: Iter
 
 
 def _schedules_of_deleted(sessions: Sessions, gone: Sequence[ChangedRow]) -> list[ChangedRow]:
-    """Return the schedules whose documents still state triggers that are gone."""
+    """Return the schedules whose documents still state triggers that do not exist any more."""
     if not gone:
         return []
     own = names.source(names.SCHEDULES)
@@ -177,7 +177,7 @@ def _schedules_of_deleted(sessions: Sessions, gone: Sequence[ChangedRow]) -> lis
 
 
 def _rows_without_source(sessions: Sessions, noted: Iterable[ChangedRow]) -> dict[tuple[str, str], Record]:
-    """Return the rows, as they are stored, of those that no source names."""
+    """Return the rows, as they are stored, without a source."""
     asked: dict[str, list[str]] = {}
     for one in noted:
         if one.source is None:
@@ -192,10 +192,10 @@ def _rows_without_source(sessions: Sessions, noted: Iterable[ChangedRow]) -> dic
 def _documents_of(
     sessions: Sessions, noted: ChangedRow, born: Mapping[tuple[str, str], Record]
 ) -> Iterable[tuple[Collection, Any]]:
-    """Yield the collection and the ``_id`` of each document that a row belongs to.
+    """Yield the collection and the ``_id`` of each document to which a row belongs.
 
-    The trigger that a schedule's document states has two: the schedule, whose rule it is, and a document of its own,
-    which holds when it fires next.
+    The trigger that a schedule's document states has two: the document of the schedule, whose rule it is, and a
+    document of its own, which holds its next fire.
     """
     collections = sessions.profile.by_name()
     record = RECORDS[noted.table]
@@ -229,7 +229,7 @@ def _place_of(collections: Mapping[str, Collection], record: type[Record]) -> Pl
 
 
 def _deleted_key(sessions: Sessions, collection: Collection, noted: ChangedRow) -> Any:  # noqa: ANN401 - any BSON
-    """Return the ``_id`` of the document of a row that is gone and whose table names no source.
+    """Return the ``_id`` of the document of a deleted row whose table has no column ``source``.
 
     Its payload named it as text; an ObjectId's text is its digits.
     """
@@ -272,20 +272,20 @@ def _collection_writes(
         if document is not None and collection.tables[0] is Trigger:
             stated = any(map(rules.states, rows))
             if stated and outcome is None and rows[0].next_fire_at is None:  # type: ignore[attr-defined] # a trigger
-                continue  # it has nothing to say besides
+                continue  # there is nothing else to state
             document = _with_copy_mark(document, copy=stated)
         writes.append(DocumentWrite(collection.name, one.key, document, lost))
     return writes
 
 
 def _with_copy_mark(document: Document, *, copy: bool) -> Document:
-    """Return the document of a trigger, marked where it is a copy of its schedule's rule."""
+    """Return the document of a trigger, marked if it is a copy of its schedule's rule."""
     plain = {name: value for name, value in document.items() if name != COPY_OF}
     return plain | {COPY_OF: names.SCHEDULES} if copy else plain
 
 
 def _row_ids(wanted: _ChangedDocument, outcome: DocumentOutcome | None) -> list[tuple[type[Record], str]]:
-    """Return the rows that a document has or had: those it would make today, and those that were noted."""
+    """Return the rows that a document has or had: those that it would make now, and those that were noted."""
     found = {(RECORDS[table], row_id): None for table, row_id in wanted.rows}
     if outcome is not None and outcome.loadable is not None:
         found |= {(type(row.record), str(_id(row.record))): None for row in outcome.loadable.rows}
@@ -293,7 +293,7 @@ def _row_ids(wanted: _ChangedDocument, outcome: DocumentOutcome | None) -> list[
 
 
 def _belongs(collection: Collection, wanted: _ChangedDocument, row: Record) -> bool:
-    """Tell whether a stored row is this document's: born here, or of its source.
+    """Return whether a stored row belongs to this document: it was created on PostgreSQL, or is of its source.
 
     Which trigger a schedule states is decided among all of its triggers.
     """
@@ -308,14 +308,14 @@ def _belongs(collection: Collection, wanted: _ChangedDocument, row: Record) -> b
 
 
 def _states_triggers(collection: Collection) -> bool:
-    """Tell whether documents of a collection state a trigger beside their own row."""
+    """Return whether documents of a collection state a trigger besides their own row."""
     return collection is PLACES[Schedule][0].collection
 
 
 def _current_outcomes(
     sessions: Sessions, context: Context, collection: Collection, keys: Sequence[Any]
 ) -> dict[bytes, DocumentOutcome]:
-    """Return what the documents that exist say today, put through the copy's code, by their ``_id``."""
+    """Return the rows that the existing documents decode to now, by their ``_id``."""
     batches: Iterable[Any] = sessions.source[sessions.name_of(collection.name)].find_raw_batches(
         {"_id": {"$in": list(keys)}}
     )
@@ -331,12 +331,12 @@ def stored_rows(target: Connection, record: type[Record], ids: Sequence[str]) ->
     kind = codec(record)
     keys: list[UUID | int] = [int(one) if one.isdigit() and len(one) < 20 else UUID(one) for one in ids]  # noqa: PLR2004 - digits of a bigint
     rows = (record(**kind.read(row)) for row in fetch(target, record.table, kind, keys).values())
-    # Of rows of several tenants with one id the one of a document counts: no row born here takes that document's place.
+    # If rows of several tenants have one id, the row of a document wins: no row created here replaces that document.
     return {str(_id(row)): row for row in sorted(rows, key=lambda row: getattr(row, "source", None) is not None)}
 
 
 def _with_source(collection: Collection, key: object, row: Record) -> Record:
-    """Return a row born here as one of its document, which is how the profile writes it."""
+    """Return a row created on PostgreSQL as a row of its document, which is how the profile encodes it."""
     own = names.source(collection.name)
     if isinstance(row, SourcedRecord) and (row.source is None or (isinstance(row, Trigger) and row.source != own)):
         return msgspec.structs.replace(row, source=names.source(collection.name), source_id=identity.source_id(key))
@@ -346,7 +346,7 @@ def _with_source(collection: Collection, key: object, row: Record) -> Record:
 def _encode_document(
     collection: Collection, context: Context, outcome: DocumentOutcome | None, stored: Rows
 ) -> tuple[Document | None, tuple[tuple[str, str], ...]]:
-    """Return the document that the stored rows stand for, none where its owner is gone, and what it cannot carry."""
+    """Return the document of the stored rows, None if its owner is deleted, and the columns that it cannot carry."""
     if not any(type(row) is collection.tables[0] for row in stored):
         return None, ()
     if outcome is None:
@@ -386,7 +386,7 @@ def _lost_columns(
     stored: Rows,
     changed: Mapping[tuple[type[Record], str], set[str]],
 ) -> tuple[tuple[str, str], ...]:
-    """Return the changed columns that the document, when it is read again, does not give back."""
+    """Return the changed columns that the document does not give back when it is decoded again."""
     if not any(changed.values()):
         return ()
     try:
@@ -431,7 +431,7 @@ def _with_source_references(sessions: Sessions, writes: Sequence[DocumentWrite])
         for text, identifier in found.items():
             row = rows.get(str(identifier))
             if isinstance(row, SourcedRecord) and row.source == names.source(places[0].name) and row.source_id:
-                # else its document is of another collection, and none has that text as its `_id`
+                # otherwise its document is of another collection, and none has that text as its `_id`
                 spelled[text] = identity.parse_source_id(row.source_id)
     if not spelled:
         return list(writes)

@@ -1,9 +1,9 @@
-"""The reverse sync: what is written to PostgreSQL after the cutover, carried to MongoDB, until the window closes.
+"""The reverse sync: carries what is written to PostgreSQL after the cutover to MongoDB, until the window closes.
 
-One at a time: a session lock on the target, which a dead process cannot keep, and a fence in MongoDB, which a process
-that was asleep meets with every transaction it writes. A transaction that a killed stream left open is ended by the
-next one, which would wait for it else, for as long as MongoDB keeps it. Notes are removed when MongoDB has acknowledged
-their documents to a majority: killed at any point, the next call carries the same rows again, as they are by then.
+Only one runs at a time. It holds a session lock on the target, which a dead process cannot keep. Each of its
+transactions in MongoDB verifies a fencing token, which stops a process that was suspended. It ends the transaction that
+a killed process left open, for which it would otherwise wait. Notes are deleted when MongoDB has acknowledged their
+documents to a majority. After a kill, the next call carries the same rows again, as they are then.
 """
 
 import threading
@@ -51,19 +51,19 @@ from migrator.values.identity import source_id, stable_hash64
 BATCH_NOTES: Final = 1_000
 """Rows carried at a time."""
 TRANSACTION_BYTES: Final = 24 * 1024 * 1024
-"""About what one transaction of MongoDB writes; an entry of its oplog holds 16 MB, and it may need several."""
+"""Approximate size of a transaction of MongoDB. An entry of the oplog holds 16 MB; a transaction may need several."""
 POLL_S: Final = 0.2
 LOCK: Final = stable_hash64("*/migrator/reverse-sync")
 FENCE_COLLECTION: Final = OWN_COLLECTION
-"""The tool's own collection in the source; it exists while the window is open."""
+"""The tool's own collection in the source. It exists while the rollback window is open."""
 FENCE_ID: Final = "fence"
 """The ``_id`` of its document."""
 SESSION_FIELD: Final = "session"
-"""The field in which the stream that writes names the session of its transactions."""
+"""The field that holds the session of the process that writes."""
 
 
 class ReverseSyncResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call has carried."""
+    """The result of a call."""
 
     documents: int = 0
     removed: int = 0
@@ -72,7 +72,7 @@ class ReverseSyncResult(msgspec.Struct, frozen=True, kw_only=True):
     """(table, column) → documents that have no place for what was written there."""
 
     def __add__(self, other: "ReverseSyncResult") -> "ReverseSyncResult":
-        """Return both together."""
+        """Return the sum of both."""
         return ReverseSyncResult(
             documents=self.documents + other.documents,
             removed=self.removed + other.removed,
@@ -82,13 +82,13 @@ class ReverseSyncResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event | None = None) -> ReverseSyncResult:
-    """Carry what is noted until ``stop`` is set, or, with ``noted_by_now``, what was noted when the call came.
+    """Carry what is noted until ``stop`` is set, or, with ``noted_by_now``, what was noted when the call began.
 
-    That comes to an end however much is written meanwhile; under a fence it is everything.
+    The latter ends, however much is written meanwhile. Under a fence it carries everything.
 
-    A server that goes away is waited for, as the copy does. Raises ``RefusedError`` where the outbox is not open or
-    another reverse sync runs, ``LostLockError`` when another one has taken over, ``ReverseSyncError`` for a row
-    that no document stands for.
+    A server that is unreachable is waited for, as the copy does. Raises ``RefusedError`` if the outbox is not open or
+    another reverse sync runs, ``LostLockError`` if another one has taken over, ``ReverseSyncError`` for a row that has
+    no document.
     """
     stop = stop or threading.Event()
     total = ReverseSyncResult()
@@ -109,7 +109,7 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
 
 
 class _ReverseSync:
-    """The fence of this process, and the connection under which it was taken."""
+    """The fencing token of this process, and the connection with which it was obtained."""
 
     def __init__(self, *, noted_by_now: bool = False) -> None:
         self._noted_by_now = noted_by_now
@@ -121,7 +121,7 @@ class _ReverseSync:
         self._context: Context | None = None
 
     def carry(self, sessions: Sessions) -> ReverseSyncResult:
-        """Carry the oldest notes; nothing noted, nothing done."""
+        """Carry the oldest notes, if there are any."""
         if sessions.target is not self._connection:
             self._begin(sessions)
         noted, ids = outbox.oldest(sessions.target, BATCH_NOTES, self._until)
@@ -144,7 +144,7 @@ class _ReverseSync:
         return ReverseSyncResult(documents=len(writes) - removed, removed=removed, notes=len(ids), lost=dict(lost))
 
     def end(self) -> None:
-        """Let another stream begin; a connection that is gone has let it already."""
+        """Release the lock; a lost connection has released it already."""
         if self._session is not None and self._source is not None:
             with suppress(PyMongoError):
                 own = {"_id": FENCE_ID, "fence": self._fence}
@@ -175,7 +175,7 @@ class _ReverseSync:
         self._connection = sessions.target
 
     def _write(self, sessions: Sessions, writes: Iterable[DocumentWrite]) -> None:
-        """Write documents in one transaction of MongoDB, which fails where another stream has begun since."""
+        """Write documents in one transaction of MongoDB, which fails if another reverse sync has begun since."""
         operations: dict[str, list[ReplaceOne[dict[str, Any]] | DeleteOne]] = {}
         for write in writes:
             where = {"_id": write.key}
@@ -195,21 +195,22 @@ class _ReverseSync:
 
 
 def is_open(settings: Settings) -> bool:
-    """Tell whether there is a window in which rows are carried back."""
+    """Return whether the outbox is open, so that rows are carried to MongoDB."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         return outbox.is_open(target)
 
 
 def lost_columns(target: Connection) -> dict[str, int]:
-    """Return ``table.column`` → documents without a place for what was written there, since the cutover, at least."""
+    """Return ``table.column`` → documents without a place for what was written there since the cutover, at least."""
     row = target.execute("SELECT detail -> 'lost' FROM migration.cutovers ORDER BY began_at DESC LIMIT 1").fetchone()
     return {} if row is None or row[0] is None else dict(row[0])
 
 
 def check_written(sessions: Sessions, since: datetime) -> int:
-    """Compare the documents of rows that were born, or changed, since an instant with what they must be.
+    """Compare the documents of rows that were created or changed since an instant with what they must be.
 
-    Returns how many. Nothing may write meanwhile. Raises ``ReverseSyncError`` naming some that differ.
+    Returns the number of documents. Nothing may write meanwhile. Raises ``ReverseSyncError``, which names some that
+    differ.
     """
     plan = latest_plan(sessions.target)
     if plan is None:
@@ -231,7 +232,7 @@ def check_written(sessions: Sessions, since: datetime) -> int:
 def _written_since(target: Connection, record: type[Record], since: datetime) -> list[outbox.ChangedRow]:
     columns = set(record.__struct_fields__)
     if "source" not in columns:
-        return []  # a table that is only added to; its rows are documents of their own
+        return []  # rows are only added to the table; each is a document of its own
     changed = sql.SQL(" OR updated_at >= %s") if "updated_at" in columns else sql.SQL("")
     rows = target.execute(
         sql.SQL("SELECT id::text, source, source_id FROM {} WHERE source IS NULL{} ORDER BY id").format(
@@ -263,11 +264,11 @@ def _record_lost_columns(target: Connection, writes: Iterable[DocumentWrite]) ->
 
 
 def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
-    """Let rows that were born here be of the documents that they have in the source by now; the rollback is done.
+    """Assign the rows that were created on PostgreSQL to their documents in the source, at the end of a rollback.
 
-    What each side computes for itself (the next fire of a schedule's own rule) is then as the documents say again.
-    ``restored``: the source is as it was before the cutover, so that those documents are not there. Nothing is removed
-    here: the rows are rows without a document, which the comparison lists, and its repair removes.
+    What each side computes for itself (the next fire of a schedule's own rule) is then again as the documents state it.
+    ``restored``: the source is as it was before the cutover, so that those documents do not exist. Nothing is deleted
+    here: these are extra rows, which the parity check finds, and its repair removes.
     """
     collections = sessions.profile.by_name()
     for record in outbox.TRACKED_RECORDS:
@@ -275,7 +276,7 @@ def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
         if place is None or not issubclass(record, SourcedRecord):
             continue
         if collections.get(place.name) is not place.collection:
-            continue  # no document of this profile could stand for them
+            continue  # this profile has no documents for these rows
         if record is Trigger:
             _assign_stated_triggers(sessions)
         sessions.target.execute(
@@ -292,7 +293,7 @@ def assign_documents(sessions: Sessions, *, restored: bool = False) -> None:
 
 
 def _assign_stated_triggers(sessions: Sessions) -> None:
-    """Let triggers born here that schedule documents state be of those documents."""
+    """Assign triggers created on PostgreSQL that schedule documents state to those documents."""
     found = sessions.target.execute(
         "SELECT id FROM scheduler.triggers WHERE schedule_id IN (SELECT schedule_id FROM scheduler.triggers"
         " WHERE source IS NULL)"
@@ -308,26 +309,26 @@ def _assign_stated_triggers(sessions: Sessions) -> None:
 
 
 def delete_processes(sessions: Sessions) -> None:
-    """Remove the processes that registered here, and the locks made here: under the same ids they begin anew there."""
+    """Delete the processes and the locks of PostgreSQL: under the same ids they begin again on MongoDB."""
     sessions.target.execute("DELETE FROM scheduler.workers WHERE source IS NULL")
     sessions.target.execute("DELETE FROM scheduler.locks WHERE source IS NULL AND key <> %s", (KEY,))
 
 
 def drop_fence_collection(sessions: Sessions) -> None:
-    """Remove what the stream keeps in the source: the window is closed."""
+    """Remove the collection of the reverse sync from the source: the window is closed."""
     _end_previous_transaction(sessions)
     sessions.source.drop_collection(FENCE_COLLECTION)
 
 
 def _end_previous_transaction(sessions: Sessions) -> None:
-    """End the transaction of a stream that was killed; it is this user's own session, which needs no right."""
+    """End the transaction of a killed reverse sync; it is a session of this user, which needs no right."""
     marker: Any = sessions.source[FENCE_COLLECTION].find_one({"_id": FENCE_ID}, {SESSION_FIELD: 1})
     if marker is not None and SESSION_FIELD in marker:
         sessions.source.client.admin.command("killSessions", [{"id": marker[SESSION_FIELD]}])
 
 
 def _transactions(writes: Iterable[DocumentWrite]) -> Iterator[list[DocumentWrite]]:
-    """Cut the writes into what one transaction takes; a document of any size goes somewhere."""
+    """Divide the writes into transactions of limited size; a document of any size fits into one."""
     part: list[DocumentWrite] = []
     size = 0
     for write in writes:

@@ -1,12 +1,14 @@
 """The rollback, in three levels.
 
-1. Switch back: PostgreSQL is fenced, what was written since goes to MongoDB, epoch and configuration go back, MongoDB's
-   fence is lifted. Nothing is lost but what no document has a place for: that is counted, and written into a file.
-2. Level 1, then the schema is downgraded over all revisions with the rows inside. All of them are exported before.
-3. MongoDB is restored from the backup of the cutover. What was written since is exported, and not carried. PostgreSQL
-   keeps its rows; the tail has an alarm, so that the next cutover needs a comparison with repair first.
+1. PostgreSQL is fenced. What was written since the cutover goes to MongoDB. Epoch and configuration are changed back,
+   and the fence of MongoDB is lifted. Only values for which documents have no place are lost: they are counted, and
+   written into a file.
+2. Level 1. Then the schema is downgraded over all revisions, with its rows. All rows are exported before.
+3. MongoDB is restored from the backup of the cutover. What was written since then is exported, and not carried.
+   PostgreSQL keeps its rows. The tail gets an alarm, so that the next cutover needs a parity check with repair first.
 
-Each step is journaled (level 2 takes the journal with it, last), idempotent, and may be killed: the same call goes on.
+Each step is journaled and idempotent. The last step of level 2 removes the journal. A call that was killed is repeated,
+and continues.
 """
 
 import os
@@ -50,27 +52,27 @@ BEFORE_POINT: Final = (
     " cutover abort"
 )
 REOPEN_STEP: Final = "rollback-open-source"
-"""The step from which on MongoDB may be written: what comes before it is not done again."""
+"""The step from which on MongoDB may be written. The steps before it are not repeated."""
 
 
 class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback did."""
+    """The result of a rollback."""
 
     level: int
     documents: int = 0
-    """Written to MongoDB by this call."""
+    """Documents that this call has written to MongoDB."""
     lost: dict[str, int] = {}
     """``table.column`` → documents that have no place for it; ``table``: rows in the files."""
     folder: str = ""
-    """Where what would be lost was exported."""
+    """Folder of the files with what would be lost."""
     gaps: tuple[Gap, ...] = ()
-    """What the old application does not fire, or cannot take, of what was written back."""
+    """Schedules written back that the old application does not fire, or cannot read."""
     left: tuple[str, ...] = ()
-    """What is still there on both servers and in files, and why."""
+    """What is still on both servers and in files, and why."""
 
 
 def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
-    """Return what must hold for a rollback, as it stands now."""
+    """Return the gates of a rollback, evaluated now."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = latest(target)
         why_not = _refusal(target, found, level)
@@ -94,7 +96,7 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
 
 
 def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
-    """Go back; raises ``RefusedError`` where the window is closed, or a backup is not what was written."""
+    """Roll back; raises ``RefusedError`` if the window is closed, or if a backup was changed."""
     try:
         with exclusive_sessions(settings) as sessions:
             found = latest(sessions.target)
@@ -109,7 +111,7 @@ def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
             if found.config_path != str(config.absolute()):
                 raise RefusedError(f"the switch was made in {found.config_path}: call again with that file")
             if level == 3:  # noqa: PLR2004 - a level
-                backup.verified_manifest(backup_folder(settings, found))  # before anything is touched
+                backup.verified_manifest(backup_folder(settings, found))  # before anything is changed
             done = _run(sessions, Journal(sessions.target, found), level)
             return msgspec.structs.replace(done, left=cleanup.after_rollback(sessions, found))
     finally:
@@ -127,15 +129,15 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
             try:
                 carried, lost = _run_steps_before(sessions, journal, level, folder)
             except BaseException:
-                with suppress(psycopg.Error, MigratorError):  # what failed says more; called again, it goes on
+                with suppress(psycopg.Error, MigratorError):  # the first error says more; the next call continues
                     retry_transient(settings, lambda: _undo(sessions, journal.cutover))
                 raise
-        # The tail writes no rows meanwhile: it would take those for foreign that are given their documents here.
+        # The tail writes no rows meanwhile. It would take rows that are given their documents here for rows of others.
         with advisory_lock(sessions.target, ROWS_KEY):
             _reopen_source(sessions, journal, level)
     elif not journal.done("rollback-close"):
         with journal.step("rollback-close"):
-            pass  # an earlier call did it, and was killed before it could say so
+            pass  # an earlier call did it, and was killed before it recorded that
     if level == 2:  # noqa: PLR2004 - a level
         with journal.step("rollback-export") as detail:
             lost = backup.export_target(sessions.target, folder)
@@ -151,7 +153,7 @@ def _run(sessions: Sessions, journal: Journal, level: Level) -> RollbackResult:
 
 
 def _reopen_source(sessions: Sessions, journal: Journal, level: Level) -> None:
-    """Open MongoDB, and close the window."""
+    """Open MongoDB, and close the rollback window."""
     with journal.step(REOPEN_STEP):
         number = journal.cutover.detail["epoch"] + 1
         epoch.set_target(sessions, number, "mongo")
@@ -163,14 +165,14 @@ def _reopen_source(sessions: Sessions, journal: Journal, level: Level) -> None:
         reverse_sync.drop_fence_collection(sessions)
         with sessions.target.transaction():
             outbox.close_outbox(sessions.target)
-            # after a restore they have no documents, and are rows too many, which the repair removes
+            # after a restore they have no documents: the repair removes them as extra rows
             reverse_sync.assign_documents(sessions, restored=level == 3)  # noqa: PLR2004 - a level
             reverse_sync.delete_processes(sessions)
             journal.end("rolled-back")
 
 
 def _undo(sessions: Sessions, cutover: Cutover) -> None:
-    """Let PostgreSQL go on, where MongoDB is as it was; the target may have gone away, and come back."""
+    """Lift the fence of PostgreSQL, if MongoDB is unchanged; the connection is opened again if it was lost."""
     if sessions.target.closed:
         sessions.open_target()
     journal = Journal(sessions.target, cutover)
@@ -183,7 +185,7 @@ def _undo(sessions: Sessions, cutover: Cutover) -> None:
 def _run_steps_before(
     sessions: Sessions, journal: Journal, level: Level, folder: Path
 ) -> tuple[reverse_sync.ReverseSyncResult, dict[str, int]]:
-    """Do what comes before MongoDB is opened again."""
+    """Run the steps before MongoDB is opened again."""
     settings = sessions.settings
     carried, lost = reverse_sync.ReverseSyncResult(), {}
     with journal.step("rollback-fence"):
@@ -193,7 +195,7 @@ def _run_steps_before(
             lost = backup.export_since(sessions.target, folder, journal.cutover.began_at)
             detail["rows"] = lost
         with journal.step(RESTORE_STEP) as detail:
-            # before anything is replaced: what the tail and the last comparison have seen is not there any more
+            # before anything is replaced: what the tail and the last parity check have read no longer exists
             positions.raise_alarm(sessions.target, sessions.profile.name, RESTORED_ALARM)
             detail["digest"] = backup.restore_source(sessions, backup_folder(settings, journal.cutover)).digest
         return carried, lost
@@ -202,7 +204,7 @@ def _run_steps_before(
         detail["documents"] = carried.documents
     with journal.step("rollback-check") as detail:
         detail["documents"] = _check(sessions, journal.cutover.began_at)
-    # now: once it is done, rows say no more who was born here
+    # now: after the rollback, rows no longer say that they were created on PostgreSQL
     journal.note(gaps=msgspec.to_builtins(find_gaps(sessions.target, sessions.profile)))
     lost = reverse_sync.lost_columns(sessions.target)
     if lost:
@@ -211,17 +213,17 @@ def _run_steps_before(
 
 
 def unfinished_level(journal: Journal) -> int | None:
-    """Return the level of a rollback that was begun, and neither undone nor brought to its end; none: there is none."""
+    """Return the level of a rollback that was begun, and neither undone nor finished; None if there is none."""
     level: int = journal.cutover.detail.get(LEVEL_KEY, 1)
     if journal.cutover.state in ("cut-over", "running"):
         return level if any(journal.begun(step) for step in STEPS[level]) else None
     if journal.cutover.state == "rolled-back" and (level == 2 or not journal.done("rollback-close")):  # noqa: PLR2004 - a level
-        return level  # of level 2 the journal goes with the last step
+        return level  # level 2 removes the journal with its last step
     return None
 
 
 def _level_conflict(journal: Journal, level: Level) -> str:
-    """Return why a rollback that was begun at another level must be finished at that one; empty where it need not."""
+    """Return why a rollback begun at another level must be finished at that level; empty if it need not."""
     begun = journal.cutover.detail.get(LEVEL_KEY, level)
     bound = journal.cutover.state != "rolled-back" and (journal.begun(RESTORE_STEP) or journal.begun(REOPEN_STEP))
     if not bound or begun == level or {begun, level} <= {1, 2}:
@@ -230,7 +232,7 @@ def _level_conflict(journal: Journal, level: Level) -> str:
 
 
 def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
-    """Return why a rollback is not possible; empty where it is."""
+    """Return why a rollback is not possible; empty if it is."""
     if found is None:
         return "there was no switch, so there is nothing to go back from"
     if found.state == "cut-over":
@@ -248,13 +250,13 @@ def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
 
 
 def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
-    """Tell whether an earlier call came to the end, and was killed before it could say so."""
+    """Return whether an earlier call was killed after its last step, before it recorded that."""
     rolled_back = found is not None and found.state == "rolled-back"
     return found is not None and rolled_back and not Journal(sessions.target, found).done("rollback-close")
 
 
 def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
-    """Carry everything that is noted; the reverse sync of another process is waited for."""
+    """Carry all notes of the outbox; wait for the reverse sync of another process."""
     try:
         return reverse_sync.run(sessions.settings, noted_by_now=True)
     except RefusedError:
@@ -266,7 +268,7 @@ def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
 
 
 def _check(sessions: Sessions, since: datetime) -> int:
-    """Look at every row that was born or written since the cutover: its document must say so; return how many."""
+    """Compare each row created or changed since the cutover with its document; return the number of documents."""
     count, _ = outbox.backlog(sessions.target)
     if count:
         raise RefusedError(f"{count:,} notes came in behind the fence: somebody still writes into the target")

@@ -1,7 +1,7 @@
-"""What a rollback cannot give the old application: schedules of PostgreSQL that its own fields cannot state.
+"""What a rollback cannot give to the old application: schedules of PostgreSQL that its fields cannot state.
 
-Such a schedule loses nothing: its rows become documents that our own store reads. But the old application does not fire
-it, or refuses its document, so that people have to know which they are, before a rollback and after it.
+Such a schedule is not lost: its rows become documents that our own store reads. But the old application does not fire
+it, or refuses its document. So people must know which schedules these are, before a rollback and after it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ PLAN_TEXT: Final = (
     " intervals, one-time and event triggers made on PostgreSQL would not fire there, and schedules made on PostgreSQL"
     " have the mode and the selection that it needs only where these are given"
 )
-"""What ``cutover plan`` says beforehand, of a source whose documents state the rules of schedules."""
+"""What ``cutover plan`` prints for a source whose documents state the rules of schedules."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +34,16 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     schedules: int
     ids: tuple[str, ...]
-    """The first few, as ``_id``s of their documents."""
+    """Some of them, as ``_id``s of their documents."""
 
 
 def applies(profile: Profile) -> bool:
-    """Tell whether documents of the source state the rules of schedules, so that a rule may have no place there."""
+    """Return whether documents of the source state the rules of schedules, so that a rule may have no place there."""
     return profile.name == names.NAME
 
 
 def find_gaps(target: Connection, profile: Profile) -> list[Gap]:
-    """Return what stands in PostgreSQL now, since it was opened or before, that the old application would not fire."""
+    """Return what PostgreSQL holds now that the old application would not fire, whenever it was written."""
     if not applies(profile):
         return []
     found: dict[str, list[str]] = {}
@@ -57,7 +57,7 @@ def find_gaps(target: Connection, profile: Profile) -> list[Gap]:
 
 
 def gap_lines(found: Iterable[Gap]) -> Iterator[str]:
-    """Yield the gaps for people."""
+    """Yield the gaps as lines for a terminal."""
     for one in found:
         more = ", …" if one.schedules > len(one.ids) else ""
         noun = "schedule" if one.schedules == 1 else "schedules"
@@ -65,7 +65,7 @@ def gap_lines(found: Iterable[Gap]) -> Iterator[str]:
 
 
 def _active_schedules(target: Connection) -> Iterator[tuple[Schedule, list[Trigger]]]:
-    """Yield the schedules that may fire, with their enabled triggers; those of scratch tenants are nobody's."""
+    """Yield the schedules that may fire, with their enabled triggers, except those of scratch tenants."""
     rows = target.execute(
         "SELECT id::text FROM scheduler.schedules WHERE enabled AND deleted_at IS NULL AND status = ANY(%s)"
         " AND NOT starts_with(tenant_id, %s) ORDER BY id",
@@ -87,12 +87,12 @@ def _reasons(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
     """Yield why the old application would not fire a schedule as PostgreSQL does."""
     own = names.source(names.TRIGGERS)
     stated = stated_trigger(triggers)
-    # one that came from a document of its own was never fired by the old application, and as a plain cron line looks as
-    # if it were
+    # A trigger that came from a document of its own was never fired by the old application. As a plain cron line it
+    # would look as if it were.
     rest = [one for one in triggers if one is not stated and (one.source != own or is_carried(one))]
     yield from sorted({_reason(one) for one in rest})
     if stated is None or (schedule.source is not None and schedule.handler_name is None):
-        return  # the old application's own, as it was
+        return  # the old application's own schedule, unchanged
     for name in ("mode", "selection"):
         if getattr(schedule, name) is None:
             yield f"would have no {name}, which the old application needs"

@@ -1,7 +1,7 @@
-"""What a gate is, and the gates that look at the two servers alone: ``migrator doctor`` evaluates them too.
+"""What a gate is, and the gates that examine the two servers alone: ``migrator doctor`` evaluates them too.
 
-Leases, due times and ages are judged by the clock of the server that is asked: two clocks that differ would fire a
-trigger early, or a second time, when the data moves from one server to the other.
+Leases, due times and ages are judged by the clock of the server that is asked. If two clocks differ, a trigger would
+fire early, or a second time, when the data moves from one server to the other.
 """
 
 import time
@@ -26,12 +26,12 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     passed: bool | None
-    """None: it cannot be told, which does not hold up the cutover."""
+    """None: it is not known, which does not stop the cutover."""
     words: str
 
 
 class ClockSkew(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds that each server is ahead of this machine; negative: behind it; None: it was not asked."""
+    """Seconds that each server is ahead of this machine; negative: it is late; None: it was not asked."""
 
     source: float | None = None
     target: float | None = None
@@ -44,7 +44,7 @@ class ClockSkew(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Say of each server how it stands."""
+        """Describe the clock of each server."""
         asked = {"the source": self.source, "the target": self.target}
         sides = {side: by for side, by in asked.items() if by is not None}
         off = [
@@ -56,14 +56,14 @@ class ClockSkew(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clock_offset(server: float, began: float, ended: float) -> float:
-    """Return how far a clock is ahead that was asked between two moments of this machine's. Pure."""
+    """Return how far a clock is ahead that was read between two moments of this machine's clock. Pure."""
     return max(0.0, server - ended) + min(0.0, server - began)
 
 
 def clock_skew(
     source: MongoDatabase | None, target: Connection | None, clock: Callable[[], float] = time.time
 ) -> ClockSkew:
-    """Ask both servers; ``clock`` is this machine's, in seconds."""
+    """Read the clocks of both servers; ``clock`` is that of this machine, in seconds."""
     return ClockSkew(
         source=None if source is None else _measured_offset(lambda: _source_time(source), clock),
         target=None if target is None else _measured_offset(lambda: _target_time(target), clock),
@@ -86,14 +86,14 @@ def _target_time(target: Connection) -> float:
 
 
 FREE_SPACE_MB: Final = 8
-"""The target must take so much more: the notes of the outbox, what is fired for what is overdue, the journal."""
+"""Bytes that the target must be able to take: the notes of the outbox, runs of overdue triggers, the journal."""
 
 Answer: TypeAlias = tuple[bool | None, str]
-"""As of ``gate.Gate``: whether it holds, and the words."""
+"""The fields of a ``Gate``: whether it is met, and the words."""
 
 
 def reverse_sync(profile: Profile) -> Answer:
-    """Whether a cutover of this source could be rolled back; it is refused where it could not."""
+    """Whether a cutover of this source could be rolled back. It is refused if it could not."""
     if profile.reverse_sync:
         return True, f"profile {profile.name}: changes in PostgreSQL can be written back to MongoDB"
     words = "has no tested reverse sync, so a cutover could not be rolled back and is refused"
@@ -101,7 +101,7 @@ def reverse_sync(profile: Profile) -> Answer:
 
 
 def replica_set(source: MongoDatabase) -> Answer:
-    """Only the members of one can be followed."""
+    """Whether the source is a replica set: only its members have a change stream."""
     name = name_of_set(source)
     if name is None:
         return False, "the source is no replica set, so nobody can follow it: make it one (a single member is enough)"
@@ -109,7 +109,7 @@ def replica_set(source: MongoDatabase) -> Answer:
 
 
 def writers(source: MongoDatabase, settings: Settings) -> Answer:
-    """Who could still write under the fence, but for those who are known not to."""
+    """Which users could still write under the fence, except those who are known not to."""
     found = fence.survey_source(source)
     if found.kind is None:
         return False, found.why_not
@@ -123,7 +123,7 @@ def writers(source: MongoDatabase, settings: Settings) -> Answer:
 
 
 def oplog(history: OplogHistory | None) -> Answer:
-    """How far back the source's history reaches."""
+    """How far back the oplog of the source reaches."""
     if history is None:
         return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"
     length = f"{history.seconds:,} s" if history.seconds < 2 * 3600 else f"{history.seconds / 3600:,.1f} h"
@@ -134,16 +134,16 @@ def oplog(history: OplogHistory | None) -> Answer:
 def clocks(
     source: MongoDatabase | None, target: Connection | None, settings: Settings, clock: Callable[[], float]
 ) -> Answer:
-    """How far the clocks are apart; ``clock`` is this machine's, in seconds."""
+    """How far the clocks are apart; ``clock`` is that of this machine, in seconds."""
     found = clock_skew(source, target, clock)
     limit = settings.cutover.max_clock_skew_ms
     return found.apart * 1000 <= limit, f"{found.words} (at most {limit / 1000:g} s apart)"
 
 
 def target_writes(target: Connection) -> Answer:
-    """Whether the target takes what a cutover writes, and a rollback can see other sessions; raises ``DiskFull``.
+    """Whether the target can take what a cutover writes, and a rollback can see other sessions; raises ``DiskFull``.
 
-    What is written for the trial is taken back.
+    What is written for this test is removed.
     """
     row = target.execute(
         "SELECT rolsuper OR pg_has_role(session_user, 'pg_read_all_stats', 'MEMBER'), pg_is_in_recovery(),"

@@ -1,7 +1,8 @@
-"""The smoke after the cutover: a new process opens the store as the configuration file says by now, and works once.
+"""The smoke test after the cutover: a new process opens the store that the configuration file names, and uses it once.
 
-In a scratch tenant, which no scheduler serves and which is removed afterwards (after a kill by the next one): a
-schedule is written and read, fires, is claimed and finished. MongoDB's driver must not even be loaded.
+It works in a scratch tenant, which no scheduler serves. The tenant is removed afterwards, or by the next smoke test
+after a kill. A schedule is written and read, fires, is claimed and finished. The driver of MongoDB must not even be
+loaded.
 """
 
 import subprocess
@@ -32,10 +33,10 @@ class SmokeError(MigratorError):
 
 
 def smoke(config: Path) -> dict[str, Any]:
-    """Run the smoke in a process of its own; return what it did.
+    """Run the smoke test in a process of its own; return what it did.
 
-    Raises ``SmokeError`` where the store does not work, ``RefusedError`` where the user lacks a right, and
-    ``UnreachableError`` where the server does not answer.
+    Raises ``SmokeError`` if the store does not work, ``RefusedError`` if the user lacks a right, and
+    ``UnreachableError`` if the server does not answer.
     """
     command = [sys.executable, "-m", "migrator.cutover.smoke", str(config)]
     try:
@@ -49,7 +50,7 @@ def smoke(config: Path) -> dict[str, Any]:
 
 
 def _error(config: Path, said: str) -> MigratorError:
-    """Return the error for what the process said last: its own (``_Refusal``), or a fault."""
+    """Return the error for the last line of the process: its own error (``_Refusal``), or a fault."""
     try:
         refusal = msgspec.json.decode(said, type=_Refusal)
     except msgspec.MsgspecError:
@@ -62,7 +63,7 @@ def _error(config: Path, said: str) -> MigratorError:
 
 
 class _Refusal(msgspec.Struct):
-    """How the process tells of an error: a missing right, and a server that is gone, say nothing about the store."""
+    """An error of the process: a missing right, or an unreachable server, which say nothing about the store."""
 
     words: str
     grant: str = ""

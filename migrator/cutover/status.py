@@ -1,4 +1,4 @@
-"""The state of the last cutover: its steps, the reverse sync, who has come over, and what a person must do next."""
+"""The state of the last cutover: its steps, the reverse sync, the processes, and what a person must do next."""
 
 import shlex
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ TAIL = "migrator tail"
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True):
-    """A state that is not left by itself."""
+    """A state that needs a person, or another process, to end."""
 
     words: str
     commands: tuple[str, ...] = ()
-    """The first leads on; each other one is for when those before it fail again. None: another process works on it."""
+    """The first is the next call; another one is for when those before it fail again. Empty: a process works on it."""
 
 
 class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,18 +43,18 @@ class CutoverStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Notes that the reverse sync has not carried yet."""
     oldest_s: float = 0.0
     open_until: datetime | None = None
-    """Until when ``cutover finish`` is refused; none: there is nothing to be finished."""
+    """Until when ``cutover finish`` is refused; None: there is nothing to be finished."""
     parallel_since: datetime | None = None
-    """Since when both schedulers run; none: they do not."""
+    """Since when both schedulers run; None: they do not."""
     metrics: CutoverMetrics = CutoverMetrics()
     arrivals: Arrivals | None = None
     """None: PostgreSQL is not open."""
     attention: Attention | None = None
-    """None: nothing waits for a person."""
+    """None: no person is needed."""
 
 
 def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | None = None) -> CutoverStatus:
-    """Return where the last cutover stands; ``wait_s``: wait for the old side's processes, for so long at most.
+    """Return the state of the last cutover; wait for the processes of the old side for ``wait_s`` seconds at most.
 
     ``config`` is the configuration file that the commands of ``attention`` name.
     """
@@ -79,7 +79,7 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
 
 
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
-    """Return what the last cutover needs of a person; none: nothing. ``config`` is named in the commands."""
+    """Return what a person must do about the last cutover; None: nothing. ``config`` is named in the commands."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         found = _find(target, settings)
     if found is None or config is None:
@@ -89,7 +89,7 @@ def attention(settings: Settings, config: str | None = None) -> Attention | None
 
 
 def attention_lines(found: Attention) -> Iterator[str]:
-    """Yield it for people."""
+    """Yield the lines for a terminal."""
     yield f"NOT FINISHED: {found.words}"
     for number, one in enumerate(found.commands):
         yield f"{'next' if number == 0 else 'or, if that fails again'}: {one}"
@@ -133,7 +133,7 @@ def _of_cutover(current: Journal, *, works: bool) -> Attention:
 
 
 def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutover) -> Attention | None:
-    """Tell whether the reverse sync stands still: its notes are older than a tail may be behind."""
+    """Return whether the reverse sync has stopped: its notes are older than a tail may lag."""
     count, oldest_s = outbox.backlog(target)
     why = last.detail.get(REVERSE_STOPPED, "")
     if not count or (not why and oldest_s <= settings.cutover.max_lag_s):
@@ -144,7 +144,7 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
 
 
 def _failed_step(current: Journal) -> str:
-    """Return the step that failed, and why, as a clause; empty where none says so."""
+    """Return the step that failed, and why, as a clause; empty if none is recorded."""
     for one in reversed(current.steps()):
         if one.state == "running":
             why = one.detail.get(journal.FAILED)
