@@ -28,12 +28,12 @@ from migrator.telemetry import Progress
 
 
 class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of backfill did."""
+    """The result of a call of backfill."""
 
     plan: Plan
     resumed: bool
     complete: bool
-    """False when it was interrupted: chunks are left, and another call goes on with them."""
+    """False if it was interrupted: some chunks are not done, and the next call continues with them."""
     chunks: int
     """Chunks done by this call."""
     documents: int
@@ -43,7 +43,7 @@ class BackfillResult(msgspec.Struct, frozen=True, kw_only=True):
     """Documents in quarantine now, in the scope of the plan."""
     skipped: int
     dangling: int
-    """References to nothing that the plan's chunks have met so far, in this call or an earlier one."""
+    """Dangling references in the chunks of the plan that are done, in this call or an earlier one."""
     unknown_collections: tuple[str, ...]
     by_collection: dict[str, ChunkResult]
 
@@ -56,11 +56,11 @@ def backfill(
     dry_run: bool = False,
     position: bool = True,
 ) -> BackfillResult:
-    """Copy the source into the target, or go on with an unfinished copy; a second call writes nothing.
+    """Copy the source into the target, or continue an unfinished copy. A second call writes nothing.
 
-    Raises ``RefusedError`` when the target holds foreign rows, another backfill runs, an unfinished copy was begun
-    under other conditions, or the source has no collection of the profile; ``UnreachableError`` when a server fails
-    for good.
+    Raises ``RefusedError`` if the target holds rows of others, another backfill runs, an unfinished copy was begun
+    under other conditions, or the source has no collection of the profile; ``UnreachableError`` if a server stays
+    unreachable.
     """
     sessions = Sessions(settings)
     try:
@@ -98,7 +98,7 @@ def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool,
     progress.close()
     if not dry_run and not interrupted:
         retry_transient(settings, lambda: _complete(sessions, plan))
-        sessions.source.client.close()  # now, since its threads take half a second to end, for which the exit waits
+        sessions.source.client.close()  # now, because its threads take half a second to end, for which the exit waits
         retry_transient(settings, lambda: _restore_deferred(sessions, plan))
     return retry_transient(settings, lambda: _result(sessions, begun, done, complete=not interrupted, dry_run=dry_run))
 
@@ -113,7 +113,7 @@ class _Start(msgspec.Struct, frozen=True):
 
 
 def _start(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> _Start:
-    """Take up the unfinished copy, or plan a new one; called again after a failure of a server."""
+    """Continue the unfinished copy, or plan a new one. It is called again after a failure of a server."""
     keep_backfill_lock(sessions)
     fault_points.reach(fault_points.BEFORE_PLAN)
     settings, target, profile = sessions.settings, sessions.target, sessions.profile
@@ -156,9 +156,9 @@ def _complete(sessions: Sessions, plan: Plan) -> None:
 
 
 def _restore_deferred(sessions: Sessions, plan: Plan) -> None:
-    """Build what the load went without; the copy is complete then."""
+    """Create the deferred indexes and foreign keys again, and close the plan."""
     keep_backfill_lock(sessions)
-    refresh_statistics(sessions, plan)  # first: checking the foreign keys is planned with them
+    refresh_statistics(sessions, plan)  # first: the check of the foreign keys uses them
     fault_points.reach(fault_points.AFTER_STATISTICS_TAKEN)
     deferred_ddl.restore(sessions.settings, workers(sessions.settings.copy))
     fault_points.reach(fault_points.AFTER_DEFERRED_RESTORED)
@@ -196,7 +196,7 @@ def _defer(sessions: Sessions, plan: Plan, found: Sequence[SourceCollection], ch
 
 
 def levels(profile: Profile) -> dict[str, int]:
-    """Return collection → how many collections deep its parents go."""
+    """Return collection → the number of levels of its parents."""
     depth: dict[str, int] = {}
     for collection in profile.collections:  # parents come first in a profile
         depth[collection.name] = 1 + max((depth[name] for name in collection.after), default=-1)
@@ -206,7 +206,7 @@ def levels(profile: Profile) -> dict[str, int]:
 def run_chunks(
     settings: Settings, profile: Profile, jobs: Sequence[ChunkJob], progress: Progress
 ) -> tuple[list[ChunkResult], bool]:
-    """Run the chunks, parents before what refers to them; return what was done, and whether it was interrupted."""
+    """Run the chunks, parents first; return the results, and whether it was interrupted."""
     depth = levels(profile)
     done: list[ChunkResult] = []
     if not jobs:

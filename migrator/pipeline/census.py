@@ -1,6 +1,6 @@
 """The census of the source: every field path with its BSON types, what no column holds, what would be quarantined.
 
-The whole collection is read, not a sample: the field that breaks a migration is the rare one.
+All documents are read, because the field that breaks a migration is rare and a sample would miss it.
 """
 
 from collections import Counter
@@ -25,17 +25,17 @@ from migrator.telemetry import Progress
 from migrator.values.document import type_name
 
 MAX_PATHS = 5_000
-"""Field paths listed per collection: keys made from data (ids as keys) would have no end."""
+"""Field paths listed per collection: without a limit, keys made from data (such as ids) would make endless lists."""
 MORE_PATHS = "(more paths)"
 
 
 class FieldCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """A field path, ``images[].labels.*`` for array elements, and how often it has each BSON type."""
+    """A field path and how often it has each BSON type. Array elements are written as ``images[].labels.*``."""
 
     path: str
     types: dict[str, int]
     known: bool
-    """A column or a declared member carries it."""
+    """A column or a declared member holds it."""
 
 
 class ReasonCount(msgspec.Struct, frozen=True, order=True, kw_only=True):
@@ -58,7 +58,7 @@ class CollectionCensus(msgspec.Struct, frozen=True, kw_only=True):
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     fields: tuple[FieldCount, ...] = ()
     unknown: tuple[FieldCount, ...] = ()
-    """Fields that no column and no declared member carries; they go, typed, into the remainder."""
+    """Fields that no column and no declared member holds; they go into the remainder, with their types."""
     quarantine: tuple[ReasonCount, ...] = ()
     residue: tuple[ReasonCount, ...] = ()
     findings: tuple[ReasonCount, ...] = ()
@@ -75,7 +75,7 @@ class Census(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def census(settings: Settings, scope: Scope) -> Census:
-    """Read every document of the source and count; needs no target, writes nothing."""
+    """Read and count every document of the source; needs no target, and writes nothing."""
     sessions = SourceSessions(settings)
     try:
         with translate_errors("the source"):
@@ -168,7 +168,7 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
 
 
 def _walk(value: dict[str, Any], path: str, known: frozenset[str], types: Counter[tuple[str, str]]) -> None:
-    """Count the type at every path of a document, once per element of an array; keys of a map are one path, ``*``."""
+    """Count the type at every path of a document, for each element of an array; keys of a map are one path, ``*``."""
     prefix = f"{path}." if path else ""
     any_key = f"{prefix}*" if f"{prefix}*" in known else None
     for key, member in value.items():
@@ -218,7 +218,7 @@ def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionC
 
 
 def is_known(path: str, known: frozenset[str]) -> bool:
-    """Tell whether a profile knows a field path: by name, or as something inside a member of free form."""
+    """Return whether a profile knows a field path: by name, or inside a member of free form."""
     if path in known or path == MORE_PATHS:
         return True
     parent = path.removesuffix("[]") if path.endswith("[]") else path.rpartition(".")[0]

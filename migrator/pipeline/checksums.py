@@ -1,7 +1,7 @@
-"""Checksums over what a person decides by: plans, chunks with their notes, recorded parity checks.
+"""Checksums of what people decide by: plans, chunks with their notes, recorded parity checks.
 
-They are computed by the database itself, from the rows as they are stored, in the transaction that writes them. They
-tell of a row that was changed by hand; who can change a row can also compute its checksum, so they are no signature.
+The database computes them from the stored rows, in the transaction that writes the rows. They reveal a row that was
+changed by hand. They are no signature: a person who can change a row can also compute its checksum.
 """
 
 from typing import Final, LiteralString
@@ -38,15 +38,15 @@ _CHECKSUMMED: Final[dict[str, LiteralString]] = {
         " stored.complete, stored.clean, stored.result"
     ),
 }
-"""Table → what its checksum is over; nothing that a setting of the session spells otherwise."""
+"""Table → the expressions of its checksum; none of them depends on a setting of the session."""
 
 
 class ChecksumResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the checksums of all rows."""
+    """The result of verifying the checksums of all rows."""
 
     rows: int
     changed: tuple[tuple[str, str], ...]
-    """Table and row, in words, of what is not as the tool wrote it."""
+    """Table and description of each row that differs from what the tool wrote."""
     without: int
     """Rows without a checksum, which an older version wrote."""
 
@@ -57,7 +57,7 @@ def checksum_sql(table: str) -> sql.SQL:
 
 
 def write(target: Connection, table: str, condition: LiteralString, *values: object) -> None:
-    """Give the rows that a condition over ``stored`` names their checksum."""
+    """Write the checksum of the rows that a condition over ``stored`` selects."""
     target.execute(
         sql.SQL("UPDATE {} AS stored SET checksum = {} WHERE {}").format(
             sql.Identifier("migration", table), checksum_sql(table), sql.SQL(condition)
@@ -67,7 +67,7 @@ def write(target: Connection, table: str, condition: LiteralString, *values: obj
 
 
 def write_plan(target: Connection, plan: UUID) -> None:
-    """Give a plan its checksum."""
+    """Write the checksum of a plan."""
     write(target, "plans", "stored.id = %s", plan)
 
 

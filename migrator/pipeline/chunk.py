@@ -1,4 +1,4 @@
-"""The copy of one chunk: extract, transform, load in one transaction; the function that every executor runs."""
+"""The copy of one chunk: extract, transform and load in one transaction. Every executor runs this function."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ from migrator.values.identity import source_id_of
 
 
 class _ChunkTotals(msgspec.Struct):
-    """What a chunk has done so far."""
+    """What a chunk has counted so far."""
 
     documents: int = 0
     bytes: int = 0
@@ -49,7 +49,7 @@ class _ChunkTotals(msgspec.Struct):
     loaded_again: list[str] = msgspec.field(default_factory=list)
 
     def loaded(self, document: LoadableDocument) -> None:
-        """Count a document that is stored, but for its rows."""
+        """Count a document that is stored, except its rows."""
         self.clean += document.clean
         if document.notes:
             self.notes.update(document.notes)
@@ -62,9 +62,9 @@ class _ChunkTotals(msgspec.Struct):
 
 
 def copy_chunk(job: ChunkJob) -> ChunkResult:
-    """Copy one chunk; all of it or nothing. Transient failures of either server are waited out and tried again.
+    """Copy one chunk, in one transaction. Retry transient failures of either server.
 
-    A chunk that finds a row where it expected none starts again, comparing.
+    A direct chunk that meets a stored row starts again as a merge.
     """
     with collector_paused():
         return run_with_sessions(job.settings, lambda sessions: _copy(job, sessions))
@@ -74,7 +74,7 @@ def _copy(job: ChunkJob, sessions: Sessions) -> ChunkResult:
     try:
         return _copy_in_mode(job, sessions, job.chunk.mode)
     except psycopg.errors.UniqueViolation:
-        sessions.forget()  # rows that were stored a moment ago, and are not any more
+        sessions.forget()  # rows that were stored a moment ago, and no longer are
         return _copy_in_mode(job, sessions, "merge")
 
 

@@ -1,6 +1,6 @@
-"""The closing passes, which need every document loaded: contested keys, derived rows, statistics of the planner.
+"""The closing passes, which need all documents to be loaded: contested keys, derived rows, statistics of the planner.
 
-Derived rows are made by many documents together (Agenda's workers), and belong to no document.
+Derived rows are made from many documents together (the workers of Agenda), and belong to no document.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,10 +35,11 @@ _PRIMARY_KEY = ("id", "tenant_id")
 
 
 def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) -> dict[str, set[UUID]]:
-    """Give every contested key to the first document in MongoDB's ``_id`` order.
+    """Give every contested key to the first document in MongoDB's order of ``_id``.
 
-    Which document was stored first depends on the workers; who keeps the key must not. Returns, by table, the ids of
-    the rows that are another document's now, or gone: whoever refers to them is to be read again (``tail.contested``).
+    The order of the workers decides which document was stored first. It must not decide which one keeps the key.
+    Returns, by table, the ids of the rows that changed their document or were deleted. Documents that refer to them
+    must be read again (``tail.applier``).
     """
     changed: dict[str, set[UUID]] = {}
     contested = sessions.target.execute(
@@ -60,9 +61,9 @@ def reassign_contested_keys(sessions: Sessions, plan: Plan, context: Context) ->
 
 
 def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
-    """Let the planner know the tables that this plan has written to.
+    """Run ANALYZE on the tables to which this plan has written.
 
-    Not their jsonb columns: no query of the store looks into them, and reading them is most of the work.
+    Their jsonb columns are left out: no query of the store looks into them, and reading them is most of the work.
     """
     written = ledger.written_tables(sessions.target, plan.id)
     for record in {record for one in sessions.profile.collections for record in one.tables if record.table in written}:
@@ -74,7 +75,7 @@ def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
 
 
 class _ContestedKeys:
-    """One collection's contested keys."""
+    """The contested keys of one collection."""
 
     def __init__(self, sessions: Sessions, plan: Plan, collection: Collection, context: Context) -> None:
         self._sessions = sessions
@@ -83,10 +84,10 @@ class _ContestedKeys:
         self._context = context
 
     def settle(self, loser_id: str, reason: QuarantinedDocument) -> list[tuple[str, UUID]]:
-        """Store the document that was quarantined instead of those that hold its keys, if it comes before all of them.
+        """Store the quarantined document in place of those that hold its keys, if it comes before all of them.
 
-        Returns table and id of the rows written or removed. One document may meet one holder by its id and another by
-        a key.
+        Returns table and id of the rows written or deleted. One document may conflict with one holder by its id and
+        with another by a key.
         """
         loser = self._read(loser_id)
         held = {} if loser is None else self._holders(loser)
@@ -120,9 +121,9 @@ class _ContestedKeys:
         return [(table, row_id) for table, row_id, _ in changed]
 
     def _read(self, source_id: str) -> DecodedDocument | None:
-        """Return a document as it is now; none: it is gone, or cannot become rows any more, so that it claims nothing.
+        """Return a document as it is now; None if it does not exist, or cannot become rows, so that it claims no key.
 
-        Whatever changed it since it was quarantined is read again by the tail, or by the next copy.
+        If it was changed since it was quarantined, the tail or the next copy reads it again.
         """
         name = self._sessions.name_of(self._collection.name)
         wanted = identity.parse_source_id(source_id)
@@ -137,11 +138,13 @@ class _ContestedKeys:
         return serialize(self._collection, decoded, resolver.resolve(self._collection, decoded).rows)[0]
 
     def _holders(self, loser: DecodedDocument) -> dict[str, QuarantinedDocument | None]:
-        """Return the source ids of the other documents that hold its id or a key of this one's.
+        """Return the source ids of the other documents that hold its id or one of its keys.
 
-        With each, why it will be quarantined; none: for the reason that this one was.
+        Each comes with the reason for its quarantine; None: the reason of this document.
         """
-        owner: Any = serialize_rows(loser.rows[:1])[0].record  # as it would be stored: PostgreSQL's text takes no NUL
+        owner: Any = serialize_rows(loser.rows[:1])[
+            0
+        ].record  # as it would be stored: PostgreSQL's text cannot hold NUL
         if "source" not in owner.__struct_fields__:
             row = self._sessions.target.execute(
                 sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s AND tenant_id = %s").format(
@@ -165,7 +168,7 @@ class _ContestedKeys:
         return found if len(found) > 1 else dict.fromkeys(found)
 
     def _why(self, table: str, key: tuple[str, ...]) -> QuarantinedDocument | None:
-        """Return the entry of a document that holds a key no more, as the copy would have made it."""
+        """Return the quarantine entry of a document that lost a key, as the copy would have made it."""
         if key == _PRIMARY_KEY:
             return QuarantinedDocument(source_id="", reason=DUPLICATE_ID, path="", expected=EXPECTED_ID, raw=b"")
         row = self._sessions.target.execute(
@@ -179,7 +182,7 @@ class _ContestedKeys:
         return QuarantinedDocument(source_id="", reason=DUPLICATE_KEY, path="", expected=expected_key(row[0]), raw=b"")
 
     def _first(self, one: str, other: str) -> bool:
-        """Tell whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""
+        """Return whether ``one`` comes before ``other`` in MongoDB's order of ``_id``; the server decides."""
         keys = [identity.parse_source_id(one), identity.parse_source_id(other)]
         name = self._sessions.name_of(self._collection.name)
         found = self._sessions.source[name].find({"_id": {"$in": keys}}, {"_id": 1}).sort("_id", 1).limit(1)
@@ -191,7 +194,7 @@ def _row_key(row: SerializedRow) -> tuple[str, UUID, str]:
 
 
 def derived_rows(sessions: Sessions, closing: Closing) -> list[SerializedRow]:
-    """Return the rows that the source's documents make together today."""
+    """Return the rows that the source's documents make together now."""
     present = set(sessions.source.list_collection_names())
     return serialize_rows(closing.make(_derived_values(sessions, closing, present)))
 
@@ -206,7 +209,7 @@ def _derived_values(sessions: Sessions, closing: Closing, present: set[str]) -> 
 
 
 def write_derived(sessions: Sessions) -> int:
-    """Bring the derived rows up to date, and remove those that nothing makes any more; return how many were written."""
+    """Update the derived rows, and delete those that no document makes any more; return the number of rows written."""
     written = 0
     profile = sessions.profile
     of_documents = [profile.source_of(one.name) for one in profile.collections]

@@ -1,8 +1,8 @@
-"""Indexes and foreign keys that a first load builds afterwards: cheaper once than row by row.
+"""Indexes and foreign keys that a first load builds afterwards: cheaper at once than row by row.
 
-What is dropped is recorded in the same transaction that drops it, and what is restored in the same transaction that
-restores it, so that a killed run leaves a list of what is still owed. Uniqueness is never deferred: it is what refuses
-a second copy.
+What is dropped is recorded in the transaction that drops it. What is restored is recorded in the transaction that
+restores it. So a killed run leaves a list of what must be restored. Unique constraints are never deferred, because they
+refuse a second copy.
 """
 
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ from migrator.telemetry import say
 
 MAINTENANCE_MEMORY = "256MB"
 MIN_DOCUMENTS = 10_000
-"""Below this a table is loaded with everything in place."""
+"""Bytes below which a table is loaded without dropping anything."""
 
 
 class DeferredObject(msgspec.Struct, frozen=True):
-    """An index or constraint that is to be built again."""
+    """An index or constraint that must be created again."""
 
     id: int
     table: str
@@ -62,7 +62,7 @@ def defer(target: Connection, plan: UUID, tables: Iterable[str]) -> int:
 
 
 def outstanding(target: Connection) -> list[DeferredObject]:
-    """Return what is still to be built again: indexes first, constraints then, since these may use those."""
+    """Return what must be created again: indexes first, then constraints, which may use them."""
     rows = target.execute(
         "SELECT id, target_table, kind, name, definition FROM migration.deferred_ddl WHERE restored_at IS NULL"
         " ORDER BY kind DESC, target_table, id"
@@ -71,7 +71,7 @@ def outstanding(target: Connection) -> list[DeferredObject]:
 
 
 def restore(settings: Settings, connections: int) -> int:
-    """Build everything that is owed, over ``connections`` connections at once; return how many."""
+    """Create everything that was dropped, over ``connections`` connections at once; return the number."""
     with open_target(settings, autocommit=True) as target:
         due = outstanding(target)
     if due:
@@ -93,7 +93,7 @@ def restore(settings: Settings, connections: int) -> int:
 def _build(settings: Settings, group: list[DeferredObject]) -> None:
     with open_target(settings, autocommit=True) as target:
         target.execute(sql.SQL("SET maintenance_work_mem = {}").format(MAINTENANCE_MEMORY))
-        # Threads of this very function wait for each other, for as long as the check of a large table takes.
+        # The sessions of these threads wait for each other, for as long as the check of a large table takes.
         target.execute("SET lock_timeout = 0")
         for one in group:
             with target.transaction():

@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
 
 ANY_PORT = "127.0.0.1:0"
-"""Dask's web server runs in any case; not on its usual port, which may be taken."""
+"""Dask's web server always runs; not on its usual port, which may be in use."""
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -65,9 +65,9 @@ class InlineExecutor(Executor):
 def executor(settings: CopySettings) -> Iterator[Executor]:
     """Yield the executor of the configuration; its processes end after the block.
 
-    They take a second to do so, for MongoDB's driver waits for its threads: only a block that ends in an error waits
-    for them. Where it is interrupted, they are killed: a chunk is one transaction. Raises ``UnreachableError`` when a
-    worker was killed.
+    They take a second to end, because MongoDB's driver waits for its threads. Only a block that ends in an error waits
+    for them. If it is interrupted, they are killed: a chunk is one transaction. Raises ``UnreachableError`` if a worker
+    was killed.
     """
     if settings.executor == "dask":
         with _dask(settings) as cluster:
@@ -87,25 +87,25 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
         if isinstance(error, BrokenProcessPool):
             raise UnreachableError(LOST_WORKER) from error
         raise
-    # As it ends, the interpreter wakes the pool's thread (concurrent.futures.process._python_exit), and fails with "bad
-    # file descriptor" where that thread ends just then. So the thread is waited for, outside of the block.
+    # At its end, the interpreter wakes the pool's thread (concurrent.futures.process._python_exit). It fails with "bad
+    # file descriptor" if that thread ends at the same moment. So the thread is waited for, outside of the block.
     ends = threading.Thread(target=pool.shutdown, name="workers end")
     ends.start()
     interruption.join_later(ends)
 
 
 def require_executor(settings: CopySettings) -> None:
-    """Try the Dask scheduler that is configured, before anything is written; raises as ``executor`` does."""
+    """Connect to the configured Dask scheduler, before anything is written; raises as ``executor`` does."""
     if settings.executor == "dask" and settings.dask_scheduler is not None:
         with _dask(settings):
             pass
 
 
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
-    """Hand every job to the executor; return the futures in the order of the jobs.
+    """Submit every job to the executor; return the futures in the order of the jobs.
 
-    Worker processes are born here, with Ctrl-C blocked: it goes to the whole process group, and is the parent's to
-    handle, also while a worker is still importing.
+    Worker processes are started here, with Ctrl-C blocked: it goes to the whole process group, and the parent handles
+    it, also while a worker is still importing.
     """
     with _interruption_blocked():
         futures = {pool.submit(function, job): job for job in jobs}
@@ -123,7 +123,7 @@ def _interruption_blocked() -> Iterator[None]:
 
 
 def _start_worker(parent: int) -> None:
-    """Leave interruption to the parent, which lets chunks finish; die with a parent that is killed."""
+    """Ignore interruption, which the parent handles; end when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shield_streams()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -161,9 +161,9 @@ def _dask(settings: CopySettings) -> Iterator[Executor]:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the cyclic collector out of a chunk: it would walk every decoded document again and again.
+    """Stop the cyclic garbage collector during a chunk: it would traverse every decoded document again and again.
 
-    Afterwards it walks what this chunk and the one before have made, not what was there before them.
+    Afterwards it traverses what this chunk and the one before have made, not what existed before them.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -178,5 +178,5 @@ def collector_paused() -> Iterator[None]:
 
 @cache
 def _freeze() -> None:
-    """Keep the collector from what there is at the first chunk: modules and the like live as long as the process."""
+    """Exclude from the collector what exists at the first chunk: modules and the like live as long as the process."""
     gc.freeze()

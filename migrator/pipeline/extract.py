@@ -1,7 +1,7 @@
-"""Extract: a collection is read by ``_id`` range, or documents by their ids, as raw BSON.
+"""Extract: read a collection by ranges of ``_id``, or documents by their ids, as raw BSON.
 
-A range is a pair of index bounds (``hint`` with ``min`` and ``max``), never a ``$gt`` filter: MongoDB compares within a
-type only, so a filter loses every document whose ``_id`` has another type than the bound, without an error.
+A range is a pair of index bounds (``hint`` with ``min`` and ``max``), never a ``$gt`` filter. MongoDB compares within a
+type only, so a filter would omit, without an error, every document whose ``_id`` has another type than the bound.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from migrator.values import document as documents
 from migrator.values.identity import id_filter, source_id_of
 
 BATCH_BYTES = 2_097_152
-"""Bytes asked of the server at a time, about; bounds the memory of a worker."""
+"""Approximate bytes that a request to the server returns; it bounds the memory of a worker."""
 
 MAX_BATCH_DOCUMENTS = 2_000
 
@@ -28,14 +28,14 @@ AnyCursor = TypeVar("AnyCursor", bound=Cursor[Any])
 
 
 def batch_documents(average_bytes: float) -> int:
-    """Return how many documents to ask for at a time."""
+    """Return how many documents to request at a time."""
     return max(1, min(MAX_BATCH_DOCUMENTS, int(BATCH_BYTES / max(average_bytes, 1.0))))
 
 
 def bound_cursor(cursor: AnyCursor, lower: bytes | None, upper: bytes | None) -> AnyCursor:
-    """Return a cursor that keeps to ``lower <= _id < upper``; none is no bound.
+    """Return a cursor for ``lower <= _id < upper``; None is no bound.
 
-    Bounds are stored as the BSON document ``{"_id": value}``. They go through the cursor's methods: its constructor
+    Bounds are stored as the BSON document ``{"_id": value}``. They are passed by the cursor's methods: its constructor
     takes a list and sends it as an array, which the server refuses.
     """
     cursor.hint(ID_INDEX)
@@ -71,18 +71,18 @@ def raw_batches(
     with bound_cursor(source[name].find_raw_batches(condition, batch_size=batch_size), lower, upper) as cursor:
         yield from cursor
     if lower is not None and upper is None:
-        # The server ends a range that names no end before MaxKey, which is a legal _id, and the last one.
+        # The server ends a range without an upper bound before MaxKey, which is a legal _id, and the last one.
         with source[name].find_raw_batches({"$and": [condition, {"_id": MaxKey()}]}) as cursor:
             yield from cursor
 
 
 IDS_PER_QUERY = 1_000
 ID_CHARACTERS_PER_QUERY = 1_000_000
-"""Ids asked for at a time: so many, and about so long together."""
+"""Ids in one request: most documents, and approximate length of all ids together."""
 
 
 class DocumentReader:
-    """Reads documents again, in one causal session: a new primary answers only when it has caught up."""
+    """Reads documents again, in one causally consistent session: a new primary answers only when it has caught up."""
 
     def __init__(self, sessions: SourceSessions) -> None:
         self._sessions = sessions
@@ -93,7 +93,7 @@ class DocumentReader:
         self._session.end_session()
 
     def not_before(self, time: Timestamp) -> None:
-        """See to it that no later answer is older than this cluster time."""
+        """Ensure that no later answer is older than this cluster time."""
         self._session.advance_operation_time(time)
 
     def documents(self, collection: str, source_ids: Iterable[str]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """The ledger in the schema ``migration``: plans, chunks, and what each chunk quarantined or counted.
 
-A chunk's entry commits in the same transaction as its rows: that is the whole resume guarantee.
+A chunk's entry is committed in the transaction of its rows, so that a copy can be resumed.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from migrator.pipeline import checksums
 from migrator.pipeline.transform import PendingLink, QuarantinedDocument
 
 LoadMode = Literal["direct", "merge"]
-"""``direct``: the range was empty when the plan was made, rows are appended; ``merge``: rows are compared first."""
+"""``direct``: the range was empty when the plan was made, and rows are appended; ``merge``: rows are compared first."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,13 +33,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     as_of: datetime
     state: str = "open"
     context: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What decode may know (``Context``), and the scope: collections and tenants."""
+    """The input of decode (``Context``), and the scope: collections and tenants."""
     stream_position: bytes | None = None
-    """Where a change stream must start so that nothing written since is missed; taken before the first read."""
+    """Where a change stream must start so that it misses nothing; taken before the first read."""
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of ``_id`` in one collection: ``lower <= _id < upper``, none for an open end."""
+    """A range of ``_id`` in one collection: ``lower <= _id < upper``; None for an open end."""
 
     collection: str
     ordinal: int
@@ -52,23 +52,23 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChunkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chunk did; the figures stand in the ledger too."""
+    """The result of a chunk, as it is in the ledger."""
 
     collection: str
     ordinal: int
     documents: int = 0
-    """Read from the source."""
+    """Documents read from the source."""
     bytes: int = 0
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     quarantined: int = 0
     rows: dict[str, int] = msgspec.field(default_factory=dict)
-    """Rows that its documents stand for, by table."""
+    """Rows that the documents make, by table."""
     written: dict[str, int] = msgspec.field(default_factory=dict)
     """Rows inserted or changed, by table."""
     clean: int = 0
     """Documents without a remainder."""
     already: bool = False
-    """Another worker had done it."""
+    """Another worker had done the chunk."""
 
 
 PlanState = Literal["open", "complete", "abandoned"]
@@ -172,7 +172,7 @@ def set_plan_state(connection: Connection, plan: UUID, state: PlanState) -> None
 
 
 def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int) -> bool:
-    """Lock a chunk's entry for this transaction; tell whether it is still to be done."""
+    """Lock a chunk's entry for this transaction; return whether the chunk must still be done."""
     row = connection.execute(
         "SELECT state FROM migration.chunks WHERE plan_id = %s AND collection = %s AND ordinal = %s FOR UPDATE",
         (plan, collection, ordinal),
@@ -183,7 +183,7 @@ def take_chunk(connection: Connection, plan: UUID, collection: str, ordinal: int
 def finish_chunk(
     connection: Connection, plan: UUID, done: ChunkResult, digest: bytes, began: datetime, worker: str
 ) -> None:
-    """Mark a chunk done, with what it did; part of the transaction of its rows, after its notes."""
+    """Mark a chunk done, with its result; part of the transaction of its rows, after its notes."""
     connection.execute(
         "UPDATE migration.chunks SET state = 'done', documents = %s, skipped = %s, quarantined = %s, bytes = %s,"
         " rows = %s, written = %s, digest = %s, started_at = %s, finished_at = clock_timestamp(), worker = %s"
@@ -235,7 +235,7 @@ def store_notes(
 
 
 def quarantine(connection: Connection, plan: Plan, collection: str, documents: Sequence[QuarantinedDocument]) -> None:
-    """Put documents into quarantine; one that is there already is brought up to date, and only if something changed."""
+    """Put documents into quarantine; update an entry that exists, and only if something changed."""
     if not documents:
         return
     with connection.cursor() as cursor:
@@ -280,7 +280,7 @@ def written_tables(connection: Connection, plan: UUID) -> set[str]:
 
 
 def copied_collections(connection: Connection) -> set[str]:
-    """Return the collections of which some plan has done every chunk."""
+    """Return the collections of which a plan has done every chunk."""
     rows = connection.execute(
         "SELECT collection FROM migration.chunks GROUP BY plan_id, collection HAVING bool_and(state = 'done')"
     )
@@ -297,7 +297,7 @@ def quarantined_ids(connection: Connection, profile: str, collection: str) -> se
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """What the quarantine says of a document."""
+    """The quarantine entry of a document."""
 
     reason: str
     path: str
@@ -307,7 +307,7 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
 
 
 def quarantine_entries(connection: Connection, profile: str, collection: str) -> dict[str, QuarantineEntry]:
-    """Return what the quarantine says of a collection's documents that are in it now, by source id."""
+    """Return the quarantine entries of a collection's documents, by source id."""
     rows = connection.execute(
         "SELECT source_id, reason, path, expected, sha256(raw) FROM migration.quarantine"
         " WHERE profile = %s AND collection = %s AND state = 'open'",
@@ -325,7 +325,7 @@ def quarantined_count(connection: Connection, profile: str) -> int:
 
 
 def quarantined_by_collection(connection: Connection, profile: str) -> dict[str, int]:
-    """Return how many documents of each collection are quarantined now, where there are some."""
+    """Return the number of quarantined documents of each collection, if there are any."""
     rows = connection.execute(
         "SELECT collection, count(*) FROM migration.quarantine WHERE profile = %s AND state = 'open' GROUP BY 1"
         " ORDER BY 1",
@@ -345,7 +345,7 @@ def noted_documents(connection: Connection, plan: UUID, group: str, kind: str) -
 
 
 def release(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
-    """Mark documents that are loaded now as no longer in quarantine."""
+    """Mark the entries of documents that are loaded now as resolved."""
     connection.execute(
         "UPDATE migration.quarantine SET state = 'resolved', resolved_at = clock_timestamp()"
         " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
@@ -354,7 +354,7 @@ def release(connection: Connection, profile: str, collection: str, source_ids: I
 
 
 def supersede(connection: Connection, profile: str, collection: str, source_ids: Iterable[str]) -> None:
-    """Mark documents that the source does not have any more, or that are skipped now, as no longer in quarantine."""
+    """Mark the entries of documents that the source does not have any more, or that are skipped now, as superseded."""
     connection.execute(
         "UPDATE migration.quarantine SET state = 'superseded', resolved_at = clock_timestamp()"
         " WHERE profile = %s AND collection = %s AND source_key = ANY(%s) AND state = 'open'",
@@ -363,12 +363,12 @@ def supersede(connection: Connection, profile: str, collection: str, source_ids:
 
 
 def source_key(source_id: str) -> bytes:
-    """Return the fixed-size key under which a source id, which may be long, is kept unique."""
+    """Return the key of fixed size by which a source id, which may be long, is unique."""
     return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).digest()
 
 
 def store_links(connection: Connection, collection: str, links: Sequence[PendingLink]) -> None:
-    """Record references that the closing pass fills."""
+    """Record references that the closing pass resolves."""
     with connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO migration.pending_links (collection, record_table, row_id, tenant_id, column_name,"

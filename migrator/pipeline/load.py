@@ -20,7 +20,7 @@ EXPECTED_ID = "an id of its own"
 
 
 class KeyConflict(msgspec.Struct):
-    """A document that may not be stored beside another one, and the constraint that says so."""
+    """A document that conflicts with another one, and the constraint that it violates."""
 
     document: LoadableDocument
     reason: str
@@ -28,24 +28,24 @@ class KeyConflict(msgspec.Struct):
 
 
 def expected_of(conflict: KeyConflict) -> str:
-    """Return what a conflict lacks, in words for its quarantine entry."""
+    """Describe a conflict for the quarantine entry."""
     return EXPECTED_ID if conflict.reason == DUPLICATE_ID else expected_key(conflict.constraint)
 
 
 def expected_key(constraint: str) -> str:
-    """Return what a document lacks that violates a unique constraint."""
+    """Describe what a document that violates a unique constraint would need."""
     return f"a key of its own ({constraint})"
 
 
 class RowAppender:
-    """Rows on their way straight into their tables; holds bytes alone, so that decoded documents can go at once."""
+    """Rows that are copied into their tables. It holds bytes only, so that decoded documents can be freed at once."""
 
     def __init__(self) -> None:
         self._parts: dict[type[Record], list[bytes]] = {}
-        """Head and tail of each row, by table."""
+        """First and last part of each row, by table."""
 
     def add(self, document: LoadableDocument) -> None:
-        """Take the rows of one document; it lists its owner before what depends on it."""
+        """Add the rows of one document; it lists its owner before what depends on it."""
         for row in document.rows:
             record = type(row.record)
             parts = self._parts.get(record)
@@ -55,9 +55,9 @@ class RowAppender:
             parts.append(row.tail)
 
     def write(self, connection: Connection) -> Counter[str]:
-        """Append everything, and return the rows by table.
+        """Append everything, and return the number of rows by table.
 
-        Raises ``psycopg.errors.UniqueViolation`` when one is stored already.
+        Raises ``psycopg.errors.UniqueViolation`` if a row is stored already.
         """
         for record, parts in self._parts.items():
             copy_in(connection, table_name(record.table), codec(record), parts)
@@ -69,10 +69,11 @@ class RowAppender:
 def merge_rows(
     connection: Connection, batch: Sequence[LoadableDocument], owned: Container[int] = ()
 ) -> tuple[Counter[str], list[KeyConflict]]:
-    """Write what is new or different, in ``_id`` order.
+    """Write what is new or different, in order of ``_id``.
 
-    ``owned`` has the ``id()`` of rows that are known to be stored, and their document's: they are not fetched, and the
-    server compares them. Returns the rows written by table, and the documents that lost a key to another one.
+    ``owned`` has the ``id()`` of rows that are known to be stored and to belong to their document: they are not
+    fetched, and the server compares them. Returns the rows written by table, and the documents that lost a key to
+    another one.
     """
     conflicts: list[KeyConflict] = []
     changed: list[tuple[LoadableDocument, list[SerializedRow]]] = []
@@ -116,7 +117,7 @@ def _write(
     counts: Counter[str],
     conflicts: list[KeyConflict],
 ) -> None:
-    """Write the changed rows; halve the batch on a violated key until the document that violates it stands alone."""
+    """Write the changed rows; if they violate a key, halve the batch until one document is left that violates it."""
     if not changed:
         return
     try:
@@ -148,7 +149,7 @@ def _upsert_all(
             counts[record.table] += upsert(connection, record.table, codec(record), known, different=True)
         if others:
             if upsert(connection, record.table, codec(record), others) != len(others):
-                # another worker stored another document under one of these ids a moment ago: treat it as a violated key
+                # another worker stored another document under one of these ids meanwhile: treat it as a violated key
                 raise psycopg.errors.UniqueViolation("an id was taken by another document")
             counts[record.table] += len(others)
     return counts
@@ -168,13 +169,13 @@ def _key(row: SerializedRow) -> Any:  # noqa: ANN401 - a UUID, or the number of 
 
 
 def _of_another(row: SerializedRow, stored: bytes) -> bool:
-    """Tell whether the stored row with a row's id came from another document."""
+    """Return whether the stored row with a row's id came from another document."""
     kind = codec(type(row.record))
     return origin(kind, stored) != origin(kind, row.head + row.tail)
 
 
 def quarantined_conflict(conflict: KeyConflict) -> QuarantinedDocument:
-    """Return a document that lost a key to another one as it goes into quarantine."""
+    """Return the quarantine entry of a document that lost a key to another one."""
     document = conflict.document
     return QuarantinedDocument(
         source_id=source_id_of(document.raw),

@@ -1,4 +1,4 @@
-"""The locks under which one backfill, one tail, one writer of rows works at a time: ``connections.advisory_locks``."""
+"""The locks that admit one backfill, one tail and one writer of rows at a time (``connections.advisory_locks``)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +15,15 @@ TAIL_WAIT_MS = 3_000
 
 BACKFILL_KEY = stable_hash64("*/migrator/backfill")
 ROWS_KEY = stable_hash64("*/migrator/rows")
-"""Of the lock under which rows are written: a backfill holds it throughout, the tail for each of its transactions."""
+"""Key of the lock under which rows are written: a backfill holds it throughout, the tail in each of its transactions.
+"""
 
 
 @contextmanager
 def backfill_lock(sessions: Sessions) -> Iterator[None]:
-    """Hold the lock that lets one backfill at a time write; raise ``RefusedError`` when another one holds it.
+    """Hold the lock under which one backfill at a time writes; raise ``RefusedError`` if another one holds it.
 
-    The body calls ``keep_backfill_lock`` after each wait, which may replace the connection that holds it.
+    The body calls ``keep_backfill_lock`` after each wait, because the connection that holds it may have been replaced.
     """
     retry_transient(sessions.settings, lambda: _reconnect_and_lock(sessions))
     try:
@@ -33,7 +34,7 @@ def backfill_lock(sessions: Sessions) -> Iterator[None]:
 
 
 def keep_backfill_lock(sessions: Sessions) -> None:
-    """Connect anew and take the lock again if the target went away meanwhile, as it may while the workers wait."""
+    """Connect again and take the lock again if the connection was lost, as may happen while the workers wait."""
     try:
         sessions.target.execute("SELECT")
     except psycopg.OperationalError:
@@ -45,7 +46,7 @@ def keep_backfill_lock(sessions: Sessions) -> None:
 def _take_backfill_lock(target: Connection) -> None:
     busy = "another backfill is writing to this target; wait for it, or end it"
     advisory_locks.take(target, BACKFILL_KEY, busy=busy)
-    advisory_locks.take(target, ROWS_KEY)  # the tail's transaction ends in a moment
+    advisory_locks.take(target, ROWS_KEY)  # the tail's transaction ends soon
 
 
 def _reconnect_and_lock(sessions: Sessions) -> None:
@@ -55,14 +56,14 @@ def _reconnect_and_lock(sessions: Sessions) -> None:
 
 
 def take_tail_lock(target: Connection) -> None:
-    """Take the lock for this session; raise ``RefusedError`` when another one holds it.
+    """Take the lock for this session; raise ``RefusedError`` if another session holds it.
 
-    It is waited for: the server may take a moment to see that a tail was killed.
+    It is waited for, because the server may take a moment to notice that a tail was killed.
     """
     busy = "another tail follows the source into this target; end it first"
     advisory_locks.take(target, TAIL_KEY, busy=busy, wait_ms=TAIL_WAIT_MS)
 
 
 def is_tail_running(target: Connection) -> bool:
-    """Tell whether a tail follows the source into this target."""
+    """Return whether a tail of this target runs."""
     return advisory_locks.is_held(target, TAIL_KEY)

@@ -29,10 +29,10 @@ from migrator.values import document as documents
 from migrator.values.identity import bound_of
 
 ORDINARY_COLLECTION = "collection"
-"""What MongoDB calls a collection that is neither a view nor a time series."""
+"""MongoDB's name of the type of a collection that is neither a view nor a time series."""
 SYSTEM_PREFIX = "system."
 OWN_COLLECTION = "migrator_reverse_sync"
-"""The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is nobody's data."""
+"""The tool's own collection in the source (`migrator.cutover.reverse_sync`), which is never copied."""
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceCollection(msgspec.Struct, frozen=True, kw_only=True):
-    """A collection of the profile as the source has it."""
+    """A collection of the profile that exists in the source."""
 
     collection: Collection
     name: str
@@ -52,7 +52,7 @@ class SourceCollection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def no_collection_message(source: MongoDatabase, profile: Profile, unknown: Sequence[str]) -> str:
-    """Return the sentence for a database without any collection of the profile."""
+    """Return the message for a database without any collection of the profile."""
     holds = f"it has: {', '.join(unknown[:10])}" if unknown else "it is empty, or does not exist"
     return f"database {source.name} has no collection of profile {profile.name}; {holds}"
 
@@ -78,7 +78,7 @@ def survey(
 
 
 def _not_a_collection(source: MongoDatabase, collection: str, name: str, kind: str) -> RefusedError:
-    """Return the error for a view or a time series, which have no index of ``_id`` to be read by."""
+    """Return the error for a view or a time series, which cannot be read by an index on ``_id``."""
     if kind == "view":
         (made,) = source.list_collections(filter={"name": name})
         base = made["options"]["viewOn"]
@@ -96,7 +96,7 @@ def _not_a_collection(source: MongoDatabase, collection: str, name: str, kind: s
 def require_tenants(
     source: MongoDatabase, found: Sequence[SourceCollection], scope: Scope, default_tenant: str | None
 ) -> None:
-    """Raise ``UsageError`` for a tenant of the scope that no document of the source is of."""
+    """Raise ``UsageError`` for a tenant of the scope that no document of the source names."""
     chosen = [one for one in found if not scope.only or one.collection.name in scope.only]
     with translate_source_errors("the source"):
         for tenant in scope.tenants:
@@ -127,7 +127,7 @@ def check_scope(profile: Profile, scope: Scope) -> None:
 
 
 def context_of(settings: Settings, as_of: datetime) -> Context:
-    """Return what decode may know, fixed for a whole plan."""
+    """Return the input of decode, which is fixed for a whole plan."""
     return Context(
         as_of=as_of,
         default_tenant=settings.source.default_tenant,
@@ -144,7 +144,7 @@ def new_plan(
     *,
     position: bool = True,
 ) -> Plan:
-    """Return a plan without chunks; the position of the change stream is taken here, before anything is read."""
+    """Return a plan without chunks; take the position of the change stream here, before anything is read."""
     identity = source_identity(source) if position else source.name
     with translate_source_errors("the source"):
         now: datetime = source.client.admin.command("hello")["localTime"].replace(tzinfo=UTC)
@@ -165,12 +165,12 @@ def new_plan(
 
 
 def source_identity(source: MongoDatabase) -> str:
-    """Return what tells one source from another: the replica set and the database."""
+    """Return what distinguishes one source from another: the replica set and the database."""
     return f"{require_replica_set(source)}/{source.name}"
 
 
 def config_digest(settings: Settings, scope: Scope) -> str:
-    """Return the digest of everything in the configuration that decides what rows a document becomes."""
+    """Return the digest of everything in the configuration that decides which rows a document becomes."""
     return digest_of(settings.source, scope)
 
 
@@ -185,7 +185,7 @@ def plan_scope(plan: Plan) -> Scope:
 
 
 def guard_resume(plan: Plan, source: MongoDatabase, profile: Profile, settings: Settings, scope: Scope) -> None:
-    """Raise ``RefusedError`` when an unfinished plan was begun under other conditions than today's."""
+    """Raise ``RefusedError`` if an unfinished plan was begun under other conditions than those of now."""
     differs = [
         f"{what}: then {then}, now {now}"
         for what, then, now in (
@@ -205,7 +205,7 @@ def guard_resume(plan: Plan, source: MongoDatabase, profile: Profile, settings: 
 
 
 def cut(source: MongoDatabase, found: SourceCollection, settings: Settings, mode: LoadMode) -> Iterator[Chunk]:
-    """Yield a collection's chunks: ranges of ``_id`` between keys found by stepping through the ``_id`` index."""
+    """Yield a collection's chunks: ranges of ``_id`` between keys found by steps through the index on ``_id``."""
     size = chunk_documents(settings, found.average_bytes)
     lower: bytes | None = None
     ordinal = 0
@@ -232,7 +232,7 @@ def chunk_documents(settings: Settings, average_bytes: float) -> int:
 
 
 def _key_after(source: MongoDatabase, name: str, lower: bytes | None, steps: int) -> bytes | None:
-    """Return the next bound; an ``_id`` that no value stands for is none, the one after it is taken."""
+    """Return the next bound; if no BSON value can state an ``_id``, take the one after it."""
     with bound_cursor(source[name].find_raw_batches({}, {"_id": 1}, skip=steps, batch_size=1), lower, None) as cursor:
         for batch in cursor:
             for raw in documents.split(cast("bytes", batch)):
@@ -255,14 +255,14 @@ def load_mode(target: Connection, collection: Collection) -> LoadMode:
 
 
 def guard_foreign(target: Connection, profile: Profile) -> None:
-    """Raise ``RefusedError`` when a table holds rows that this profile did not load."""
+    """Raise ``RefusedError`` if a table holds rows that this profile did not load."""
     for record in dict.fromkeys(record for collection in profile.collections for record in collection.tables):
         if "source" in record.__struct_fields__:
             foreign = "(source IS NULL OR NOT starts_with(source, %(prefix)s))"
             foreign += (
                 f" AND key NOT IN ('{epoch.KEY}', '{parallel_run.KEY}')" if record is Lock else ""
             )  # the tool's own
-        else:  # such a table cannot tell whose its rows are, but the ledger can tell that they are not ours
+        else:  # the rows of such a table do not name their source, but the ledger shows that they are not ours
             foreign = "NOT EXISTS (SELECT FROM migration.chunks WHERE state = 'done' AND collection = ANY(%(feeding)s))"
         feeding = [one.name for one in profile.collections if record in one.tables]
         row = target.execute(
@@ -283,7 +283,7 @@ def digest_of(settings: msgspec.Struct, *more: object) -> str:
 
 
 DOCUMENTS_PER_SECOND = 15_000
-"""Of one worker, on documents of 1 KB: a cautious figure from benchmarks/; only for the estimate."""
+"""Of one worker, on documents of 1 KB: a low value of benchmarks/, only for the estimate."""
 BYTES_PER_SECOND = 20_000_000
 """Of one worker, on large documents; as above."""
 OPLOG_MARGIN = 3
@@ -302,14 +302,14 @@ class PlannedCollection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan that was not stored."""
+    """A plan that is not stored."""
 
     collections: tuple[PlannedCollection, ...]
     unknown_collections: tuple[str, ...]
     workers: int
     estimated_seconds: int
     resumes: bool
-    """An unfinished copy would be gone on with instead."""
+    """Whether an unfinished copy would be continued instead."""
     risks: tuple[str, ...]
 
 

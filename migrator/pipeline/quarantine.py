@@ -1,4 +1,4 @@
-"""The quarantine: its documents are listed, shown, and tried again after the source or the profile was corrected."""
+"""The quarantine: list and show its documents, and retry them after the source or the profile was corrected."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -73,12 +73,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What trying again led to."""
+    """The result of a retry."""
 
     loaded: int
     rejected: int
     gone: int
-    """No longer in the source: nothing is owed for them."""
+    """Documents that the source does not have any more."""
 
 
 def entries(settings: Settings, collection: str | None = None, reason: str | None = None) -> list[Entry]:
@@ -100,7 +100,7 @@ def entries(settings: Settings, collection: str | None = None, reason: str | Non
 
 
 def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[Entry, bytes]:
-    """Return one entry with the document's bytes; raises ``UsageError`` when it is not in quarantine."""
+    """Return one entry with the document's bytes; raises ``UsageError`` if the document is not in quarantine."""
     found = [one for one in entries(settings, collection) if one.source_id == source_id]
     if not found:
         raise UsageError(
@@ -117,8 +117,8 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
 def retry(settings: Settings, collection: str | None = None, reason: str | None = None) -> RetryResult:
     """Read the documents again and load those that can be loaded now.
 
-    A document that still cannot stays where it is, with today's reason; one that the source no longer has is closed as
-    superseded. Raises ``RefusedError`` before the first copy.
+    A document that cannot be loaded stays in quarantine, with the reason of now. The entry of a document that does not
+    exist any more is closed as superseded. Raises ``RefusedError`` before the first copy.
     """
     sessions = Sessions(settings)
     try:
@@ -177,7 +177,7 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
 
 
 def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the documents as the source has them now."""
+    """Yield the documents as they are in the source now."""
     for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": id_filter(source_ids)}):
         for raw in documents.split(cast("bytes", batch)):
             yield source_id_of(raw), raw

@@ -1,15 +1,14 @@
-"""References between documents, resolved against what is stored.
+"""References between documents, resolved by what is stored.
 
-``decode`` sees one document and computes the id that a reference would have; only the target can say whether that row
-is stored, and of which document it is. Several documents may share an id (``sch_<hex>`` and ``job_<hex>``), so a
-reference leads to a row only if the row is of the document that is named, and of the same tenant; a run may also refer
-to a schedule and a trigger of the tenant ``*``. Any other is a dangling reference: it becomes null, its text stays in
-the remainder, and a note counts it. A reference into the same table (``retry_of``) may point forward, so it is loaded
-as null with a pending link, and filled in a closing pass.
+``decode`` reads one document and computes the id that a reference would have. Only the target can say whether that row
+is stored, and of which document it is. Several documents may share an id (``sch_<hex>`` and ``job_<hex>``). So a
+reference leads to a row only if the row belongs to the named document and to the same tenant. A run may also refer to a
+schedule and a trigger of the tenant ``*``. Any other is a dangling reference: it becomes null, its text stays in the
+remainder, and a note counts it. A reference into the same table (``retry_of``) may point forward. So it is loaded as
+null with a pending link, which a closing pass resolves.
 
 Dangling references are recorded in ``migration.dangling_references``, so that the tail reads their document again when
-the row is stored. An entry that is out of date costs one document read, and nothing else. Only the tail removes
-entries.
+the row is stored. An entry that is out of date costs one read of a document. Only the tail deletes entries.
 """
 
 from collections import Counter
@@ -34,18 +33,18 @@ from migrator.values.identity import source_id_of
 
 ORPHAN = "orphan"
 CACHED_IDS = 200_000
-"""Known ids kept per table; bounds the memory of a worker."""
+"""Known ids kept per table; it bounds the memory of a worker."""
 
 RowKey: TypeAlias = tuple[UUID | int, str]
 """Id and tenant of a row."""
 
 
 class StoredRow(NamedTuple):
-    """What tells whose a stored row is."""
+    """The document to which a stored row belongs."""
 
     tenant: str
     collection: str
-    """The collection of its document, without the profile; empty: it has none, or does not say."""
+    """The collection of its document, without the profile; empty: it has none, or does not name it."""
     source_id: str
 
 
@@ -58,7 +57,7 @@ class MissingParent(Rejected):
 
 
 class UncheckedResolver:
-    """Takes every reference as it is, where there is no target to ask: the census, and a dry run."""
+    """Leaves every reference as it is, because there is no target: for the census, and for a dry run."""
 
     def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
         """Do nothing."""
@@ -69,9 +68,9 @@ class UncheckedResolver:
 
 
 class FirstLoadResolver:
-    """Resolves as ``resolver`` does, but takes a reference into the table that is being loaded as pending.
+    """Resolves as ``resolver`` does, but leaves a reference into the table that is being loaded pending.
 
-    Looking it up would find what happens to be loaded already, and cost a query for each small batch.
+    A lookup would depend on what is loaded already, and cost a query for each small batch.
     """
 
     def __init__(self, resolver: "TargetResolver", collection: Collection) -> None:
@@ -89,7 +88,7 @@ class FirstLoadResolver:
 
 
 class TargetResolver:
-    """Knows which referenced rows are stored; asks the target once per small batch, for what it has not seen."""
+    """Knows which referenced rows are stored; asks the target for unknown ids, once for each small batch."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -97,16 +96,16 @@ class TargetResolver:
         self._doomed: dict[str, set[RowKey]] = {}
 
     def doom(self, table: str, keys: Iterable[RowKey]) -> None:
-        """Take rows that are still stored as gone: they are removed as soon as nothing refers to them any more."""
+        """Treat rows that are stored as removed: they are removed when no row refers to them any more."""
         self._doomed.setdefault(table, set()).update(keys)
 
     def spare(self, table: str, key: RowKey) -> None:
-        """Take a doomed row as stored after all; whose it is now is asked anew."""
+        """Treat a row as stored again; the target is asked again to which document it belongs."""
         self._doomed.get(table, set()).discard(key)
         self.changed(table, (key,))
 
     def spare_all(self) -> None:
-        """Take what is stored as stored again, and ask anew about what was doomed."""
+        """Treat all rows that are stored as stored again, and ask the target again about those that were not."""
         for table, keys in self._doomed.items():
             self.changed(table, keys)
         self._doomed.clear()
@@ -126,7 +125,7 @@ class TargetResolver:
         for record, ids in named.items():
             known = self._stored.setdefault(record.table, {})
             if len(known) > CACHED_IDS:
-                known.clear()  # before asking: what these documents name must be known afterwards
+                known.clear()  # before the query: what these documents name must be known after it
             self._fetch(record, ids - known.keys())
         for reference in collection.references:
             if reference.shared:
@@ -137,7 +136,7 @@ class TargetResolver:
             return
         known = self._stored.setdefault(record.table, {})
         whose = _DOCUMENT_OF_ROW if "source" in record.__struct_fields__ else _DOCUMENT_OF_GRAPH_JOB
-        mine = {one: one for one in unknown}  # the objects that documents share: equal at once
+        mine = {one: one for one in unknown}  # the objects that documents share compare equal at once
         found = self._connection.execute(
             sql.SQL("SELECT id, tenant_id, {} FROM {} WHERE id = ANY(%s)").format(whose, table_name(record.table)),
             (list(unknown),),
@@ -161,7 +160,7 @@ class TargetResolver:
         return wanted
 
     def resolve(self, collection: Collection, decoded: DecodedDocument) -> ResolvedDocument:
-        """Return the rows with references to nothing set to null; raise ``Rejected`` where a row cannot be without."""
+        """Return the rows with dangling references set to null; raise ``Rejected`` if a row requires the reference."""
         rows, notes, links = decoded.rows, decoded.notes, []
         dangling: tuple[ReferenceKey, ...] = ()
         shared: dict[int, str] = {}
@@ -195,10 +194,10 @@ class TargetResolver:
     def _row_led_to(
         self, reference: Reference, decoded: DecodedDocument, row: Record, target: UUID, beside: str | None
     ) -> tuple[UUID, str] | None:
-        """Return id and tenant of the row that a reference leads to.
+        """Return id and tenant of the row to which a reference leads.
 
         A row of the own tenant comes before one of the tenant ``*``. ``beside``: the tenant to which the reference to
-        the schedule leads; a trigger is of the same.
+        the schedule leads; a trigger is of the same tenant.
         """
         table, own = reference.target.table, _tenant(row)
         known, doomed = self._stored.get(table, {}), self._doomed.get(table)
@@ -217,10 +216,10 @@ class TargetResolver:
 
 
 def _is_of(stored: StoredRow, named: str, row_id: UUID, reference: Reference) -> bool:
-    """Tell whether a stored row is of the document that is named.
+    """Return whether a stored row belongs to the named document.
 
-    A row that has no document in that collection (born in PostgreSQL, or the trigger that a schedule makes) and one
-    whose id does not follow from a UUID in its ``_id`` are named by their own id, as ``encode`` spells it.
+    A row without a document in that collection (created on PostgreSQL, or the trigger that a schedule makes), and a row
+    whose id does not follow from a UUID in its ``_id``, are named by their own id, as ``encode`` spells it.
     """
     by_id = not reference.prefix or f"{reference.prefix}{row_id.hex}" == named
     if stored.collection != reference.collection:
@@ -232,11 +231,11 @@ _DOCUMENT_OF_ROW = sql.SQL("coalesce(substr(source, strpos(source, '/') + 1), ''
 _DOCUMENT_OF_GRAPH_JOB = sql.SQL(
     "CASE WHEN payload ? '_id' THEN 'graph_jobs' ELSE '' END, coalesce(payload ->> '_id', '')"
 )
-"""Graph jobs of the source hold their document; those born here have no ``_id`` in it."""
+"""Graph jobs of the source hold their document; those created on PostgreSQL have no ``_id`` in it."""
 
 
 def _global_id(reference: Reference, decoded: DecodedDocument) -> UUID | None:
-    """Return the id that the row referred to has if its document is of the tenant ``*``."""
+    """Return the id that the referenced row has if its document is of the tenant ``*``."""
     named = None if reference.named is None else reference.named(decoded.document)
     return None if named is None else reference.id_in(GLOBAL, named)
 
@@ -269,7 +268,7 @@ _LEADS_TO_ROW = sql.SQL(
     "other.id = link.target_id AND other.tenant_id = link.tenant_id AND (link.target_source_id IS NULL"
     " OR other.source IS DISTINCT FROM link.target_source OR other.source_id = link.target_source_id)"
 )
-"""A pending link leads to the row of the document that it names, in its tenant (``references``)."""
+"""The condition that a stored row belongs to the document that a pending link names, and to its tenant."""
 
 
 def dangling_references(raw: bytes, references: Iterable[ReferenceKey]) -> Iterator[DanglingReference]:
@@ -280,7 +279,7 @@ def dangling_references(raw: bytes, references: Iterable[ReferenceKey]) -> Itera
 
 
 def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> Iterator[DanglingReference]:
-    """Yield the entries of a document as it came out; ``own``: also references into its own table, for good."""
+    """Yield the entries of a document's outcome; ``own``: also of references into its own table that stay dangling."""
     if isinstance(outcome.rejected, MissingParent):
         yield from dangling_references(outcome.raw, (outcome.rejected.orphan,))
     elif outcome.loadable is not None:
@@ -294,7 +293,7 @@ def dangling_references_of(outcome: DocumentOutcome, *, own: bool = False) -> It
 
 
 def store_dangling(target: Connection, collection: str, dangling: Sequence[DanglingReference]) -> None:
-    """Record dangling references; those on record already stay."""
+    """Record dangling references; entries that exist stay."""
     if not dangling:
         return
     ids, tables, targets = zip(*dangling, strict=True)
@@ -306,7 +305,7 @@ def store_dangling(target: Connection, collection: str, dangling: Sequence[Dangl
 
 
 def _store_unfilled_links(target: Connection) -> None:
-    """Record the references into their own table that a closing pass could not fill."""
+    """Record the references into their own table that a closing pass could not resolve."""
     for (table,) in target.execute("SELECT DISTINCT record_table FROM migration.pending_links ORDER BY 1").fetchall():
         target.execute(
             sql.SQL(
@@ -331,7 +330,7 @@ def recorded_dangling(target: Connection, collection: str, source_ids: Iterable[
 
 
 def forget_dangling(target: Connection, collection: str, source_ids: Iterable[str]) -> None:
-    """Take away the entries of documents that are looked at anew."""
+    """Delete the entries of documents that are read again."""
     target.execute(
         "DELETE FROM migration.dangling_references WHERE collection = %s AND source_key = ANY(%s)",
         (collection, [ledger.source_key(one) for one in source_ids]),
@@ -341,7 +340,8 @@ def forget_dangling(target: Connection, collection: str, source_ids: Iterable[st
 def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | int]) -> dict[str, set[str]]:
     """Return, by collection, the documents whose references may lead to rows that are stored now.
 
-    By id alone: whether the row is of the document and the tenant that they name is decided when they are read again.
+    They are found by the id alone. Whether the row belongs to the document and the tenant that they name is decided
+    when they are read again.
     """
     found: dict[str, set[str]] = {}
     for collection, source_id in target.execute(
@@ -354,7 +354,7 @@ def documents_waiting_for(target: Connection, table: str, ids: Iterable[UUID | i
 
 
 def fill_links(target: Connection, plan: Plan) -> Counter[str]:
-    """Fill the references into their own table whose row is stored now; count what stays empty, by collection."""
+    """Resolve the pending links whose row is stored now; count those that stay dangling, by collection."""
     with target.transaction():
         places = target.execute(
             "SELECT DISTINCT record_table, column_name, target_table FROM migration.pending_links ORDER BY 1, 2, 3"

@@ -1,4 +1,4 @@
-"""A process's connections to both sides: opened once, replaced when they break; and retries of transient failures."""
+"""A process's connections to both sides, opened once and replaced when they break; retries of transient failures."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ class SourceSessions:
         self.source: MongoDatabase = committed(open_source(settings))
 
     def name_of(self, collection: str) -> str:
-        """Return what the source calls a collection of the profile."""
+        """Return the name of a collection of the profile in the source."""
         return self.settings.source.collections.get(collection, collection)
 
     def close(self) -> None:
@@ -67,25 +67,25 @@ class Sessions(SourceSessions):
 Kind = TypeVar("Kind", bound=SourceSessions)
 
 _cached: list[SourceSessions] = []
-"""This process's connections: one set, or none."""
+"""The connections of this process, if there are any."""
 
 
 def run_with_sessions(settings: Settings, work: Callable[[Sessions], Result]) -> Result:
-    """Run ``work`` with this process's connections to both sides, as ``waited_out`` says."""
+    """Run ``work`` with this process's connections to both sides, as ``retry_transient`` does."""
     with translate_errors("the target"), translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, Sessions, work))
 
 
 def run_with_source(settings: Settings, work: Callable[[SourceSessions], Result]) -> Result:
-    """Run ``work`` with this process's connection to the source, as ``waited_out`` says."""
+    """Run ``work`` with this process's connection to the source, as ``retry_transient`` does."""
     with translate_source_errors("the source"):
         return retry_transient(settings, lambda: _with_sessions(settings, SourceSessions, work))
 
 
 def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
-    """Run ``work``; on a transient failure say why, wait, and run it again, for ``copy.patience_s`` from the first one.
+    """Run ``work``; after a transient failure log why, wait, and repeat it, for ``copy.patience_s`` from the first one.
 
-    ``work`` must be a whole transaction, and connect anew by itself. The last failure is raised as it is.
+    ``work`` must be a whole transaction, and connect again by itself. The last failure is raised as it is.
     """
 
     def once() -> Result:
@@ -99,7 +99,7 @@ def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
 
 @contextmanager
 def lock_holders_named(settings: Settings) -> Iterator[None]:
-    """Say who holds the lock that was waited for in vain; raises ``LockedError``."""
+    """Name the session that holds the lock for which this one waited; raises ``LockedError``."""
     try:
         yield
     except psycopg.errors.LockNotAvailable as error:
@@ -109,10 +109,10 @@ def lock_holders_named(settings: Settings) -> Iterator[None]:
 
 
 class _RetryBudget:
-    """Tells whether to try again: after a transient failure, for so many seconds from the first one."""
+    """Decides whether to retry: after a transient failure, for so many seconds from the first one."""
 
     exhausted: ClassVar[bool] = False
-    """This process has waited in vain: its next chunks do not wait as long again."""
+    """This process has waited to the end of its patience: its next chunks do not wait as long again."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -29,9 +29,9 @@ class TailStatus(msgspec.Struct, frozen=True, kw_only=True):
     follows: bool
     """Whether a tail runs now."""
     position_at: datetime
-    """Cluster time up to which everything was seen."""
+    """Cluster time up to which all events were read."""
     lag_s: float
-    """From the position to the target's clock; of an idle source up to 10 s, since it notes the time so often."""
+    """From the position to the target's clock. It is up to 10 s for an idle source, which records the time so often."""
     last_event_at: datetime | None
     updated_at: datetime
     events: int
@@ -39,9 +39,9 @@ class TailStatus(msgspec.Struct, frozen=True, kw_only=True):
     written: int
     removed: int
     rate: float
-    """Events per second, lately."""
+    """Events per second, averaged over the last batches."""
     owed: int
-    """Documents that are still to be read again."""
+    """Documents that must still be read again."""
     alarm: str | None
     alarm_at: datetime | None
 
@@ -59,7 +59,7 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def copy_status(settings: Settings) -> CopyStatus:
-    """Return where the copy stands."""
+    """Return the status of the copy."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         plan = ledger.latest_plan(target)
         if plan is None:

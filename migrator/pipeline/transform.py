@@ -1,9 +1,9 @@
 """Transform: raw documents become serialized rows, with the proof that the rows carry the documents.
 
-A document must survive BSON decoding unchanged, and what its columns give back, together with the remainder, must be
-the document. The quick way proves both at once: if the rows encode to the very bytes that were read, there is no
+A document must survive BSON decoding unchanged. What its columns give back, together with the remainder, must be the
+document. In the common case one comparison proves both: if the rows encode to the bytes that were read, there is no
 remainder. The copy, the tail and the parity check all call ``transform_batch``, so that what is written and what is
-expected cannot drift apart.
+expected cannot diverge.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ UNDECODABLE = "undecodable"
 
 
 class DecodedDocument(msgspec.Struct):
-    """A decoded document whose references are still to be looked up."""
+    """A decoded document whose references are not looked up yet."""
 
     raw: bytes
     document: Document
@@ -52,14 +52,14 @@ class SerializedRow(msgspec.Struct):
 
 
 class ForwardReference(msgspec.Struct):
-    """A reference into its own table that the closing pass fills when the row it names is stored."""
+    """A reference into its own table that the closing pass resolves when the row that it names is stored."""
 
     row: int
     """Position of the row among the document's rows."""
     reference: Reference
     target: UUID
     named: str | None
-    """Source id of the document that is referred to."""
+    """Source id of the referenced document."""
 
 
 class ResolvedDocument(msgspec.Struct):
@@ -71,11 +71,11 @@ class ResolvedDocument(msgspec.Struct):
     dangling: tuple[ReferenceKey, ...] = ()
     """Dangling references into other tables."""
     refers_to_global: bool = False
-    """A row refers to one of the tenant ``*``, not being of it."""
+    """Whether a row that is not of the tenant ``*`` refers to a row of it."""
 
 
 class ReferenceResolver(Protocol):
-    """What resolves the references of documents."""
+    """Resolves the references of documents."""
 
     def look_up(self, collection: Collection, decoded: Iterable[DecodedDocument]) -> None:
         """Prepare for these documents."""
@@ -85,41 +85,41 @@ class ReferenceResolver(Protocol):
 
 
 class PendingLink(NamedTuple):
-    """A reference that the closing pass fills."""
+    """A reference that the closing pass resolves."""
 
     table: str
     row_id: UUID
     tenant: str
-    """Of the row, and of the one referred to."""
+    """Tenant of the row, and of the referenced row."""
     column: str
     target_table: str
     target_id: UUID
     target_source: str | None
     target_source_id: str | None
-    """The document that is named, as ``source`` and ``source_id`` of its row; none: the id alone decides."""
+    """The named document, as ``source`` and ``source_id`` of its row; None: the id alone decides."""
     extra: bytes
-    """The residue that the row has once the column is filled."""
+    """The remainder of the row after the column is filled."""
 
 
 class LoadableDocument(msgspec.Struct):
-    """The serialized rows of one document, and what is to be said about it when they are stored."""
+    """The serialized rows of one document, and the notes to be counted when they are stored."""
 
     raw: bytes
     rows: list[SerializedRow]
     remainder: bytes = EMPTY
     clean: bool = True
-    """The columns carry all of it; the kept text of a reference does not count against it."""
+    """The columns carry all of it; the stored text of a reference does not count against it."""
     notes: tuple[tuple[str, str, str], ...] = ()
     """(class, kind, path) of everything to count."""
     links: tuple[PendingLink, ...] = ()
     dangling: tuple[ReferenceKey, ...] = ()
     """Dangling references into other tables."""
     refers_to_global: bool = False
-    """A row refers to one of the tenant ``*``, which only an upsert says of a run (``global_schedule``)."""
+    """Whether a row refers to one of the tenant ``*``, which only an upsert records for a run (``global_schedule``)."""
 
 
 class QuarantinedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document on its way into quarantine."""
+    """A document that will be quarantined."""
 
     source_id: str
     reason: str
@@ -132,9 +132,9 @@ class QuarantinedDocument(msgspec.Struct, frozen=True, kw_only=True):
 def decode_document(
     collection: Collection, context: Context, raw: bytes, document: Document | documents.Undecodable | None = None
 ) -> DecodedDocument:
-    """Make the rows of one document; ``document``: what ``documents.decode_all`` gave for it, where that was called.
+    """Return the rows of one document; ``document``: what ``documents.decode_all`` returned for it, if it was called.
 
-    Raises ``Rejected`` or ``Skipped`` where it has none.
+    Raises ``Rejected`` or ``Skipped`` if it has none.
     """
     if document is None:
         [document] = documents.decode_all([raw])
@@ -147,7 +147,7 @@ def decode_document(
 def attach_remainder(collection: Collection, decoded: DecodedDocument, rows: Rows) -> tuple[Rows, bytes]:
     """Return the rows with the remainder attached, and the remainder (``b"{}"`` for a clean document).
 
-    Raises ``Rejected`` when the document does not survive BSON decoding (duplicate key, deprecated type).
+    Raises ``Rejected`` if the document does not survive BSON decoding (duplicate key, deprecated type).
     """
     rebuilt = collection.encode(rows)
     raw, document = [decoded.raw], decoded.document
@@ -181,7 +181,7 @@ def serialize_rows(rows: Rows) -> list[SerializedRow]:
 
 
 def rebuild(collection: Collection, rows: Rows) -> Document:
-    """Return the document that the rows stand for, with the remainder applied."""
+    """Return the document that the rows encode to, with the remainder applied."""
     rebuilt: Document = remainder.apply(collection.encode(rows), collection.remainder(rows))
     return rebuilt
 
@@ -223,9 +223,9 @@ def transform_batch(
     batch: bytes,
     at_a_time: int = SMALL_BATCH_DOCUMENTS,
 ) -> Iterator[list[DocumentOutcome]]:
-    """Yield the outcomes of a batch, a small batch at a time and in its order.
+    """Yield the outcomes of a batch, one small batch at a time and in its order.
 
-    ``at_a_time`` is how many documents go together: the target is asked about references once for each small batch.
+    ``at_a_time`` is the number of documents in a small batch: the target is asked about references once for each.
     """
     for raws in _small_batches(batch, at_a_time):
         found = [DocumentOutcome(raw) for raw in raws]
@@ -245,7 +245,7 @@ def transform_batch(
 def _resolve_and_serialize(
     collection: Collection, resolver: ReferenceResolver, found: Sequence[tuple[DocumentOutcome, DecodedDocument]]
 ) -> None:
-    """Look up what these documents refer to, prove that their rows carry them, and render the rows."""
+    """Look up the references of these documents, prove that their rows carry them, and serialize the rows."""
     resolver.look_up(collection, [decoded for _, decoded in found])
     resolved: list[tuple[DocumentOutcome, DecodedDocument, ResolvedDocument]] = []
     for outcome, decoded in found:
@@ -283,7 +283,7 @@ def _loadable(
 def _pending_links(
     collection: Collection, decoded: DecodedDocument, resolved: ResolvedDocument
 ) -> Iterator[PendingLink]:
-    """Yield what the closing pass needs to fill the references into the same table."""
+    """Yield what the closing pass needs to resolve the references into the same table."""
     for link in resolved.links:
         row = resolved.rows[link.row]
         filled = msgspec.structs.replace(row, **{link.reference.column: link.target})
@@ -305,14 +305,14 @@ def _pending_links(
 
 
 def quarantined_document(raw: bytes, why: Rejected) -> QuarantinedDocument:
-    """Return a document that cannot become rows as it goes into quarantine."""
+    """Return the quarantine entry of a document that cannot become rows."""
     return QuarantinedDocument(
         source_id=source_id_of(raw), reason=why.reason, path=why.path, expected=why.expected, raw=raw
     )
 
 
 def _small_batches(batch: bytes, at_a_time: int = SMALL_BATCH_DOCUMENTS) -> Iterator[list[bytes]]:
-    """Cut a batch into lists of raw documents, so many at a time."""
+    """Divide a batch into lists of raw documents of this size."""
     raws = list(documents.split(batch))
     for begin in range(0, len(raws), at_a_time):
         yield raws[begin : begin + at_a_time]

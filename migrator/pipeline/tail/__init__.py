@@ -1,6 +1,6 @@
-"""The tail: after the copy, a change stream names documents, and the target shows them as they are now.
+"""The tail: after the copy, a change stream names documents, and the target is updated to what they are now.
 
-No event's content is ever written. An event says that a document was touched; the document is read again, at a majority
-and not before the event, and goes through the very code of the copy. Hence no order of events can be got wrong, no
-event can be too large, and doing one twice changes nothing (docs/tail.md).
+The content of an event is never written. An event says that a document has changed. The document is read again, by a
+majority read that is no older than the event, and is transformed by the code of the copy. So the order of events does
+not matter, no event can be too large, and applying an event twice changes nothing (docs/tail.md).
 """

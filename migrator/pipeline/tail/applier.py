@@ -1,9 +1,9 @@
-"""The applier makes the target show documents as they are now: rows, quarantine, and the documents that refer to them.
+"""The applier updates rows and quarantine to what documents are now, and finds the documents that refer to the rows.
 
-For each document that was touched: it is read; rows that it makes are merged, rows that it does not make any more are
-doomed. Other documents may refer to rows that appear or disappear, so this goes on until nothing changes: a document
-is looked at again when its reference leads to a row that has appeared, and when it refers to a doomed row. At the end
-the doomed rows are removed, those that refer before those referred to.
+Each named document is read. The rows that it makes are merged. The rows that it does not make any more are doomed,
+which means marked for deletion. Other documents may refer to rows that appear or disappear, so this is repeated until
+nothing changes: a document is read again if its reference leads to a row that has appeared, or to a doomed row. At the
+end the doomed rows are deleted, referring rows before the rows to which they refer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +38,10 @@ from migrator.store.postgres.rows import table_name
 from migrator.values.identity import source_id_of
 
 MERGE_DOCUMENTS = 500
-"""Documents of which the rows are merged at a time."""
+"""Documents whose rows are merged at a time."""
 
-# A run that still refers to a doomed schedule or trigger was read again, and leads to the row of the same id that is
-# of the other one of the two tenants: its own, or *.
+# A run that still refers to a doomed schedule or trigger was read again: it leads to the row with the same id of the
+# other of the two tenants, its own or *.
 _SWITCH_GLOBAL = sql.SQL(
     "UPDATE scheduler.runs AS stored SET global_schedule = NOT global_schedule FROM {} WHERE stored.tenant_id <> '*'"
     " AND stored.schedule_tenant_id = given.tenant_id AND coalesce(stored.schedule_id, stored.trigger_id) = given.id"
@@ -52,30 +52,30 @@ DocumentsByCollection = dict[str, set[str]]
 
 
 class ApplyResult(msgspec.Struct):
-    """What was done."""
+    """The result of an update."""
 
     documents: int = 0
-    """Read again, or found to be gone."""
+    """Documents read again, or found to be deleted."""
     written: int = 0
     removed: int = 0
 
 
 class _CollectionUpdate(msgspec.Struct):
-    """Some documents of a collection, while they are looked at."""
+    """Some documents of a collection while they are updated."""
 
     collection: Collection
     stored: dict[type[Record], dict[RowKey, str]]
     """Rows that they have and, so far, do not make."""
     gone: dict[str, None]
-    """Documents that, so far, are not there."""
+    """Documents that, so far, were not found."""
     loaded: list[str] = msgspec.field(default_factory=list)
     appeared: dict[type[Record], dict[RowKey, str]] = msgspec.field(default_factory=dict)
-    """Rows that were not there before."""
+    """Rows that did not exist before."""
     written: int = 0
 
 
 class Applier:
-    """Applies touched documents, within transactions of its caller; to be thrown away when one of them fails."""
+    """Applies named documents, within transactions of its caller. Not to be used after a transaction failed."""
 
     def __init__(self, sessions: Sessions, plan: Plan) -> None:
         self.reader = DocumentReader(sessions)
@@ -89,20 +89,20 @@ class Applier:
         self._tables = list(dict.fromkeys(record for one in self._collections for record in one.tables))
         self._doomed: dict[type[Record], dict[RowKey, str]] = {}
         self._disturbed: set[tuple[type[Record], RowKey]] = set()
-        """Doomed rows whose referrers were named: one that still has the id leads to a row of another tenant now."""
+        """Doomed rows whose referrers were found. One that still has the id leads to a row of another tenant now."""
         self._done = ApplyResult()
 
     def apply(self, named: Mapping[str, Iterable[str]]) -> ApplyResult:
-        """Bring the rows of these documents up to date, as a majority has them now."""
+        """Update the rows of these documents to what a majority read returns now."""
         self._done = ApplyResult()
-        self._sessions.forget()  # ids that others have removed meanwhile would be taken as stored
+        self._sessions.forget()  # ids of rows that others have deleted meanwhile would be taken as stored
         before = self._contested()
         changed = self._settle({name: set(ids) for name, ids in named.items()})
         self._settle_contested(before, changed)
         return self._done
 
     def name_all(self, collections: Sequence[str]) -> None:
-        """Put every document of collections that were touched as a whole on the list: those stored, and those there."""
+        """Add every document of these collections to the list: those with rows, and those in the source."""
         for name in backlog.take_whole(self._target, collections):
             collection = self._sessions.profile.by_name()[name]
             quarantined = ledger.quarantined_ids(self._target, self._plan.profile, name)
@@ -110,7 +110,7 @@ class Applier:
             backlog.add(self._target, {name: self.reader.ids(name)})
 
     def _settle(self, pending: DocumentsByCollection) -> set[str]:
-        """Work until nothing is left to be looked at again; return the collections of which rows were changed."""
+        """Work until no document must be read again; return the collections of which rows were changed."""
         changed: set[str] = set()
         while pending:
             again: DocumentsByCollection = {}
@@ -125,7 +125,7 @@ class Applier:
         return changed
 
     def _bring(self, collection: Collection, ids: Sequence[str], again: DocumentsByCollection) -> _CollectionUpdate:
-        """Merge the rows of some documents, and doom what they do not make any more."""
+        """Merge the rows of some documents, and doom the rows that they do not make any more."""
         name, profile = collection.name, self._plan.profile
         self._done.documents += len(ids)
         visit = _CollectionUpdate(
@@ -156,7 +156,7 @@ class Applier:
         return visit
 
     def _merge(self, visit: _CollectionUpdate, found: Sequence[DocumentOutcome]) -> None:
-        """Merge what one batch of documents makes."""
+        """Merge the rows of one batch of documents."""
         name = visit.collection.name
         loadables = {source_id_of(one.raw): one.loadable for one in found if one.loadable is not None}
         owned = {
@@ -181,7 +181,7 @@ class Applier:
                 self._keep(visit, source_id, loadable)
 
     def _keep(self, visit: _CollectionUpdate, source_id: str, document: LoadableDocument) -> None:
-        """Note a document whose rows are stored."""
+        """Record a document whose rows are stored."""
         visit.loaded.append(source_id)
         visit.gone.pop(source_id, None)
         for row in document.rows:
@@ -195,7 +195,7 @@ class Applier:
                 visit.appeared.setdefault(record, {})[key] = source_id
 
     def _disturb(self, again: DocumentsByCollection) -> None:
-        """Name the documents that refer to rows doomed since the last call, and will not be gone with them."""
+        """Find the documents that refer to rows doomed since the last call, and whose own rows are not doomed."""
         new = {
             record: [key for key in doomed if (record, key) not in self._disturbed]
             for record, doomed in self._doomed.items()
@@ -210,7 +210,7 @@ class Applier:
                             again.setdefault(collection.name, set()).add(source_id)
 
     def _remove(self) -> None:
-        """Remove the doomed rows."""
+        """Delete the doomed rows."""
         for record in reversed(self._tables):
             if doomed := self._doomed.pop(record, None):
                 given, is_given = given_keys(record)
@@ -228,7 +228,7 @@ class Applier:
         self._sessions.resolver.spare_all()
 
     def _settle_contested(self, before: DocumentsByCollection, changed: set[str]) -> None:
-        """Let documents that lost a key try again where rows were changed, then give each key to its first claimant."""
+        """Retry documents that lost a key if rows were changed, then give each key to its first claimant."""
         contested = self._contested()
         new = any(ids - before.get(name, set()) for name, ids in contested.items())
         waiting = {name: ids for name, ids in contested.items() if name in changed}
@@ -242,7 +242,7 @@ class Applier:
             self._settle(self.referring(reassign_contested_keys(self._sessions, self._plan, self._context)))
 
     def referring(self, changed: Mapping[str, Iterable[UUID]]) -> DocumentsByCollection:
-        """Name the documents that refer, or that would, to rows with these ids, by table."""
+        """Find the documents that refer, or would refer, to rows with these ids, by table."""
         named: DocumentsByCollection = {}
         for collection in self._collections:
             for reference in collection.references:
@@ -266,7 +266,7 @@ class Applier:
         return found
 
     def _any(self, table: str, collection: str) -> bool:
-        """Tell whether a table of the ledger has entries of a collection: most have none, and are not asked further."""
+        """Return whether a table of the ledger has entries of a collection; most have none."""
         found = self._target.execute(
             sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE collection = %s)").format(sql.Identifier("migration", table)),
             (collection,),
@@ -279,7 +279,7 @@ def _key(row: SerializedRow) -> RowKey:
 
 
 def settle_contested_keys(sessions: Sessions, plan: Plan) -> None:
-    """Give every contested key to the first document, then read again whatever refers to a row that changed hands."""
+    """Give every contested key to the first document, then read again the documents that refer to a changed row."""
     changed = reassign_contested_keys(sessions, plan, plan_context(plan))
     if not changed:
         return

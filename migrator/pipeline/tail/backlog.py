@@ -1,4 +1,4 @@
-"""The backlog: documents to be read again, named by events while a copy was unfinished, or by a parity check."""
+"""The backlog: documents that must be read again, named by events during an unfinished copy, or by a parity check."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,11 +8,11 @@ from migrator.pipeline import ledger
 INSERT_DOCUMENTS = 10_000
 
 WHOLE = b""
-"""In place of the key of a document: all of them."""
+"""In place of the key of a document: all of the collection."""
 
 
 def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
-    """Record documents, each once however often it is named."""
+    """Record documents, each once even if it is named more often."""
     for collection, ids in named.items():
         everything = list(ids)
         for begin in range(0, len(everything), INSERT_DOCUMENTS):
@@ -25,7 +25,7 @@ def add(target: Connection, named: Mapping[str, Iterable[str]]) -> None:
 
 
 def add_whole(target: Connection, collections: Iterable[str]) -> None:
-    """Record that every document of a collection is touched: those stored and those there, when they are read."""
+    """Record that every document of these collections must be read again: those with rows, and those in the source."""
     for collection in collections:
         target.execute(
             "INSERT INTO migration.pending_documents (collection, source_key, source_id) VALUES (%s, %s, '')"
@@ -35,7 +35,7 @@ def add_whole(target: Connection, collections: Iterable[str]) -> None:
 
 
 def take_whole(target: Connection, collections: Sequence[str]) -> list[str]:
-    """Take collections that are touched as a whole off the list."""
+    """Remove the entries of whole collections, and return these."""
     rows = target.execute(
         "DELETE FROM migration.pending_documents WHERE collection = ANY(%s) AND source_key = %s RETURNING collection",
         (list(collections), WHOLE),
@@ -44,7 +44,7 @@ def take_whole(target: Connection, collections: Sequence[str]) -> list[str]:
 
 
 def take(target: Connection, collections: Sequence[str], limit: int) -> dict[str, dict[str, None]]:
-    """Take some documents of these collections off the list."""
+    """Remove and return some documents of these collections."""
     taken: dict[str, dict[str, None]] = {}
     for collection, source_id in target.execute(
         "DELETE FROM migration.pending_documents WHERE (collection, source_key) IN (SELECT collection, source_key"
@@ -58,7 +58,7 @@ def take(target: Connection, collections: Sequence[str], limit: int) -> dict[str
 
 
 def any_left(target: Connection, collections: Sequence[str]) -> bool:
-    """Tell whether a document of these collections is on the list."""
+    """Return whether a document of these collections must be read again."""
     row = target.execute(
         "SELECT EXISTS (SELECT FROM migration.pending_documents WHERE collection = ANY(%s))", (list(collections),)
     ).fetchone()
@@ -66,6 +66,6 @@ def any_left(target: Connection, collections: Sequence[str]) -> bool:
 
 
 def count(target: Connection) -> int:
-    """Return how many documents are on the list."""
+    """Return the number of entries."""
     row = target.execute("SELECT count(*) FROM migration.pending_documents").fetchone()
     return row[0] if row else 0

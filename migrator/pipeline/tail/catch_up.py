@@ -1,4 +1,4 @@
-"""Waiting until the tail, which another process runs, has caught up."""
+"""Waiting until the tail of another process has caught up."""
 
 import time
 
@@ -13,14 +13,14 @@ from migrator.telemetry import waiting
 
 POLL_S = 0.02
 SILENT_S = 1.0
-"""How long nothing is said of the wait."""
+"""How long a wait is not logged."""
 
 
 def wait_for_tail(sessions: Sessions, goal: Timestamp, seconds: float, *, derived: bool = False) -> bool:
-    """Wait until every change up to a cluster time is in the target; tell whether the tail came that far.
+    """Wait until every change up to a cluster time is in the target; return whether the tail has reached it.
 
-    ``derived``: also the rows that many documents make together. It did not come that far when no tail runs any more,
-    or when the ``seconds`` went by.
+    ``derived``: also the rows that are made from many documents. It returns false if no tail runs any more, or after
+    ``seconds``.
     """
     began = time.monotonic()
     said = False

@@ -1,7 +1,7 @@
-"""The conditions under which the tail may write rows: no copy is unfinished, and documents make the rows they made.
+"""The conditions under which the tail may write rows: no copy is unfinished, and documents still make the same rows.
 
-That keeps a late chunk from undoing a newer event, and a deleted document from coming back. While a copy is unfinished
-the tail only records which documents were touched; afterwards it reads them. What it reads then is newer than what any
+They prevent that a late chunk undoes a newer event, or that a deleted document comes back. While a copy is unfinished,
+the tail only records which documents have changed. Afterwards it reads them. What it reads then is newer than what any
 chunk has read, and no chunk writes any more.
 """
 
@@ -23,14 +23,14 @@ WRITING = "a backfill, a retry or a repair is writing rows"
 
 
 class WritePermission(msgspec.Struct, frozen=True):
-    """The answer: the plan whose rows may be brought up to date, or why none may be."""
+    """The answer: the plan whose rows may be updated, or why none may be."""
 
     plan: Plan | None
     reason: str = ""
 
 
 def write_permission(target: Connection, known: Plan | None) -> WritePermission:
-    """Ask for this transaction; ``known`` is the plan of the last answer, which is not read again."""
+    """Evaluate the conditions for this transaction; ``known``: the plan of the last answer, which is not read again."""
     locked = advisory_locks.try_in_transaction(target, ROWS_KEY)  # first: a plan is opened only under this lock
     row = target.execute(
         "SELECT id, state, EXISTS (SELECT FROM migration.plans WHERE state = 'open')"
@@ -47,9 +47,9 @@ def write_permission(target: Connection, known: Plan | None) -> WritePermission:
 
 
 def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
-    """Raise ``RefusedError`` where documents would not become the rows that the copy has made of them.
+    """Raise ``RefusedError`` if documents would not become the rows that the copy has made of them.
 
-    Two things decide that: the profile, and the part of the configuration that concerns the source.
+    That depends on the profile, and on the part of the configuration that concerns the source.
     """
     scope = plans.plan_scope(plan)
     if scope.tenants:
@@ -75,7 +75,7 @@ def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
 
 
 def tailed_collections(sessions: Sessions) -> tuple[str, ...]:
-    """Return the collections whose rows are kept up to date: all, once all were copied; else those that were."""
+    """Return the collections whose rows are updated: all, once all were copied; before that those that were."""
     rows = sessions.target.execute("SELECT context FROM migration.plans WHERE state = 'complete'").fetchall()
     names = [one.name for one in sessions.profile.collections]
     if any(not context["scope"]["only"] for (context,) in rows):

@@ -1,8 +1,8 @@
-"""From a document to the rows that it has now, and from a row to the documents that refer to it.
+"""Lookups from a document to its rows, and from a row to the documents that refer to it.
 
-The target keeps no index for either: the application never asks. So the tail makes them when it begins, under names of
-their own (``tail_<table>_<column>``), and they are dropped when the move is finished. A table that does not say which
-document a row came from is read once, and a temporary table remembers.
+The target keeps no index for either, because the application does not need one. So the tail creates them when it
+begins, under names of its own (``tail_<table>_<column>``). They are dropped when the cutover is finished. A table that
+does not name the document of a row is read once, and a temporary table keeps the documents.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ from migrator.values.identity import source_id
 
 
 def ensure_indexes(target: Connection, profile: Profile) -> None:
-    """Make the indexes that are missing."""
+    """Create the indexes that are missing."""
     sourced = {record for one in profile.collections for record in one.tables if has_source_column(record)}
     wanted = [(record.table, "source_id", "hash") for record in sourced]
     wanted += [(one.record.table, one.column, "btree") for one in references_of_profile(profile)]
@@ -42,10 +42,10 @@ def ensure_indexes(target: Connection, profile: Profile) -> None:
 
 
 def drop_indexes(target: Connection) -> int:
-    """Drop what ``ensure_indexes`` has made, while the application goes on reading and writing; return how many.
+    """Drop the indexes of ``ensure_indexes``, while the application continues to read and write; return their number.
 
-    Outside a transaction. Waits for transactions of others that use the tables, for the session's ``lock_timeout``. A
-    tail that begins again makes them again.
+    Outside a transaction. It waits for transactions of others that use the tables, for the session's ``lock_timeout``.
+    A tail that begins again creates the indexes again.
     """
     found = target.execute(
         "SELECT indexname FROM pg_indexes WHERE schemaname = 'scheduler' AND starts_with(indexname, %s) ORDER BY 1",
@@ -57,7 +57,7 @@ def drop_indexes(target: Connection) -> int:
 
 
 def _has_index(target: Connection, table: str, column: str) -> bool:
-    """Tell whether some index begins with a column and holds every row in which it is not null."""
+    """Return whether an index begins with a column and holds every row in which it is not null."""
     row = target.execute(
         "SELECT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]"
         " WHERE indrelid = %s::regclass AND attname = %s AND indisvalid AND (indpred IS NULL"
@@ -74,7 +74,7 @@ def references_of_profile(profile: Profile) -> Iterator[Reference]:
 
 
 def has_source_column(record: type[Record]) -> bool:
-    """Tell whether a table says which document a row came from."""
+    """Return whether a table names the document of its rows."""
     return "source" in record.__struct_fields__
 
 
@@ -84,7 +84,7 @@ class RowLookups:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._read: set[str] = set()
-        """Collections whose rows do not say their source, and have been read."""
+        """Collections whose rows do not name their document, and have been read."""
 
     def rows_of(self, collection: Collection, record: type[Record], source_ids: Sequence[str]) -> dict[RowKey, str]:
         """Return the stored rows of these documents in one table, with the source id of each."""
@@ -121,7 +121,7 @@ class RowLookups:
             yield one
 
     def by_row(self, collection: Collection, record: type[Record], key: str) -> str:
-        """Return the document that a row came from, in a table that does not say it; ``key`` is its id as text."""
+        """Return the document of a row in a table that does not name it; ``key`` is its id as text."""
         found = self._sessions.target.execute(
             sql.SQL("SELECT source_id FROM {} WHERE id::text = %s").format(self._remembered(collection, record)), (key,)
         ).fetchone()
@@ -151,7 +151,7 @@ class RowLookups:
         return {(one, tenant): named for one, tenant, named in found.fetchall()}
 
     def remember(self, collection: Collection, record: type[Record], rows: Iterable[tuple[RowKey, str]]) -> None:
-        """Note rows that were stored, in a table that does not say where they came from."""
+        """Record rows that were stored, in a table that does not name their documents."""
         if has_source_column(record):
             return
         place = self._remembered(collection, record)
@@ -165,7 +165,7 @@ class RowLookups:
             )
 
     def forget(self, record: type[Record], keys: Sequence[RowKey]) -> None:
-        """Note rows that were removed, as above."""
+        """Record rows that were deleted, in such a table."""
         if record.table in self._read:
             self._sessions.target.execute(
                 sql.SQL("DELETE FROM {} AS stored USING {} WHERE {}").format(
@@ -175,7 +175,7 @@ class RowLookups:
             )
 
     def _remembered(self, collection: Collection, record: type[Record]) -> sql.Identifier:
-        """Return the temporary table that knows the documents of a table's rows; make and fill it the first time."""
+        """Return the temporary table with the documents of a table's rows; create and fill it the first time."""
         name, place = f"tail_origin_{record.table}", _origin_table(record)
         if record.table not in self._read:
             target = self._sessions.target
@@ -206,7 +206,7 @@ class RowLookups:
 def documents_of(
     target: Connection, collection: Collection, record: type[Record], keys: Iterable[str]
 ) -> dict[str, str]:
-    """Return the documents that rows encode to, in a table that does not say it; both ids as text."""
+    """Return the documents that rows encode to, in a table that does not name them; both ids as text."""
     kind: Any = codec(record)
     parse = UUID if kind.types["id"] == "uuid" else int
     made: Any = record
@@ -215,7 +215,7 @@ def documents_of(
 
 
 def given_keys(record: type[Record]) -> tuple[sql.Composed, sql.SQL]:
-    """Return what stands for the parameters of ``key_columns`` in FROM or USING, and the condition on ``stored``."""
+    """Return the FROM or USING item for the parameters of ``key_columns``, and the condition on ``stored``."""
     kind = sql.SQL(codec(record).types["id"])
     given = sql.SQL("unnest(%s::{}[], %s::text[]) AS given (id, tenant_id)").format(kind)
     return given, sql.SQL("stored.id = given.id AND stored.tenant_id = given.tenant_id")

@@ -1,6 +1,6 @@
-"""The loop of the tail: take events, apply the documents they name, save the position, all in one transaction.
+"""The loop of the tail: read events, apply the documents that they name, save the position, all in one transaction.
 
-``TailSession`` holds one set of connections and makes one step after the other; ``Tail``, the interface for commands
+``TailSession`` holds one set of connections and makes one step after the other. ``Tail``, the interface for commands
 and the cutover, replaces the set when a connection breaks.
 """
 
@@ -48,34 +48,34 @@ from migrator.telemetry import say, waiting
 
 BACKLOG_DOCUMENTS = 1_000
 IDLE_SAVE_S = 1.0
-"""How often a position that moved without events is recorded."""
+"""How often a position that advanced without events is recorded."""
 DERIVED_EVERY_S = 5.0
 
 
 class TailSession:
-    """Follows with one set of connections; when one of them fails, all of it is thrown away."""
+    """Runs the tail with one set of connections; when one of them fails, the whole set is discarded."""
 
     def __init__(self, sessions: Sessions, *, frozen_s: float) -> None:
         """Take the lock, find the position, open the stream.
 
-        Raises ``RefusedError``, or ``AlarmError`` for a position that is lost, or was found useless before.
+        Raises ``RefusedError``, or ``AlarmError`` for a position that is lost, or has an alarm already.
         """
         self.sessions = sessions
         self.reason = ""
-        """Why rows are not brought up to date; empty when they are."""
+        """Why rows are not updated; empty if they are."""
         self._target = sessions.target
         self._profile = sessions.profile.name
         self._plan: Plan | None = None
         self._applier: Applier | None = None
         self._followed: tuple[str, ...] = ()
         self._guarded: set[str] = set()
-        """Collections that the guard has seen."""
+        """Collections whose conditions were evaluated."""
         self._rate = EventRate()
         self._watch = LagMonitor(frozen_s)
         self._saved_at = self._derived_at = self._watched_at = time.monotonic()
         self._exhausted = False
         self.delay_ms: float | None = None
-        """From the source's writing of the last event to the commit of its rows, by both clocks."""
+        """Seconds from the source's write of the last event to the commit of its rows, by both clocks."""
         locks.take_tail_lock(self._target)
         self.position = self._found_position()
         standing = positions.tail_state(self._target, self._profile)
@@ -83,7 +83,7 @@ class TailSession:
         self._events = PrefetchedEvents(self._open_stream())
 
     def _found_position(self) -> positions.Position:
-        """Return the saved position, or that of the first copy; record an alarm where there is none."""
+        """Return the saved position, or that of the first copy; record an alarm if there is none."""
         identity = plans.source_identity(self.sessions.source)
         first = positions.first_position(self._target, self._profile, identity)
         standing = positions.tail_state(self._target, self._profile)
@@ -119,7 +119,7 @@ class TailSession:
         positions.raise_alarm(self._target, self._profile, what)
 
     def step(self, *, final: Timestamp | None = None) -> None:
-        """Take what events there are, and bring what they name up to date; ``final`` is where the caller will stop."""
+        """Read events, and update the documents that they name; ``final`` is where the caller will stop."""
         batch = self._events.take()
         fault_points.reach(fault_points.TAIL_BATCH_TAKEN)
         if batch.position.is_before(self.position):
@@ -182,9 +182,9 @@ class TailSession:
             self.delay_ms = time.time() * 1000 - batch.wall_ms
 
     def _take_turn(self) -> None:
-        """Find out whether rows may be written in this transaction, and with what.
+        """Find out whether rows may be written in this transaction, and under which plan.
 
-        Raises ``BackendMovedError`` after a cutover: rows are written by the application by then.
+        Raises ``BackendMovedError`` after a cutover, because the application writes the rows then.
         """
         require_forward(self._target)
         answer = write_permission(self._target, self._plan)
@@ -202,14 +202,14 @@ class TailSession:
         self._applier = Applier(self.sessions, answer.plan)
 
     def _guard(self, batch: EventBatch) -> None:
-        """Look at the conditions of the copy again where a collection was made, or went, since."""
+        """Evaluate the conditions of the copy again if a collection was created or dropped since."""
         made = batch.touched.keys() - self._guarded
         if self._plan is not None and (made or batch.whole):
             require_same_conditions(self.sessions, self._plan)
             self._guarded |= made
 
     def _chosen(self, batch: EventBatch) -> dict[str, dict[str, None]]:
-        """Return what is to be read again: what was touched now, and some of what is owed."""
+        """Return what must be read again: the documents of this batch, and some of the backlog."""
         chosen = backlog.take(self._target, self._followed, BACKLOG_DOCUMENTS)
         strange = {name: ids for name, ids in batch.touched.items() if name not in self._followed}
         backlog.add(self._target, strange)
@@ -219,7 +219,7 @@ class TailSession:
         return chosen
 
     def _derive(self) -> None:
-        """Make the rows again that many documents make together."""
+        """Make the rows again that are made from many documents."""
         with self._target.transaction():
             if write_permission(self._target, self._plan).plan is None:
                 return
@@ -231,7 +231,7 @@ class TailSession:
         self._derived_at = time.monotonic()
 
     def at(self, goal: Timestamp) -> bool:
-        """Tell whether everything up to ``goal`` is seen and, where rows may be written, in the rows."""
+        """Return whether everything up to ``goal`` was read and, if rows may be written, is in the rows."""
         reached = self.position.time > goal or (self.position.time == goal and self._exhausted)
         if not reached or self.reason:
             return reached
@@ -241,7 +241,7 @@ class TailSession:
         return tuple(one.name for one in self.sessions.profile.collections)
 
     def owed(self) -> int:
-        """Return how many documents are still to be read again."""
+        """Return how many documents must still be read again."""
         return backlog.count(self._target)
 
     def quarantined(self) -> int:
@@ -258,7 +258,7 @@ class TailSession:
         )
 
     def metrics(self) -> TailMetrics:
-        """Return what there is to measure."""
+        """Return the metrics."""
         return TailMetrics(
             *self.totals(),
             lag_s=self._watch.seconds,
@@ -270,7 +270,7 @@ class TailSession:
         )
 
     def line(self) -> str:
-        """Return where it stands as a line."""
+        """Return the state as a line of text."""
         events, documents, written, removed = self.totals()
         return (
             f"tail: {events:,} events, {documents:,} documents brought up to date, {written:,} rows written,"
@@ -279,35 +279,35 @@ class TailSession:
 
 
 Until: TypeAlias = Timestamp | Literal["caught-up"] | None
-"""A cluster time; everything the source has committed by now; or never."""
+"""A cluster time; everything that the source has committed by now; or never."""
 
 REPORT_EVERY_S = 10.0
 METRICS_EVERY_S = 1.0
 
 
 class TailResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of the tail did."""
+    """The result of a call of the tail."""
 
     reached: bool
-    """It came to where it was to end; false when it was stopped."""
+    """Whether it reached its goal; false if it was stopped."""
     applied: bool
-    """Rows are up to date with the position; false while a copy is unfinished."""
+    """Whether rows are up to date with the position; false while a copy is unfinished."""
     reason: str
-    """Why rows are not; empty where they are."""
+    """Why rows are not; empty if they are."""
     position: Timestamp
     events: int
     documents: int
     written: int
     removed: int
     owed: int
-    """Documents that are still to be read again."""
+    """Documents that must still be read again."""
     quarantined: int
 
 
 class Tail:
-    """Follows the source from where it stood; another one of the same target is refused.
+    """Tails the source from the saved position; a second tail of the same target is refused.
 
-    ``run`` may be called again and again on one object, which keeps its connections and the lock between calls.
+    ``run`` may be called again on one object, which keeps its connections and the lock between calls.
     """
 
     def __init__(self, settings: Settings, *, metrics_file: Path | None = None, frozen_s: float = FROZEN_S) -> None:
@@ -319,7 +319,7 @@ class Tail:
         self._waits_for = ""
 
     def __enter__(self) -> Self:
-        """Nothing is opened yet: ``run`` does that."""
+        """Open nothing yet: ``run`` does that."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -333,18 +333,18 @@ class Tail:
             self._session = None
 
     def run(self, until: Until = None, stop: threading.Event | None = None) -> TailResult:
-        """Follow until a point is reached, or until ``stop`` is set; what is done is kept at any moment.
+        """Run until a goal is reached, or until ``stop`` is set; what is done is stored at any moment.
 
-        Transient failures of either server are waited out for ``copy.patience_s``. Raises ``RefusedError`` (nothing
-        copied, no replica set, another tail, other conditions), ``AlarmError`` when the position cannot be trusted
-        (recorded; ``parity --repair apply`` settles it), ``UnreachableError`` when a server stays away.
+        Transient failures of either server are retried for ``copy.patience_s``. Raises ``RefusedError`` (nothing
+        copied, no replica set, another tail, other conditions), ``AlarmError`` if the position cannot be trusted
+        (recorded; ``parity --repair apply`` ends it), ``UnreachableError`` if a server stays unreachable.
         """
         stop = threading.Event() if stop is None else stop
         with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(self._settings):
-            session = self._opened()  # what fails at the start is not waited for
+            session = self._opened()  # a failure at the start is not retried
             goal = committed_time(session.sessions.source) if until == "caught-up" else until
             begun = session.totals()
-            while True:  # each time that it has moved on, the patience begins anew
+            while True:  # the patience begins again each time that it has advanced
                 done = retry_transient(self._settings, lambda: self._attempt(goal, stop))
                 if done is not None:
                     return self._result(*begun, reached=done)
@@ -369,7 +369,7 @@ class Tail:
         return self._session
 
     def _attempt(self, goal: Timestamp | None, stop: threading.Event) -> bool | None:
-        """Follow with one set of connections; None when it broke after it had moved on, for another one."""
+        """Run with one set of connections; None if it broke after the tail had advanced, so that another is opened."""
         session = self._opened()
         moved = False
         try:
@@ -395,7 +395,7 @@ class Tail:
         return False
 
     def _tell(self, session: TailSession) -> None:
-        """Say where it stands, now and then; say at once why rows are not brought up to date."""
+        """Log the state from time to time, and at once why rows are not updated."""
         if session.reason != self._waits_for:
             self._waits_for = session.reason
             if session.reason:
@@ -428,6 +428,6 @@ class Tail:
 
 
 def state_of_tail(settings: Settings) -> positions.TailState | None:
-    """Return where the tail of a target stands; None where it never ran."""
+    """Return the state of a target's tail; None if it never ran."""
     with open_target(settings, autocommit=True) as target, translate_errors("the target"):
         return positions.tail_state(target, profile_of(settings.source).name)

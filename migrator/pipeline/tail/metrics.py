@@ -11,7 +11,7 @@ from migrator.pipeline.status import copy_status
 
 
 class TailMetrics(msgspec.Struct, frozen=True):
-    """What there is to measure; totals since the tail's first call."""
+    """The metrics of the tail; totals since its first call."""
 
     events: int
     documents: int
@@ -26,14 +26,14 @@ class TailMetrics(msgspec.Struct, frozen=True):
 
 
 def stored_metrics(settings: Settings) -> TailMetrics | None:
-    """Return the metrics as the ledger has them; None where no tail ever ran, or where there is no target to ask.
+    """Return the metrics that the ledger has; None if no tail ever ran, or if there is no target.
 
-    The lag is from the position to the target's clock; the delay of one event is known to a running tail alone.
+    The lag is from the position to the target's clock. Only a running tail knows the delay of one event.
     """
     try:
         found = copy_status(settings).tail
     except MigratorError:
-        return None  # the scheduler's metrics do not depend on a target that is not there, or not migrated
+        return None  # the scheduler's metrics do not depend on a target that does not exist, or is not migrated
     if found is None:
         return None
     return TailMetrics(
@@ -80,9 +80,9 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 def write_metrics(path: Path, metrics: TailMetrics) -> None:
-    """Write the metrics in one piece: a reader sees the file of before or that of now.
+    """Write the metrics at once: a reader sees the old file or the new one.
 
-    Raises ``UsageError`` where the file cannot be written.
+    Raises ``UsageError`` if the file cannot be written.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -93,7 +93,7 @@ def write_metrics(path: Path, metrics: TailMetrics) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Raise ``UsageError`` where a metrics file could not be written: no such folder, or no right to write into it."""
+    """Raise ``UsageError`` if a metrics file could not be written: no such folder, or no right to write into it."""
     if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
         raise UsageError(
             f"cannot write the metrics file {path}: its folder is missing or may not be written, or it is one"

@@ -19,30 +19,30 @@ from migrator.errors import MigratorError, RefusedError
 
 
 class AlarmError(MigratorError):
-    """The position in the change stream cannot be trusted; what was missed must be found by comparison."""
+    """The position in the change stream cannot be trusted; a parity check must find what was missed."""
 
 
 class PositionLostError(AlarmError):
-    """The source's oplog does not reach back to the position any more, or none was taken."""
+    """The source's oplog does not reach back to the position any more, or no position was taken."""
 
 
 class PositionBackwardsError(AlarmError):
-    """The source handed out a position before the one that was saved: it was restored from a backup, or is another."""
+    """The source returned a position before the saved one: it was restored from a backup, or is another source."""
 
 
 class PositionFrozenError(AlarmError):
-    """The source moves on, and the position does not."""
+    """The source advances, and the position does not."""
 
 
 Start: TypeAlias = Literal["start_at_operation_time", "resume_after", "start_after"]
-"""How the driver opens a change stream at a position; ``start_after`` goes beyond the end of a dropped database."""
+"""How the driver opens a change stream at a position; ``start_after`` continues after the end of a dropped database."""
 
 TOKEN = "_data"  # noqa: S105 - a field of resume tokens, no password
 """A resume token is a sortable key in hexadecimal that begins with the cluster time (MongoDB manual, resume tokens)."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A point in the source's history: everything before it was seen."""
+    """A point in the source's history: all events before it were read."""
 
     start: Start
     value: Any
@@ -57,7 +57,7 @@ class Position(msgspec.Struct, frozen=True):
         return Timestamp(int(data[2:10], 16), int(data[10:18], 16))
 
     def is_before(self, other: "Position") -> bool:
-        """Tell whether this position is before another one, as no later one may be."""
+        """Return whether this position is before another one, as no later one may be."""
         if isinstance(self.value, Timestamp) or isinstance(other.value, Timestamp):
             return self.time < other.time
         return str(self.value[TOKEN]) < str(other.value[TOKEN])
@@ -106,7 +106,7 @@ class TailState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TailProgress(msgspec.Struct, kw_only=True):
-    """What a transaction of the tail did."""
+    """The result of a transaction of the tail."""
 
     position: Position
     last_event: Timestamp | None = None
@@ -119,7 +119,7 @@ class TailProgress(msgspec.Struct, kw_only=True):
 
 
 def tail_state(target: Connection, profile: str) -> TailState | None:
-    """Return where the tail stands; None before its first call."""
+    """Return the state of the tail; None before its first call."""
     row = target.execute(
         "SELECT position, position_at, last_event_at, updated_at, events, documents, written, removed, rate,"
         " derived_pending, alarm, alarm_at FROM migration.tail WHERE profile = %s",
@@ -133,7 +133,7 @@ def tail_state(target: Connection, profile: str) -> TailState | None:
 
 
 def start_from(target: Connection, profile: str, identity: str, position: Position) -> None:
-    """Record a position to start from; an alarm stays until it is settled."""
+    """Record a position to start from; an alarm stays until a parity check with repair ends it."""
     target.execute(
         "INSERT INTO migration.tail (profile, source_identity, position, position_at, derived_pending)"
         " VALUES (%s, %s, %s, %s, true) ON CONFLICT (profile) DO UPDATE SET source_identity = EXCLUDED.source_identity,"
@@ -144,7 +144,7 @@ def start_from(target: Connection, profile: str, identity: str, position: Positi
 
 
 def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
-    """Record how far the tail is; part of the transaction of the rows."""
+    """Record the progress of the tail; part of the transaction of the rows."""
     target.execute(
         "UPDATE migration.tail SET position = %s, position_at = %s, last_event_at = coalesce(%s, last_event_at),"
         " updated_at = clock_timestamp(), events = events + %s, documents = documents + %s, written = written + %s,"
@@ -165,7 +165,7 @@ def save_progress(target: Connection, profile: str, done: TailProgress) -> None:
 
 
 def raise_alarm(target: Connection, profile: str, what: str) -> None:
-    """Record that the position cannot be trusted; the first alarm stands until it is settled."""
+    """Record that the position cannot be trusted; the first alarm stays until a parity check with repair ends it."""
     target.execute(
         "UPDATE migration.tail SET alarm = coalesce(alarm, %s), alarm_at = coalesce(alarm_at, clock_timestamp())"
         " WHERE profile = %s",
@@ -174,15 +174,15 @@ def raise_alarm(target: Connection, profile: str, what: str) -> None:
 
 
 def settle_alarm(target: Connection, profile: str) -> None:
-    """Record that a comparison with repair has made up for what may have been missed."""
+    """Record that a parity check with repair has corrected what may have been missed."""
     target.execute("UPDATE migration.tail SET alarm = NULL, alarm_at = NULL WHERE profile = %s", (profile,))
 
 
 def first_position(target: Connection, profile: str, identity: str) -> Position | None:
-    """Return the position from which nothing was missed: that of the first copy; None where it was not taken.
+    """Return the position of the first copy, after which nothing was missed; None if it was not taken.
 
-    The first copy's, not the newest's: rows of the first may stand for documents that were deleted before the second.
-    Raises ``RefusedError`` when nothing was copied, or from another source.
+    The first copy's, not the newest's: rows of the first may belong to documents that were deleted before the second.
+    Raises ``RefusedError`` if nothing was copied, or if another source was.
     """
     rows = target.execute(
         "SELECT source_identity, stream_position FROM migration.plans WHERE profile = %s ORDER BY created_at, id",
@@ -205,7 +205,7 @@ RATE_WINDOW_S = 2.0
 
 
 class EventRate:
-    """Events per second, lately."""
+    """Events per second, averaged over the last batches."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -231,10 +231,10 @@ class LagMonitor:
         self._position: Position | None = None
         self._since = clock()
         self.seconds = 0
-        """How far the position is behind the source, in seconds of the source's clock."""
+        """Lag of the position, in seconds of the source's clock."""
 
     def observe(self, position: Position, committed: Timestamp) -> None:
-        """Note where the tail and the source are; raise ``PositionFrozenError`` when only the source moves."""
+        """Record where the tail and the source are; raise ``PositionFrozenError`` if only the source advances."""
         now = self._clock()
         if position != self._position:
             self._position, self._since = position, now
@@ -248,21 +248,21 @@ class LagMonitor:
 
 OPLOG: Final = "oplog.rs"
 FULL_SHARE: Final = 0.8
-"""Of an oplog: the server drops from it in steps."""
+"""Share of its size at which an oplog counts as full: the server drops from it in steps."""
 
 
 class OplogHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source has kept."""
+    """The history that the source has kept."""
 
     oldest: Timestamp
     seconds: int
     """From the oldest entry to the newest."""
     full: bool
-    """Something is dropped for what comes in; else the time it has lived so far says nothing."""
+    """Whether old entries are dropped for new ones; otherwise its age says nothing about how far it can reach."""
 
 
 def oplog_history(source: MongoDatabase) -> OplogHistory | None:
-    """Return how far back it reaches; None: there is none, or the tool's user may not read it."""
+    """Return how far back the oplog reaches; None: there is none, or the tool's user may not read it."""
     local = source.client.local
     try:
         first = local[OPLOG].find_one({}, {"ts": 1}, sort=[("$natural", 1)])

@@ -1,12 +1,12 @@
 """The change stream of the source's database, reduced to the documents that it names, and read ahead.
 
-One stream for the whole database: one order, one position, and one that moves on while every collection is idle. The
-pipeline removes, on the server, all that an event carries of a document: what is left of it is never larger than an
-``_id``, so that no event can pass the limit of 16 MB, whatever happened to a document.
+There is one stream for the whole database: one order, and one position, which also advances while every collection is
+idle. The pipeline removes, on the server, everything that an event carries of a document. What is left is never larger
+than an ``_id``, so that no event can exceed the limit of 16 MB.
 
-A thread fetches events (and documents) while others are applied, so that the time of the servers and the time of this
-process pass together. Events that come while a batch is applied are one batch, up to a bound: the larger the lag, the
-more events a transaction holds, and the more of them name the same document, which is read once.
+A thread reads events (and documents) while others are applied, so that the servers and this process work at the same
+time. Events that arrive while a batch is applied are one batch, up to a limit: the larger the lag, the more events a
+transaction holds, and the more of them name the same document, which is read once.
 """
 
 import threading
@@ -41,18 +41,18 @@ class EventBatch(msgspec.Struct):
     touched: dict[str, dict[str, None]] = msgspec.field(default_factory=dict)
     """Collection of the profile → source ids, each once."""
     whole: set[str] = msgspec.field(default_factory=set)
-    """Collections that were dropped, renamed, or that another one was renamed to: every document is touched."""
+    """Collections that were dropped, renamed, or replaced by a rename: every document must be read again."""
     events: int = 0
     last_event: Timestamp | None = None
     wall_ms: float | None = None
-    """When the source wrote the last event, by its clock, in milliseconds."""
+    """When the source wrote the last event, in milliseconds of its clock."""
     exhausted: bool = False
-    """There was nothing more to be read."""
+    """Whether there was nothing more to be read."""
     ended: bool = False
-    """The database was dropped, and its stream with it."""
+    """Whether the database was dropped, which ends the stream."""
 
     def add(self, later: "EventBatch") -> None:
-        """Take in what the events after these name."""
+        """Add what later events name."""
         for name, ids in later.touched.items():
             self.touched.setdefault(name, {}).update(ids)
         self.whole |= later.whole
@@ -68,7 +68,7 @@ class ChangeStream:
     def __init__(self, source: MongoDatabase, names: Mapping[str, str], position: Position) -> None:
         """Open the stream at a position; ``names`` is source collection → collection of the profile.
 
-        Raises ``PositionLostError`` when the source's history does not reach back to it.
+        Raises ``PositionLostError`` if the source's history does not reach back to it.
         """
         self._names = names
         self._position = position
@@ -90,7 +90,7 @@ class ChangeStream:
         self._changes.close()
 
     def take(self, limit: int, seconds: float) -> EventBatch:
-        """Return up to ``limit`` events, or what comes within ``seconds`` of the first.
+        """Return up to ``limit`` events, or those that arrive within ``seconds`` of the first.
 
         Raises ``PositionLostError`` as opening does.
         """
@@ -117,7 +117,9 @@ class ChangeStream:
             if "wallTime" in last:
                 batch.wall_ms = last["wallTime"].replace(tzinfo=UTC).timestamp() * 1000
         token = self._changes.resume_token
-        if token is not None and dict(token) != self._position.value:  # the end of a stream is no place to resume at
+        if (
+            token is not None and dict(token) != self._position.value
+        ):  # the end of a stream is no position to resume from
             batch.position = self._position = position_after(token, ended=batch.ended)
         return batch
 
@@ -152,14 +154,14 @@ Item = TypeVar("Item")
 
 BATCH_EVENTS = 2_000
 BATCH_S = 0.1
-"""A transaction holds so many events, or those of so long: enough for a commit to cost little, too few to be late."""
+"""Limits of a transaction, in events and in time: enough for a commit to cost little, too few to be late."""
 MAX_BATCH_EVENTS = 10_000
-"""So many, when they have come while the one before was under way."""
+"""The limit in events if they arrived during the transaction before."""
 CLOSE_GRACE_S = 1.0
 
 
 class PrefetchedEvents:
-    """Takes events from a stream before they are asked for."""
+    """Reads events from a stream before they are requested."""
 
     def __init__(self, stream: ChangeStream) -> None:
         self._stream = stream
@@ -169,7 +171,7 @@ class PrefetchedEvents:
         self._thread = _start_thread(self._gather)
 
     def take(self) -> EventBatch:
-        """Return the next batch; after one that ``ended`` there is none. Raises what the stream raises."""
+        """Return the next batch; there is none after one that ``ended``. Raises what the stream raises."""
         self._wanted.set()
         return _unwrapped(self._taken.get())
 
@@ -196,7 +198,7 @@ class PrefetchedEvents:
 
 
 def prefetched(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items; each is fetched while the one before is worked on."""
+    """Yield the items; each is read while the one before is processed."""
     following: SimpleQueue[tuple[Item] | BaseException | None] = SimpleQueue()
 
     def fetch() -> None:
