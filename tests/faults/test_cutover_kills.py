@@ -149,11 +149,11 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
     for point in (
         f"{cutover.POINT_OF_NO_RETURN}.done",
-        "switch.begun",
-        "switch.done",
+        "open-target.begun",
+        "open-target.done",
         *SMOKE,
         "backup.done",
-        "reverse.done",
+        "reverse-sync.done",
     ):
         assert killed_at(f"{fault_points.CUTOVER_PREFIX}{point}", ready, "cutover", "run"), point
     status, said = call(ready, "cutover", "run")

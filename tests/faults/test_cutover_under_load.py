@@ -80,7 +80,7 @@ def drawn(seed: int) -> Plan:
     if not DEEP:
         switch = [
             Fate("mongod", f"{fault_points.CUTOVER_PREFIX}drain.begun"),
-            Fate("itself", f"{fault_points.CUTOVER_PREFIX}switch.begun"),
+            Fate("itself", f"{fault_points.CUTOVER_PREFIX}open-target.begun"),
         ]
         return Plan(copy=[], tail=None, switch=switch, back=[], strikes={"since": ["scheduler", "client"]})
     phases = ("tail", "since", "back")

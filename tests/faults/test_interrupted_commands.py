@@ -295,7 +295,7 @@ def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     assert run(*command)[0] == 0
     assert (standing(ready)[0], standing(ready)[2:]) == ("aborted", ("mongo", False))
 
-    interrupted_at("switch.begun", 1, ready, "cutover run")
+    interrupted_at("open-target.begun", 1, ready, "cutover run")
     state, told, *_ = standing(ready)
     assert (state, told["open-target"]) == ("running", "running")
     command = leads_on(ready, "a cutover was interrupted after its point of no return in step switch")
