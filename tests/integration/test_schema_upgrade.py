@@ -320,7 +320,6 @@ def test_the_words_of_the_ledger_change_with_the_revision_and_back(any_scheduler
             assert words(connection) == expected
         found = checksums.verify_checksums(connection)
         assert (found.rows, found.without, found.changed) == (4, 0, wrong), "what was changed by hand is still named"
-        assert revisions.losses(any_scheduler_dsn, "migration@base")["migration.notes"] == 6
 
 
 def test_the_key_of_the_remainder_changes_with_the_revision_and_back(any_scheduler_dsn: str) -> None:
@@ -347,10 +346,11 @@ def test_the_key_of_the_remainder_changes_with_the_revision_and_back(any_schedul
 def test_rows_of_a_renamed_table_are_not_lost_without_a_word(scheduler_dsn: str) -> None:
     with connect(scheduler_dsn) as connection:
         connection.execute("INSERT INTO migration.parity_checks (id) VALUES (%s)", (uuid4(),))
-        with pytest.raises(RefusedError, match=r"migration.parity_checks: 1\)"):
+        with pytest.raises(RefusedError, match=r"\(migration.parity_checks: 1\)"):
             revisions.downgrade(scheduler_dsn, "migration@base")
         revisions.downgrade(scheduler_dsn, "0013")
-        assert revisions.losses(scheduler_dsn, "migration@base") == {"migration.comparisons": 1}
+        with pytest.raises(RefusedError, match=r"\(migration.comparisons: 1\)"):
+            revisions.downgrade(scheduler_dsn, "migration@base")
 
 
 def test_the_tool_s_own_schema_can_be_dropped_alone(any_scheduler_dsn: str) -> None:
