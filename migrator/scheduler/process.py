@@ -516,7 +516,7 @@ def moved_to(current: Store, reload: Callable[[], Settings]) -> Store | None:
 
     The configuration, read again, must name the backend that the epoch names: the cutover writes both.
     """
-    told = current.switched_to() if isinstance(current, EpochStore) else None
+    told = current.epoch_backend() if isinstance(current, EpochStore) else None
     if told is None or told == current.backend:
         return None
     settings = reload()

@@ -40,7 +40,7 @@ SCHEDULER: Final = "migrator"
 class EpochStore(Protocol):
     """A store whose backend knows the persistence epoch."""
 
-    def switched_to(self) -> str | None:
+    def epoch_backend(self) -> str | None:
         """Return the backend that the epoch names; None: there was never a cutover."""
 
 
@@ -84,7 +84,7 @@ def own_workers(store: Store) -> Sequence[WorkerRecord]:
     """Return the processes of this scheduler that were registered here, or came here with a cutover."""
     found = [one for one in store.workers.list() if is_own_worker(one)]
     if store.backend == "postgres" and any(one.source is not None for one in found):
-        moved = isinstance(store, EpochStore) and store.switched_to() == store.backend
+        moved = isinstance(store, EpochStore) and store.epoch_backend() == store.backend
         found = [one for one in found if moved or one.source is None]
     return found
 

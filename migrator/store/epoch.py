@@ -1,8 +1,8 @@
-"""The persistence epoch: which side holds the scheduler's data, as a lock row on both sides says.
+"""The persistence epoch: which side holds the scheduler's data. It is a lock row on both sides.
 
-The row ``*/persistence`` of ``locks`` names the backend in its metadata; its fence counts the switches. Without the row
-there was never a switch, and everything is allowed. A store looks at it whenever a session begins, so that a process
-with an old configuration fails closed, whatever its file says. Only ``migrator.cutover`` writes it.
+The row ``*/persistence`` of ``locks`` names the backend in its metadata; its fence counts the cutovers. Without the row
+there was no cutover, and every store works. A store reads the row whenever a session begins. So a process with an old
+configuration fails, whatever its file says. Only ``migrator.cutover`` writes the row.
 """
 
 from typing import Final
@@ -19,14 +19,14 @@ BACKEND: Final = "backend"
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """What the row says."""
+    """The content of the row."""
 
     number: int
     backend: str
 
 
 def require(found: str | None, own: str) -> None:
-    """Raise ``BackendMovedError`` where the row names another backend than the store's own; none: no switch ever."""
+    """Raise ``BackendMovedError`` if the row names another backend than the store's own; None: no cutover yet."""
     if found is not None and found != own:
         raise BackendMovedError(
             f"the scheduler's data is in {found} since the last switch (lock {KEY}), and this process was configured"

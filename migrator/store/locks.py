@@ -1,7 +1,7 @@
-"""Locks: mutual exclusion between processes, with a fence; and what is the same on every backend: keys and times.
+"""Locks: mutual exclusion between processes, with a fencing token; and what is equal on every backend: keys and times.
 
-Each call is a transaction of its own. ``now`` is for tests; if omitted, it is the database's clock. A lock whose time
-is over is over from that very instant on.
+Each call is a transaction of its own. ``now`` is for tests; if omitted, it is the database's clock. A lock expires at
+the very instant of its end.
 """
 
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from migrator.store.protocols import Session
 
 MARGIN = 0.75
-"""The share of a ttl in which its holder acts without asking."""
+"""The share of a ttl in which its holder may act without a query."""
 
 _ONE_MILLISECOND = timedelta(milliseconds=1)
 
@@ -25,25 +25,25 @@ class LockHandle(Protocol):
 
     key: str
     fence: int
-    """Higher than that of every holder before."""
+    """Greater than the fence of every holder before."""
 
     def renew(self, ttl: timedelta | None = None, *, now: datetime | None = None) -> bool:
-        """Extend from now, by the first ttl where none is given; false when it was lost: it stays lost.
+        """Extend from now, by the first ttl if none is given; false if the lock was lost. It stays lost.
 
-        Lost is what expired, taken by another or not, and where the session behind it ended. A ttl not above zero:
-        ``UsageError``.
+        A lock is lost if it expired, whether another process took it or not, and if its session ended. Raises
+        ``UsageError`` for a ttl not above zero.
         """
 
     def release(self, *, now: datetime | None = None) -> bool:
-        """Give it back; false when it was not this handle's any more (as for renew). A second call returns false."""
+        """Release the lock; false if it was not this handle's any more (as for renew). A second call returns false."""
 
     @property
     def trusted(self) -> bool:
-        """Whether the holder may act without asking: local time since the winning attempt is well inside the ttl."""
+        """Whether the holder may act without a query: local time since the winning attempt is well inside the ttl."""
 
 
 class Locks(Protocol):
-    """Mutual exclusion between processes, with a fence."""
+    """Mutual exclusion between processes, with a fencing token."""
 
     def acquire(
         self,
@@ -55,25 +55,25 @@ class Locks(Protocol):
         holder: str = "",
         now: datetime | None = None,
     ) -> LockHandle | None:
-        """Return the lock, or none when it was not had within ``timeout`` (0: one try; none: wait for ever).
+        """Return the lock, or None if it was not obtained within ``timeout`` seconds (0: one attempt; None: no limit).
 
-        Nothing is left held after a timeout. Not re-entrant: the same process asking again waits like another. ``now``
-        is for tests, and needs timeout 0. Raises ``UsageError`` for a negative timeout, a ttl not above zero, a tenant
-        or a resource that is empty, a tenant with a slash (the key is ``<tenant>/<resource>``).
+        After a timeout nothing is held. Not re-entrant: a second request of the same process waits like that of
+        another. ``now`` is for tests, and needs timeout 0. Raises ``UsageError`` for a negative timeout, a ttl not
+        above zero, a tenant or a resource that is empty, a tenant with a slash (the key is ``<tenant>/<resource>``).
         """
 
     def holder(self, tenant: str, resource: str, now: datetime | None = None) -> tuple[str, int] | None:
-        """Return who holds it now (text, fence); a migrated lock has a holder without being acquired here."""
+        """Return the holder (text, fence); a migrated lock has a holder without being acquired here."""
 
     def guard(self, session: "Session", tenant: str, resource: str, fence: int) -> None:
-        """Let the session commit only if ``fence`` is the lock's and it is live; raises ``LostLockError``.
+        """Let the session commit only if ``fence`` is the lock's and the lock is live; raises ``LostLockError``.
 
-        Live by the session's now. After it nobody else acquires the lock before the session ends.
+        Live by the session's now. After the call no other process acquires the lock before the session ends.
         """
 
 
 def key_of(tenant: str, resource: str) -> str:
-    """Return the key of a lock; raises ``UsageError`` for what is none."""
+    """Return the key of a lock; raises ``UsageError`` for an invalid tenant or resource."""
     if not tenant or not resource or "/" in tenant:
         raise UsageError("a lock needs a tenant, without a slash, and a resource")
     if "\0" in tenant or "\0" in resource:
@@ -96,31 +96,31 @@ def check_wait(timeout: timedelta | None, now: datetime | None) -> None:
 
 
 class Deadline:
-    """How long somebody is still willing to wait."""
+    """How much time is left of a timeout."""
 
     def __init__(self, timeout: timedelta | None) -> None:
         self._until = None if timeout is None else monotonic() + timeout.total_seconds()
 
     def left(self) -> float | None:
-        """Return the seconds that are left, at least 0; none: for ever."""
+        """Return the seconds that are left, at least 0; None: no limit."""
         return None if self._until is None else max(self._until - monotonic(), 0.0)
 
     def over(self) -> bool:
-        """Tell whether nothing is left."""
+        """Return whether no time is left."""
         return self.left() == 0
 
 
 class Trust:
-    """The local window in which a holder may act without asking; it counts from the start of the winning attempt."""
+    """The local period in which a holder may act without a query; it counts from the start of the winning attempt."""
 
     def __init__(self, since: float, ttl: timedelta) -> None:
         self._until = 0.0
         self.extend(since, ttl)
 
     def extend(self, since: float, ttl: timedelta) -> None:
-        """Trust from an attempt that began at ``since`` (``time.monotonic``)."""
+        """Start the period at an attempt that began at ``since`` (``time.monotonic``)."""
         self._until = since + ttl.total_seconds() * MARGIN
 
     def lasts(self) -> bool:
-        """Tell whether the window is open."""
+        """Return whether the period lasts."""
         return monotonic() < self._until

@@ -88,7 +88,7 @@ GraphType: TypeAlias = Literal["build", "overlay"]
 
 
 class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of schedules is filtered by; None and empty: not at all. ``limit`` below 1 raises ``UsageError``."""
+    """Filters of a list of schedules; None and empty: no filter. ``limit`` below 1 raises ``UsageError``."""
 
     statuses: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -109,12 +109,12 @@ class ScheduleQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
     offset: int = 0
     sort_by: SortKey = "created_at"
-    """Schedules without a value come last in both directions; a priority that is null counts as 50."""
+    """Schedules without a value come last in both directions; a null priority counts as 50."""
     descending: bool = True
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``Runs.list`` filters by. Pages are by key: pass the last run's ``cursor`` to go on."""
+    """Filters of ``Runs.list``. Pages are by key: pass the last run's ``cursor`` to get the next page."""
 
     schedule_id: UUID | None = None
     states: tuple[str, ...] = ()
@@ -125,20 +125,20 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """(created_at, id) of the last run of the page before."""
     limit: int = 50
     offset: int = 0
-    """Runs passed over, after the cursor; a page by key is the quicker way."""
+    """Runs to skip, after the cursor; a page by key is faster."""
     descending: bool = True
     """Newest first, else oldest first."""
 
 
 class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs by created_at, then id, and where the next page begins (none: this was the last)."""
+    """Runs by created_at, then id, and the cursor of the next page (None: this was the last)."""
 
     runs: tuple[Run, ...]
     cursor: tuple[datetime, UUID] | None
 
 
 class GraphJobs(Protocol):
-    """Graph jobs of the session's tenant; build and overlay jobs never answer for each other."""
+    """Graph jobs of the session's tenant. A call for one type never returns jobs of the other."""
 
     def insert(self, job: GraphJob) -> None:
         """Insert; raises ``ConflictError`` for an id that exists."""
@@ -157,10 +157,10 @@ class GraphJobs(Protocol):
         """Return jobs of this type, newest first; an unknown type or status raises ``UsageError``."""
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
-        """Append; the id is given here. Raises ``NotFoundError`` when there is no such job."""
+        """Append; the id is assigned here. Raises ``NotFoundError`` if there is no such job."""
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
-        """Return a job's events in the order they were appended."""
+        """Return a job's events in the order in which they were appended."""
 
 
 class PolicyJobs(Protocol):
@@ -173,10 +173,10 @@ class PolicyJobs(Protocol):
         """Return the job."""
 
     def by_run_id(self, run_id: str) -> PolicyJob | None:
-        """Return the job with this idempotency key: of several sources, the one born here, else by source."""
+        """Return the job with this idempotency key: of several sources, the one with source null, else by source."""
 
     def list(self, status: str | None, limit: int) -> Sequence[PolicyJob]:
-        """Return jobs, highest rank first, then by queued time (none last)."""
+        """Return jobs, highest rank first, then by queued time (null last)."""
 
     def try_replace(self, job: PolicyJob, expected: str) -> bool:
         """Replace if the status is ``expected`` now; raises ``TransitionError`` for an illegal pair.
@@ -188,8 +188,8 @@ class PolicyJobs(Protocol):
         """Take pending jobs that are available: they are dispatching, leased to ``owner``, one attempt more.
 
         In the order of ``list``; ``last_attempt_at``, ``updated_at`` are now. Jobs that another session is taking are
-        passed over (MongoDB: where two begin to take one at the very same moment, one session may end with
-        ``ConflictError``). A lease not above zero raises ``UsageError``.
+        skipped (MongoDB: if two sessions begin to take one job at the same moment, one may end with ``ConflictError``).
+        A lease not above zero raises ``UsageError``.
         """
 
 
@@ -197,43 +197,43 @@ Backend: TypeAlias = Literal["mongo", "postgres", "memory"]
 
 
 class Schedules(Protocol):
-    """Schedules of the session's tenant; softly deleted ones are seen by nobody."""
+    """Schedules of the session's tenant. Softly deleted ones are not visible."""
 
     def get(self, schedule_id: UUID) -> Schedule | None:
         """Return the schedule."""
 
     def by_name(self, name: str) -> Schedule | None:
-        """Return the tenant's schedule born here with this name, else the global one."""
+        """Return the tenant's schedule with source null and this name, else the global one."""
 
     def list(self, query: ScheduleQuery) -> Sequence[Schedule]:
         """Return the schedules that pass every filter; an unknown word raises ``UsageError``."""
 
     def count(self, query: ScheduleQuery) -> int:
-        """Return how many pass, whatever ``limit`` and ``offset``."""
+        """Return the number of schedules that pass every filter, whatever ``limit`` and ``offset``."""
 
     def upsert(self, schedule: Schedule) -> Schedule:
         """Insert, or replace all columns of the one with this id; raises ``ConflictError`` for a name that is taken.
 
-        A deleted schedule's id stays taken. ``deleted_at`` and ``deleted_by`` are ``soft_delete``'s: given here,
-        ``UsageError``. The status is written as it is given: ``change_status`` is the guarded way.
+        A deleted schedule's id stays taken. ``deleted_at`` and ``deleted_by`` belong to ``soft_delete``: given here,
+        they raise ``UsageError``. The status is written as it is given: ``change_status`` is the guarded way.
         """
 
     def change_status(self, schedule_id: UUID, expected: str, status: str, **changes: Any) -> Schedule | None:  # noqa: ANN401 - columns have all types
-        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; none if it is not.
+        """Compare-and-set: write the status (and ``changes``) if it is ``expected`` now; None if it is not.
 
         ``changes`` are columns; ``updated_at`` becomes now unless it is among them. Raises ``TransitionError`` for an
-        illegal pair (also when nothing is there), ``UsageError`` for a column that is none or may not change (id,
-        tenant, source, extra, creation, deletion).
+        illegal pair (also if there is no such schedule), ``UsageError`` for an unknown column or one that may not
+        change (id, tenant, source, extra, creation, deletion).
         """
 
     def change(self, schedule_id: UUID, **changes: Any) -> Schedule | None:  # noqa: ANN401 - as above
-        """Write these columns and no other, whatever the status; none where there is no such schedule.
+        """Write these columns and no other, whatever the status; None if there is no such schedule.
 
-        ``changes`` are held to what ``change_status`` takes. Raises ``ConflictError`` for a name that is taken.
+        ``changes`` may hold what ``change_status`` takes. Raises ``ConflictError`` for a name that is taken.
         """
 
     def soft_delete(self, schedule_id: UUID, by: str) -> bool:
-        """Mark deleted, its triggers disabled; false when there is none, or was deleted before.
+        """Mark the schedule deleted, and disable its triggers; false if there is none, or if it was deleted before.
 
         Writes ``deleted_at``, ``deleted_by`` and the triggers' ``enabled``, nothing else. Runs stay as they are.
         """
@@ -255,7 +255,7 @@ class Triggers(Protocol):
         """Return a schedule's triggers, by id."""
 
     def held(self, schedule_id: UUID) -> Sequence[Trigger]:
-        """Return the tenant's own triggers of a schedule, by id; nobody else writes them before the session ends."""
+        """Return the tenant's own triggers of a schedule, by id; no other session writes them before this one ends."""
 
     def of_schedules(self, schedule_ids: Sequence[UUID]) -> Sequence[Trigger]:
         """Return the triggers of several schedules at once, by schedule, then by id."""
@@ -276,11 +276,11 @@ class Triggers(Protocol):
     def move(self, trigger_id: UUID, expected: datetime | None, next_fire_at: datetime | None) -> bool:
         """Compare-and-set: write the next fire, and nothing else, if it is ``expected`` now; false if it is not.
 
-        False also where there is no such trigger. A trigger of kind event: ``UsageError``.
+        False also if there is no such trigger. A trigger of kind event raises ``UsageError``.
         """
 
     def delete_of_schedule(self, schedule_id: UUID) -> int:
-        """Remove a schedule's triggers; returns how many. Runs keep their rows, without the trigger."""
+        """Delete a schedule's triggers; return how many. Runs stay, without the trigger."""
 
 
 class Runs(Protocol):
@@ -293,22 +293,22 @@ class Runs(Protocol):
         """Return one page."""
 
     def create(self, run: Run) -> Run:
-        """Insert; ``run_number`` is given here: one more than the schedule ever had, also after retention.
+        """Insert; ``run_number`` is assigned here: one more than the schedule ever had, also after retention.
 
-        The counter is ``lastRunNumber`` in the counters of the schedule's summary, which the first run makes; the
-        number is one more than the counter or the highest number there is. A run without a schedule, or of a schedule
-        of ``*``, has none. ``attempt`` becomes 1 where trigger and slot are given and it is not.
-        Raises ``ConflictError`` when the id, the slot or the dedupe key of its trigger is taken.
+        The counter is ``lastRunNumber`` in the counters of the schedule's summary, which the first run creates. The
+        number is one more than the counter or the highest number that exists. A run without a schedule, or of a
+        schedule of ``*``, has none. ``attempt`` becomes 1 if trigger and slot are given and it is not. Raises
+        ``ConflictError`` if the id, the slot or the dedupe key of its trigger is taken.
         """
 
     def update(self, run: Run, expected: str) -> bool:
-        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats obey the machine.
+        """Replace all columns if the state is ``expected`` now; started_at, finished_at and stats follow rules.
 
-        Raises ``TransitionError`` for an illegal pair (also when nothing is there). ``expected`` itself is legal while
-        the run is live: then only other columns change. started_at: what is stored, else what is given, else now once
-        running. finished_at: what is given, else now, once the state is terminal; else null. duration_ms follows from
-        the two. Of each number in stats the greater of stored and given is kept, and none is lost. run_number stays;
-        updated_at is now. See ``transitions.advanced_run``.
+        Raises ``TransitionError`` for an illegal pair (also if there is no such run). ``expected`` itself is legal
+        while the run is live: then only other columns change. started_at: the stored value, else the given one, else
+        now when running. finished_at: the given value, else now, if the state is terminal; else null. duration_ms
+        follows from the two. Of each number in stats the greater of stored and given is kept, and none is lost.
+        run_number stays; updated_at is now. See ``transitions.advanced_run``.
         """
 
     def pending(self, limit: int) -> Sequence[Run]:
@@ -321,14 +321,14 @@ class Runs(Protocol):
         """Return the tenant's runs that name this one in ``retry_of``, oldest first."""
 
     def cancel(self, run_id: UUID, reason: str) -> Run | None:
-        """Make a live run cancelled, whoever works on it; none when it is not live.
+        """Make a live run cancelled, whichever worker holds it; None if it is not live.
 
         finished_at and updated_at are now, duration_ms follows, ``error`` is the reason, the lease ends; worker and
         fence stay.
         """
 
     def cancel_of_schedule(self, schedule_id: UUID, reason: str) -> int:
-        """Do the same to all live runs of a schedule; return how many."""
+        """Cancel all live runs of a schedule in the same way; return how many."""
 
     def beyond(self, keep: int, before: datetime, limit: int) -> Sequence[Run]:
         """Return ended runs that retention may remove, oldest first: neither young nor among the newest.
@@ -338,7 +338,7 @@ class Runs(Protocol):
         """
 
     def remove(self, run_ids: Sequence[UUID]) -> int:
-        """Delete runs that ended, with their logs; live and unknown ones are passed over. Returns how many.
+        """Delete runs that ended, with their logs; skip live and unknown ones. Return how many.
 
         Snapshots, and retries of them, stay without the reference.
         """
@@ -371,12 +371,12 @@ class RunSummaries(Protocol):
     """Run summaries of the session's tenant."""
 
     def get(self, schedule_id: UUID) -> RunSummary | None:
-        """Return a schedule's summary; the first run with a number makes one that holds the counter only."""
+        """Return a schedule's summary; the first run with a number creates one that holds the counter only."""
 
     def recompute(self, schedule_id: UUID, recent: int = 20) -> RunSummary:
-        """Compute it from the runs, and store it (``transitions.summary``); ``lastRunNumber`` never goes back.
+        """Compute the summary from the runs, and store it (``transitions.summary``); ``lastRunNumber`` never goes back.
 
-        Raises ``NotFoundError`` for a schedule that the tenant cannot see, and has no runs of.
+        Raises ``NotFoundError`` for a schedule that the tenant cannot see, and of which it has no runs.
         """
 
 
@@ -397,17 +397,17 @@ class Handlers(Protocol):
         """Return the tenant's handler, else the global one."""
 
     def upsert(self, handler: Handler) -> Handler:
-        """Insert, or replace the one with this name; raises ``ConflictError`` where a system handler would change.
+        """Insert, or replace the one with this name; raises ``ConflictError`` if a system handler would change.
 
-        The id of the first stays. A system handler given again as it stands is no change. A tenant's handler hides the
+        The id of the first stays. A system handler that is given unchanged is no change. A tenant's handler hides the
         global one of its name from that tenant.
         """
 
     def list(self) -> Sequence[Handler]:
-        """Return them by name, a name once."""
+        """Return the handlers by name, each name once."""
 
     def delete(self, name: str) -> bool:
-        """Remove the tenant's own; false when there is none; raises ``ConflictError`` for a system handler."""
+        """Delete the tenant's own; false if there is none; raises ``ConflictError`` for a system handler."""
 
 
 class Session(Protocol):
@@ -460,7 +460,7 @@ class SessionStore(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """Which one."""
+        """The backend."""
 
     def session(self, tenant: str, *, now: datetime | None = None) -> AbstractContextManager[Session]:
         """Open a transaction of one tenant; raises ``UsageError`` for an empty tenant."""
@@ -472,13 +472,13 @@ class SessionStore(Protocol):
         """Return how long the backend takes to answer; raises ``UnreachableError``."""
 
     def connections(self) -> int | None:
-        """Return how many connections are open to the database (MongoDB: to the server); none: the user may not ask."""
+        """Return how many connections are open to the database (MongoDB: to the server); None: the user may not ask."""
 
     def purge(self, tenant: str) -> Mapping[str, int]:
-        """Remove every row of a tenant, its locks and its audit trail included; return table to rows removed.
+        """Delete every row of a tenant, its locks and its audit trail included; return table to rows deleted.
 
-        All in one transaction; no row of another tenant is touched. Raises ``UsageError`` for no tenant and for ``*``,
-        ``RefusedError`` where the user may not act as the owner of the tables.
+        All in one transaction; no row of another tenant is changed. Raises ``UsageError`` for no tenant and for ``*``,
+        ``RefusedError`` if the user may not act as the owner of the tables.
         """
 
     def close(self) -> None:

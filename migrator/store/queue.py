@@ -1,13 +1,13 @@
 """The queue: firing due triggers and claiming runs, across tenants.
 
-Each call is a transaction of its own. ``now`` none is the database's clock; tests pass another one. It is cut to
-whole milliseconds, as all times written here; one without zone raises ``UsageError``. A refused call changes nothing.
-Lists of ids come in no order, and name each once.
+Each call is a transaction of its own. ``now`` is for tests; if omitted, it is the database's clock. It is cut to whole
+milliseconds, as all times written here; one without zone raises ``UsageError``. A refused call changes nothing. Lists
+of ids have no order, and name each id once.
 
-What is due is due from its very instant on; what is over (a lease, a timeout) is over from its very instant on.
-Each change of a run makes its ``updated_at`` now. A run inserted here (fired, or a retry) is held to the rules of
-``Runs.create``: numbered, attempt 1 where trigger and slot are given and it is not; only its references are not looked
-up again. Rows of ``*`` are served like others: their runs are theirs, and have no number.
+A slot is due at its very instant; a lease or a timeout is over at its very instant. Each change of a run makes its
+``updated_at`` now. A run inserted here (fired, or a retry) follows the rules of ``Runs.create``: numbered, attempt 1 if
+trigger and slot are given and it is not; only its references are not looked up again. Rows of ``*`` are served like
+others: their runs belong to ``*``, and have no number.
 """
 
 from collections.abc import Sequence
@@ -21,26 +21,26 @@ from migrator.records import Run, Schedule, Trigger
 from migrator.store.validation import GLOBAL
 
 SCRATCH: Final = "~verify-"
-"""How the tenants of a verification begin. They are served only where they are named: no live scheduler meets them."""
+"""Prefix of a verification's tenants. They are served only if named, so that no live scheduler serves them."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
     """What firing a trigger leads to, decided by a pure function (``scheduler.firing.plan``)."""
 
     runs: tuple[Run, ...]
-    """To be inserted as they are, in this order; a slot or a dedupe key that is taken already is passed over."""
+    """Runs to be inserted as they are, in this order; one whose slot or dedupe key is taken already is skipped."""
     trigger: Trigger
     """The trigger afterwards: the same id, else ``UsageError``."""
     schedule_status: str | None = None
-    """A status for the schedule (completed, when nothing will fire any more); none leaves it.
+    """A status for the schedule (completed, if nothing will fire any more); None leaves it unchanged.
 
-    Written if the machine leads there from its status now, by way of running if need be; else it is left.
+    Written if the transitions lead there from its status now, by way of running if need be; else it stays.
     ``updated_at`` becomes now, and ``completed_at`` with completed.
     """
 
 
 class FirePlan(Protocol):
-    """Decides what a due trigger leads to; called inside the transaction that holds its row."""
+    """Decides what a due trigger leads to; called inside the transaction that has locked its row."""
 
     def __call__(self, schedule: Schedule, trigger: Trigger, live_runs: int, now: datetime) -> Fire:
         """Return the decision; ``live_runs`` are the schedule's queued and running ones."""
@@ -59,11 +59,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandlerFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which handlers a caller has registered: only their schedules are fired, and only their runs claimed."""
+    """The handlers that a caller has registered: only their schedules are fired, and only their runs are claimed."""
 
     names: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
-    """Types of handlers (agent, workflow, celery_task) that the caller hands to another system, whatever their name."""
+    """Types of handlers (agent, workflow, celery_task) that the caller runs in another system, whatever their name."""
 
 
 def handler_of(schedule: Schedule | None) -> str | None:
@@ -72,7 +72,7 @@ def handler_of(schedule: Schedule | None) -> str | None:
 
 
 def is_served(schedule: Schedule | None, queues: Sequence[str] | None, handlers: HandlerFilter | None) -> bool:
-    """Tell whether a caller that named queues and handlers works for a schedule; what is none bars nothing."""
+    """Return whether a caller with these queues and handlers works for a schedule; None is no condition."""
     if schedule is None:
         return queues is None and handlers is None
     if queues is not None and schedule.queue not in queues:
@@ -88,18 +88,18 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     worker_id: str
     fence: int
     state: Literal["completed", "error", "cancelled", "timeout"]
-    """Another one raises ``TransitionError``, an unknown word ``UsageError``."""
+    """Any other state raises ``TransitionError``, an unknown word ``UsageError``."""
     result: bytes | None = None
     error: str | None = None
     error_detail: str | None = None
     retry: Run | None = None
     """The queued run that repeats it, inserted in the same transaction if the write succeeds.
 
-    Passed over where its slot or dedupe key is taken; the end stands. It has no trigger where the run that ends has
-    none any more (removed since it was claimed). One of another tenant raises ``UsageError``.
+    It is skipped if its slot or dedupe key is taken; the run ends all the same. It has no trigger if the run that ends
+    has none any more (deleted since it was claimed). One of another tenant raises ``UsageError``.
     """
     schedule_status: str | None = None
-    """A status for a schedule that is running now, and not deleted; none leaves it. Must be able to follow running.
+    """A status for a schedule that is running now, and not deleted; None leaves it. It must be able to follow running.
 
     ``updated_at`` becomes now, and ``completed_at`` with completed.
     """
@@ -108,12 +108,12 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 class Queue(Protocol):
     """Firing and claiming, across tenants.
 
-    ``tenants`` none: all tenants but those that begin with ``SCRATCH``; else exactly these. A limit below 1, or a lease
+    ``tenants`` None: all tenants but those that begin with ``SCRATCH``; else exactly these. A limit below 1, or a lease
     not above zero, raises ``UsageError``.
     """
 
     def tenants(self) -> Sequence[str]:
-        """Return the tenants that have schedules that are not deleted, or runs, by name; ``*`` and scratch ones too."""
+        """Return the tenants with runs, or with schedules that are not deleted, by name; ``*`` and scratch ones too."""
 
     def fire_due(
         self,
@@ -128,11 +128,11 @@ class Queue(Protocol):
         """Fire due triggers: lock them (skipping locked ones), insert runs, advance; return the runs inserted.
 
         Due are enabled triggers whose next fire is not after now, of enabled, not deleted schedules in status pending,
-        scheduled or running; by the schedule's priority, highest first (null is 50), then by that fire, then by id. A
-        slot that has its run already (same trigger, slot and attempt) is passed over, and the trigger advances.
-        ``limit`` counts triggers. One after the other: a trigger's plan sees what the ones before it made (the status
-        of the schedule they share, its live runs); where by then the schedule may not run, it is left as it is, and
-        counts all the same. What a plan raises ends the call, and nothing is kept.
+        scheduled or running; by the schedule's priority, highest first (null is 50), then by that fire, then by id. If
+        a slot has its run already (same trigger, slot and attempt), that run is not inserted, and the trigger advances.
+        ``limit`` counts triggers. They are fired one after the other: the plan of a trigger sees what the ones before
+        it changed (the status of the schedule that they share, its live runs). If the schedule may not run any more,
+        the trigger is left as it is, and counts all the same. An error of a plan ends the call, and nothing is kept.
 
         ``queues`` and ``handlers`` as for ``claim``: triggers of other schedules stay as they are, and hide none.
         """
@@ -150,33 +150,34 @@ class Queue(Protocol):
     ) -> Sequence[Claim]:
         """Take queued runs that are available, by the schedule's priority, then by when they became available, then id.
 
-        ``queues``: only runs whose schedule names one of these; none: all. ``handlers``: only runs whose schedule's
-        handler is one of these (``is_served``); none: all. A run without a schedule has priority 50, no queue and no
-        handler.
-        A run without ``available_at`` is available from ``created_at`` on: one key orders and bounds what waits.
+        ``queues``: only runs whose schedule names one of these; None: all. ``handlers``: only runs whose schedule's
+        handler is one of these (``is_served``); None: all. A run without a schedule has priority 50, no queue and no
+        handler. A run without ``available_at`` is available from ``created_at`` on: one key orders and bounds the
+        queued runs.
 
-        They are running, with the worker's id, a fence one higher than before and a lease. Never more of a schedule
-        than its ``max_concurrency``, whoever claims; a disabled, paused or deleted schedule's runs stay queued. Neither
-        hides a run behind them. ``started_at`` is now where there is none.
+        The runs are then running, with the worker's id, a fence one higher than before and a lease. A schedule never
+        has more running runs than its ``max_concurrency``, whichever process claims. Runs of a disabled, paused or
+        deleted schedule stay queued. Neither hides a run after them. ``started_at`` becomes now if there is none.
         """
 
     def heartbeat(self, claims: Sequence[Claim], lease: timedelta, now: datetime | None = None) -> Sequence[UUID]:
         """Extend the leases; return the ids of the runs that are still this worker's and running.
 
-        To a lease from now, never back. A lease that is over, and that nobody ended the run for, is extended too.
+        A lease lasts from now, and never gets shorter. A lease that is over is extended too, if no process has ended
+        the run for it.
         """
 
     def finish(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End runs that are still running under the same worker and fence; return their ids, leave the others.
+        """End runs that are still running under the same worker and fence; return their ids.
 
         result, error and error_detail are replaced; finished_at is now, duration_ms follows; the lease ends, worker and
-        fence stay. A run without a worker answers to the empty text, one without fence to 0.
+        fence stay. The worker of a run without one is the empty text, the fence of a run without one is 0.
         """
 
     def release(self, claims: Sequence[Claim], now: datetime | None = None) -> Sequence[UUID]:
-        """Give runs back unfinished (shutdown): queued again, attempt unchanged; return the ids given back.
+        """Put unfinished runs back (shutdown): queued again, attempt unchanged; return the ids of those that were.
 
-        Worker, lease and started_at are null again (a timeout counts from the next start); the fence stays.
+        Worker, lease and started_at become null (a timeout counts from the next start); the fence stays.
         """
 
     def expired(
@@ -189,13 +190,14 @@ class Queue(Protocol):
     ) -> Sequence[Claim]:
         """Return running runs whose lease is over, or whose schedule's timeout is over; changes nothing.
 
-        ``workers``: only runs that one of these holds (``worker_id``) under a fence; none: whoever holds them.
+        ``workers``: only runs that one of these holds (``worker_id``) under a fence; None: whichever worker holds them.
 
-        By the lease's end (none last), then id. The timeout counts from started_at; what is null is never over.
+        By the lease's end (null last), then id. The timeout counts from started_at; a null lease or timeout is never
+        over.
         """
 
     def expire(self, ends: Sequence[Finish], now: datetime | None = None) -> Sequence[UUID]:
-        """End such runs as ``finish`` does, only where the lease or timeout is still over: a renewed one survives."""
+        """End such runs as ``finish`` does, if the lease or timeout is still over: a renewed one stays."""
 
 
 def served_tenants(queue: Queue) -> list[str]:

@@ -1,8 +1,8 @@
-"""Scratch tenants, in which the tool tries a store out: ``~verify-<hex>`` has their lock, ``.a`` and ``.b`` the rows.
+"""Scratch tenants, in which the tool tests a store: ``~verify-<hex>`` has their lock, ``.a`` and ``.b`` the rows.
 
-The lock is the first thing written and the last one removed, and nobody but the living process that tries holds it:
-where it is free, or over, that process was killed, and the next one removes what it left. On PostgreSQL the lock ends
-with the process, on MongoDB an hour later.
+The lock is written first and deleted last, and only the living process of the test holds it. If the lock is free or
+expired, that process was killed, and the next test deletes what it left. On PostgreSQL the lock ends with the process,
+on MongoDB an hour later.
 """
 
 import re
@@ -24,18 +24,18 @@ _KEY: Final = re.compile(rf"({SCRATCH}[0-9a-f]{{12}})(?:\.[ab])?/")
 
 
 def new_scratch_tenant() -> str:
-    """Return the name of a scratch tenant that nobody has used."""
+    """Return the name of a scratch tenant that does not exist."""
     return SCRATCH + secrets.token_hex(6)
 
 
 @contextmanager
 def scratch_tenant(store: Store, base: str, holder: str) -> Iterator[None]:
-    """Lend the tenants of ``base`` (``fresh``), emptied afterwards in every case; first remove what killed ones left.
+    """Yield the tenants of ``base`` (``fresh``), and empty them afterwards; first delete what killed ones left.
 
-    Raises ``RefusedError`` before anything is written where it could not be removed again.
+    Raises ``RefusedError`` before anything is written if it could not be deleted again.
     """
     with ExitStack() as closing:
-        remove(store, base)  # nothing is there; but where it may not, this says so
+        remove(store, base)  # there is nothing to delete; a user without the right is refused here
         remove_leftovers(store)
         handle = store.locks.acquire(base, RESOURCE, ttl=HELD, holder=holder)
         if handle is None:
@@ -46,12 +46,12 @@ def scratch_tenant(store: Store, base: str, holder: str) -> Iterator[None]:
 
 
 def remove_leftovers(store: Store) -> list[str]:
-    """Remove what killed processes left; return their tenants."""
+    """Delete what killed processes left; return their tenants."""
     removed = []
     for name in leftover_tenants(store):
         handle = store.locks.acquire(name, RESOURCE, ttl=HELD, holder="migrator: removal")
         if handle is None:
-            continue  # it is alive
+            continue  # its process is alive
         try:
             remove(store, name)
         finally:
@@ -62,14 +62,14 @@ def remove_leftovers(store: Store) -> list[str]:
 
 
 def leftover_tenants(store: Store) -> list[str]:
-    """Return the base tenants of which a lock row, or a worker, is there; their process alive or not."""
+    """Return the base tenants with a lock row, or a worker, whether their process is alive or not."""
     found = {match[1] for key in _lock_keys(store) if (match := _KEY.match(key))}
     named = {one.hostname for one in store.workers.list() if one.hostname is not None}
     return sorted(found | {name for name in named if _KEY.match(name + "/")})
 
 
 def remove(store: Store, base: str, *, keep: bool = False) -> None:
-    """Remove everything of one base tenant; ``keep``: but its lock."""
+    """Delete everything of one base tenant; ``keep``: except its lock."""
     for worker in store.workers.list():
         if worker.hostname == base:
             store.workers.stop(worker.id)

@@ -1,12 +1,12 @@
-"""Shadow reads: what one backend answers is asked of the other too, off the caller's path, and compared.
+"""Shadow reads: the reads of one backend are repeated on the other one, outside the caller's path, and compared.
 
-The caller gets the chosen backend's answer, when it is there, whatever the other one does. A session's reads are put
-into a bounded queue when it has ended well; a thread asks the other backend the same, at the same time, and counts.
-Reads that come after a write of their own session are passed over: the other side cannot know of it. Reads that find
-the queue full are dropped, and counted too. Errors of the chosen backend are the caller's and are not compared.
+The caller gets the chosen backend's answer at once, whatever the other one does. When a session has ended without an
+error, its reads are put into a bounded queue. A thread repeats them on the other backend, with the same time, and
+counts. Reads after a write of their own session are skipped: the other side does not have the write. Reads that find
+the queue full are dropped, and counted too. Errors of the chosen backend are raised to the caller and not compared.
 
-What the backends cannot have in common is left out of the comparison: ``source``, ``source_id``, ``extra``, and the ids
-of graph job events, which each backend numbers by itself.
+What the backends cannot have in common is not compared: ``source``, ``source_id``, ``extra``, and the ids of graph job
+events, which each backend numbers by itself.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,22 +40,22 @@ READS: Mapping[str, frozenset[str]] = {
     "handlers": frozenset({"get", "list"}),
     "statistics": frozenset({"schedules", "runs", "backlog", "failures", "hours", "removable", "next_fires"}),
 }
-"""Repository to the methods that read; every other one writes."""
+"""Repository to the methods that read; every other method writes."""
 
 _ASIDE = frozenset({"source", "source_id", "extra"})
 
 
 class ShadowCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the reads so far."""
+    """The counts of the reads so far."""
 
     same: int = 0
     different: int = 0
     failed: int = 0
-    """The other side gave an error."""
+    """The other side raised an error."""
     passed_over: int = 0
-    """Came after a write of their own session."""
+    """Reads after a write of their own session."""
     dropped: int = 0
-    """Found the queue full."""
+    """Reads that found the queue full."""
 
 
 class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Watched:
-    """A repository of the chosen backend, whose reads are noted."""
+    """A repository of the chosen backend, whose reads are recorded."""
 
     def __init__(self, name: str, repository: object, session: "ShadowedSession") -> None:
         self._name, self._repository, self._session = name, repository, session
@@ -94,11 +94,11 @@ class _Watched:
 
 
 class ShadowedSession:
-    """A session of the chosen backend (``protocols.Session``) that notes what was read."""
+    """A session of the chosen backend (``protocols.Session``) that records its reads."""
 
     def __init__(self, session: protocols.Session) -> None:
         self.chosen = session
-        """The session itself, for what takes one."""
+        """The session itself, for functions that take one."""
         self.tenant, self.now = session.tenant, session.now
         self.reads: list[_Read] = []
         self.passed_over = 0
@@ -118,7 +118,7 @@ class ShadowedSession:
         self.statistics = cast("Statistics", _Watched("statistics", session.statistics, self))
 
     def writing(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call, noting that the session writes when it is made."""
+        """Return the call; it records that the session writes."""
 
         def write(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the method takes
             self._wrote = True
@@ -127,7 +127,7 @@ class ShadowedSession:
         return write
 
     def read(self, repository: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any], answer: Any) -> Any:  # noqa: ANN401 - whatever the method takes
-        """Note a read and return its answer."""
+        """Record a read and return its answer."""
         if self._wrote:
             self.passed_over += 1
         else:
@@ -146,7 +146,7 @@ class ShadowedSession:
 
 
 class ShadowedLocks:
-    """The chosen backend's locks (``locks.Locks``), for sessions whose reads are noted."""
+    """The chosen backend's locks (``locks.Locks``), for sessions whose reads are recorded."""
 
     def __init__(self, locks: lock_protocols.Locks) -> None:
         self.acquire, self.holder, self._locks = locks.acquire, locks.holder, locks
@@ -158,7 +158,7 @@ class ShadowedLocks:
 class ShadowedStore(Preparable):  # by name, so that the type checker finds a method that is missing
     """The chosen backend's store (``protocols.Store``) with shadow reads on the other one.
 
-    What crosses tenants is the chosen one's alone: it would change the other side, or differ by its nature.
+    Calls across tenants go to the chosen backend only: they would change the other side, or differ by their nature.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
         report: Callable[[Mismatch], None] | None = None,
         capacity: int = 1000,
     ) -> None:
-        """Open the other side when there is something to compare; ``report`` (default: a log line) hears mismatches."""
+        """Open the other side when there is something to compare; ``report`` (default: the log) receives mismatches."""
         self._store, self._open_other, self._other = store, open_other, cast("protocols.SessionStore | None", None)
         self._report = _log if report is None else report
         self._waiting: Queue[_Read | None] = Queue(capacity)
@@ -224,16 +224,16 @@ class ShadowedStore(Preparable):  # by name, so that the type checker finds a me
         return self._store.adopt_priorities(covers) if isinstance(self._store, Preparable) else 0
 
     def counts(self) -> ShadowCounts:
-        """Return what became of the reads so far."""
+        """Return the counts of the reads so far."""
         with self._lock:
             return ShadowCounts(**self._counts)
 
     def settle(self) -> None:
-        """Wait until every read that was noted is compared."""
+        """Wait until every recorded read is compared."""
         self._waiting.join()
 
     def close(self) -> None:
-        """Compare what is left, then close both sides."""
+        """Compare the recorded reads that are left, then close both sides."""
         if self._thread is not None:
             self._waiting.put(None)
             self._thread.join()
@@ -296,7 +296,7 @@ def _log(mismatch: Mismatch) -> None:
 
 
 def difference(one: object, other: object) -> str | None:
-    """Return how two answers to one read differ, without their values; none where they are the same."""
+    """Return how two answers to one read differ, without their values; None if they are equal."""
     left, right = _rows(one), _rows(other)
     if len(left) != len(right):
         return f"rows: {len(left)} against {len(right)}"

@@ -1,8 +1,8 @@
 """Statistics of a tenant's schedules and runs, counted by the database.
 
-A run counts in the period in which it was made (``created_at``), so that one that never started counts too. Durations
-are those of completed runs, in whole milliseconds. A percentile p of n durations is the smallest one that at least
-p * n of them do not exceed (nearest rank): always a duration that was measured, the same on each backend.
+A run counts in the period in which it was created (``created_at``), so that one that never started counts too.
+Durations are those of completed runs, in whole milliseconds. A percentile p of n durations is the smallest one that at
+least p * n of them do not exceed (nearest rank): always a duration that was measured, the same on each backend.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ PERCENTILES: Final = (0.5, 0.95, 0.99)
 
 
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs count; none means: not bounded so."""
+    """Which runs count; None is no bound."""
 
     schedule_id: UUID | None = None
     since: datetime | None = None
@@ -42,15 +42,15 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of runs."""
 
     by_state: Mapping[str, int]
-    """Every state of the machine, those that no run is in as 0."""
+    """Every state, with 0 for a state without runs."""
     durations: Durations | None
-    """None where no run completed."""
+    """None if no run completed."""
     last_started_at: datetime | None
     last_created_at: datetime | None
 
     @property
     def total(self) -> int:
-        """Return how many runs there are."""
+        """Return the number of runs."""
         return sum(self.by_state.values())
 
 
@@ -58,17 +58,17 @@ class ScheduleStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of a tenant's schedules that are not deleted."""
 
     by_status: Mapping[str, int]
-    """Every status of the machine, those that no schedule is in as 0."""
+    """Every status, with 0 for a status without schedules."""
     enabled: int
 
     @property
     def total(self) -> int:
-        """Return how many schedules there are."""
+        """Return the number of schedules."""
         return sum(self.by_status.values())
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Live runs of a tenant, whenever they were made."""
+    """Live runs of a tenant, whenever they were created."""
 
     ready: int
     """Queued, and available now."""
@@ -79,21 +79,21 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     running_schedules: int
     """Schedules that have a running run."""
     oldest_ready_at: datetime | None
-    """Since when the longest waiting of the ready ones is available."""
+    """Since when the ready run that waits longest is available."""
 
 
 class FailurePattern(msgspec.Struct, frozen=True, kw_only=True):
     """Failed runs whose error begins alike."""
 
     pattern: str
-    """The error up to its first colon; the state where a run names no error."""
+    """The error up to its first colon; the state if a run has no error."""
     count: int
     last_at: datetime
-    """When the last of them ended (was made, where it does not say)."""
+    """When the last of them ended (was created, if the end is not known)."""
 
 
 class NextFire(msgspec.Struct, frozen=True, kw_only=True):
-    """A fire that is to come."""
+    """A future fire."""
 
     at: datetime
     schedule_id: UUID
@@ -103,7 +103,7 @@ class NextFire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Statistics(Protocol):
-    """Figures of the session's tenant; they read and write nothing."""
+    """Statistics of the session's tenant; they only read."""
 
     def schedules(self) -> ScheduleStatistics:
         """Count the schedules."""
@@ -118,7 +118,7 @@ class Statistics(Protocol):
         """Return the most frequent beginnings of errors, most frequent first, then by code point."""
 
     def hours(self, runs: RunFilter) -> Mapping[int, int]:
-        """Return the runs by the hour of the day (UTC) in which they started (were made, where they did not)."""
+        """Return the runs by the hour of the day (UTC) in which they started (were created, if they did not start)."""
 
     def removable(self, keep: int, before: datetime) -> Mapping[UUID | None, int]:
         """Return how many runs of each schedule ``Runs.beyond`` would list without a limit."""
@@ -131,5 +131,5 @@ class Statistics(Protocol):
 
 
 def rank(percentile: float, count: int) -> int:
-    """Return which of ``count`` sorted values is the percentile, from 1."""
+    """Return the position of the percentile among ``count`` sorted values, from 1."""
     return max(1, ceil(percentile * count))

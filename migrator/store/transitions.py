@@ -1,4 +1,4 @@
-"""How rows change over their life, as pure functions that every backend calls: runs, graph events, summaries."""
+"""Legal changes of rows, as pure functions that every backend calls: runs, graph events, summaries."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -63,12 +63,12 @@ def advanced_run(stored: Run, run: Run, now: datetime) -> Run:
 
 
 def retry_after(retry: Run, ended: Run) -> Run:
-    """Return a retry as it is inserted after the stored run that ends: without a trigger where that has none now."""
+    """Return a retry as it is inserted after the stored run that ends: without a trigger if that run has none now."""
     return retry if ended.trigger_id is not None else msgspec.structs.replace(retry, trigger_id=None)
 
 
 def cancelled_run(stored: Run, reason: str, now: datetime) -> Run:
-    """Return what ``Runs.cancel`` makes of a live run."""
+    """Return a live run as ``Runs.cancel`` changes it."""
     return msgspec.structs.replace(
         stored,
         state="cancelled",
@@ -81,7 +81,7 @@ def cancelled_run(stored: Run, reason: str, now: datetime) -> Run:
 
 
 def claimed_run(stored: Run, worker_id: str, until: datetime, now: datetime) -> Run:
-    """Return what ``Queue.claim`` makes of a queued run; ``until`` is the end of its lease."""
+    """Return a queued run as ``Queue.claim`` changes it; ``until`` is the end of its lease."""
     started = stored.started_at or now
     return msgspec.structs.replace(
         stored,
@@ -96,7 +96,7 @@ def claimed_run(stored: Run, worker_id: str, until: datetime, now: datetime) -> 
 
 
 def ended_run(stored: Run, end: "Finish", now: datetime) -> Run:
-    """Return what ``Queue.finish`` makes of a run that the worker still holds."""
+    """Return a run that the worker still holds as ``Queue.finish`` changes it."""
     return msgspec.structs.replace(
         stored,
         state=end.state,
@@ -111,19 +111,19 @@ def ended_run(stored: Run, end: "Finish", now: datetime) -> Run:
 
 
 def released_run(stored: Run, now: datetime) -> Run:
-    """Return what ``Queue.release`` makes of a run that the worker still holds."""
+    """Return a run that the worker still holds as ``Queue.release`` changes it."""
     return msgspec.structs.replace(
         stored, state="queued", worker_id=None, lease_expires_at=None, started_at=None, duration_ms=None, updated_at=now
     )
 
 
 def is_held(run: Run, worker_id: str | None, fence: int) -> bool:
-    """Tell whether a run is running under this worker and fence; none is the empty text, and 0."""
+    """Return whether a run is running under this worker and fence; null counts as the empty text, and as 0."""
     return run.state == "running" and (run.worker_id or "", run.fence or 0) == (worker_id or "", fence)
 
 
 def is_expired(run: Run, schedule: Schedule | None, now: datetime) -> bool:
-    """Tell whether a run is running past its lease, or past its schedule's timeout; what is null is never over."""
+    """Return whether a run is running past its lease, or past its schedule's timeout; a null one is never over."""
     if run.state != "running":
         return False
     if run.lease_expires_at is not None and run.lease_expires_at <= now:
@@ -141,7 +141,7 @@ def with_status(schedule: Schedule, status: str, now: datetime) -> Schedule:
 
 
 def can_become(status: str, follower: str) -> bool:
-    """Tell whether a schedule's status may become another one, in one step or by way of running."""
+    """Return whether a schedule's status may become another one, in one step or by way of running."""
     check_known("schedule state", states.SCHEDULE, (follower,))
     steps = states.SCHEDULE[status]
     return follower in steps or ("running" in steps and follower in states.SCHEDULE["running"] - {status})
@@ -166,7 +166,7 @@ def _number(value: object) -> bool:
 
 
 def graph_event(job: GraphJob, now: datetime) -> GraphJobEvent:
-    """Return the event of a status change: the source's envelope around the job; its id is given by the backend."""
+    """Return the event of a status change: the source's envelope around the job; the backend assigns its id."""
     kinds = {code: kind for kind, code in states.GRAPH_JOB_TYPES.items()}
     words = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
     body: Any = jsonb.decode(job.payload)
@@ -190,7 +190,7 @@ def graph_event(job: GraphJob, now: datetime) -> GraphJobEvent:
 
 
 def summary_id(tenant: str, schedule_id: UUID) -> UUID:
-    """Return the id of a summary born here: that of the document ``<tenant>:sch_<hex>``."""
+    """Return the id of a summary created here: that of the document ``<tenant>:sch_<hex>``."""
     return row_id("run_summaries", tenant, "run_summaries", f"{tenant}:sch_{schedule_id.hex}")
 
 
@@ -207,8 +207,8 @@ def summary(
 ) -> RunSummary:
     """Return a schedule's summary.
 
-    ``counts`` are runs by state, ``totals`` sums by member of stats (see ``TOTALS``), both without zeros if you like;
-    ``newest`` are the newest runs, newest first; ``last_number`` the highest run number ever, 0 for none.
+    ``counts`` are runs by state, ``totals`` sums by member of stats (see ``TOTALS``); zeros may be left out in both.
+    ``newest`` are the newest runs, newest first; ``last_number`` is the highest run number ever, 0 if there was none.
     """
     entries = [_entry(run) for run in newest]
     counters: dict[str, int] = {"total": sum(counts.values())}
@@ -227,7 +227,7 @@ def summary(
 
 
 def whole_number(value: object) -> int:
-    """Return a member of stats as it counts in ``TOTALS``: a whole number as it is, anything else as 0."""
+    """Return a member of stats as it counts in ``TOTALS``: a whole number as it is, any other value as 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 

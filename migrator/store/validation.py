@@ -1,6 +1,7 @@
-"""What every backend holds a write to before it writes: the rules of ``store.protocols`` as pure functions.
+"""Validation that every backend makes before it writes: the rules of ``store.protocols`` as pure functions.
 
-PostgreSQL's CHECKs stay the last guard; what they refuse is refused here first, in the same words on each backend.
+PostgreSQL's CHECKs remain the last guard. What they refuse is refused here first, with the same message on each
+backend.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +19,7 @@ from migrator.values.copy_format import column_types
 R = TypeVar("R", bound=Record)
 
 GLOBAL = "*"
-"""The tenant whose rows all see."""
+"""The tenant whose rows all tenants see."""
 
 WORDS: Mapping[type[Record], Mapping[str, Collection[object]]] = {
     Schedule: {
@@ -45,7 +46,7 @@ WORDS: Mapping[type[Record], Mapping[str, Collection[object]]] = {
     ExecutionLog: {"level": states.LOG_LEVELS},
     Handler: {"handler_type": states.HANDLER_TYPES},
 }
-"""Record to the columns that know only some words."""
+"""Record to the columns that hold only certain words."""
 
 KIND_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "cron": ("cron_expression", "cron_dialect"),
@@ -62,7 +63,7 @@ UNCHANGEABLE = KEPT | {"status", "created_at", "created_by", "deleted_at", "dele
 """Columns of a schedule that ``change_status`` takes no changes for."""
 
 DEFAULT_PRIORITY = 50
-"""What a schedule's null priority counts as."""
+"""The priority that a null priority of a schedule counts as."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -147,7 +148,7 @@ def with_stored_precision(record: R, stored: R) -> R:
 
 
 def check_own_tenant(tenant: str, mine: str) -> None:
-    """Let a session write its own tenant's rows only, and no session those of ``*``."""
+    """Refuse rows of another tenant than the session's, and rows of ``*``."""
     if mine == GLOBAL:
         raise UsageError("rows of the tenant * are not written in a session")
     if tenant != mine:
@@ -155,7 +156,7 @@ def check_own_tenant(tenant: str, mine: str) -> None:
 
 
 def check_purgeable(tenant: str) -> None:
-    """Raise ``UsageError`` for a tenant that is none, or is all."""
+    """Raise ``UsageError`` for an empty tenant, and for ``*``."""
     if not tenant or "\0" in tenant:
         raise UsageError("a purge needs a tenant")
     if tenant == GLOBAL:
@@ -163,7 +164,7 @@ def check_purgeable(tenant: str) -> None:
 
 
 def checked_time(now: datetime) -> datetime:
-    """Return the time of a call as it is given; raises ``UsageError`` for one without zone."""
+    """Return the time that a call is given; raises ``UsageError`` for one without zone."""
     if now.tzinfo is None:
         raise UsageError("the time of a call names no time zone")
     return milliseconds(now)
@@ -175,14 +176,14 @@ def milliseconds(instant: datetime) -> datetime:
 
 
 def duration_ms(started: datetime | None, finished: datetime | None) -> int | None:
-    """Return whole milliseconds from start to end; null where one of them is, or where the end comes first."""
+    """Return whole milliseconds from start to end; None if one of them is None, or if the end comes first."""
     if started is None or finished is None or finished < started:
         return None
     return (finished - started) // _MILLISECOND
 
 
 def check_trigger(trigger: Trigger) -> None:
-    """Hold a trigger to its table's CHECKs."""
+    """Check a trigger by its table's CHECKs."""
     for kind, columns in KIND_COLUMNS.items():
         for column in columns:
             if (kind == trigger.kind) != (getattr(trigger, column) is not None):
@@ -205,7 +206,7 @@ def check_page(limit: int, offset: int = 0) -> None:
 
 
 def check_known(what: str, words: Collection[str], given: Collection[str]) -> None:
-    """Raise ``UsageError`` where a filter names a word that there is not; the words are ours, so it says which."""
+    """Raise ``UsageError`` if a filter has an unknown word; the message names the words, which are ours."""
     for word in given:
         if word not in words:
             raise UsageError(f"unknown {what} {word!r}; known: {', '.join(words)}")

@@ -1,4 +1,4 @@
-"""Worker and scheduler processes: who is registered, alive, dead.
+"""Worker and scheduler processes: which are registered, alive, dead.
 
 Each call is a transaction of its own. ``now`` is for tests; if omitted, it is the database's clock.
 """
@@ -12,19 +12,19 @@ from migrator.records import WorkerRecord
 
 
 class Workers(Protocol):
-    """Worker and scheduler processes; they live under the tenant ``*``. The database's clock judges."""
+    """Worker and scheduler processes, in the tenant ``*``, by the database's clock."""
 
     def register(self, worker: WorkerRecord, now: datetime | None = None) -> WorkerRecord:
-        """Insert, or bring up to date the one with this id: active, heartbeat now (never backwards).
+        """Insert, or update the one with this id: active, heartbeat now (never backwards).
 
-        ``registered_at`` is that of the first time, now where it is not given. Raises ``UsageError`` for a tenant other
+        ``registered_at`` is that of the first time, or now if it is not given. Raises ``UsageError`` for a tenant other
         than ``*``.
         """
 
     def heartbeat(self, worker_id: UUID, now: datetime | None = None) -> bool:
-        """Stamp, never backwards; false when it was declared dead or stopped: the process must stop working.
+        """Record a heartbeat, never backwards; false if the process is dead or stopped, and must stop working.
 
-        False also for one that nobody registered.
+        False also for a process that is not registered.
         """
 
     def stop(self, worker_id: UUID, now: datetime | None = None) -> bool:
@@ -36,12 +36,13 @@ class Workers(Protocol):
     def declare_dead(
         self, silent_for: timedelta, now: datetime | None = None, among: Sequence[UUID] | None = None
     ) -> Sequence[UUID]:
-        """Mark dead whoever was silent for longer; each is returned to one caller only.
+        """Mark processes dead that were silent for longer; each is returned to one caller only.
 
         The leases of the runs that it holds (``worker_id`` is the id's text) end now, in the same transaction, so that
-        ``Queue.expired`` finds them; one that ended before stays. ``among``: only these; none: all. Silent is who is
-        active or draining and spoke last before now less ``silent_for``, or never. Not above zero: ``UsageError``.
+        ``Queue.expired`` finds them; one that ended before stays. ``among``: only these; None: all. A process is silent
+        if it is active or draining and its last heartbeat was before now minus ``silent_for``, or if it had none.
+        ``silent_for`` not above zero raises ``UsageError``.
         """
 
     def remove(self, worker_id: UUID) -> bool:
-        """Forget one that is stopped or dead; false when there is none such."""
+        """Delete a process that is stopped or dead; false if there is no such process."""

@@ -149,7 +149,7 @@ class MongoStore:
             clock: datetime = self.database.client.admin.command("hello")["localTime"]
         return clock.replace(tzinfo=UTC)
 
-    def switched_to(self) -> str | None:
+    def epoch_backend(self) -> str | None:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
         with translate_errors(WHAT):
             found = epoch.read(self.database)

@@ -179,7 +179,7 @@ class SessionPool:
         clock: datetime = row[2]
         return clock
 
-    def switched_to(self) -> str | None:
+    def epoch_backend(self) -> str | None:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
         with translate_errors(WHAT):
             connection = self._borrow()

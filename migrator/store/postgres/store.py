@@ -109,9 +109,9 @@ class PostgresStore:
     def now(self) -> datetime:
         return self.pool.now()
 
-    def switched_to(self) -> str | None:
+    def epoch_backend(self) -> str | None:
         """Return the backend that the persistence epoch names; none: there was never a switch."""
-        return self.pool.switched_to()
+        return self.pool.epoch_backend()
 
     def runs_beside(self) -> bool:
         """Tell whether another scheduler runs the same jobs beside this one (``store.postgres.parallel_run``)."""
