@@ -1,1 +1,1 @@
-"""The MongoDB side."""
+"""A scheduler's data in MongoDB."""

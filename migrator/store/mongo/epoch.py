@@ -1,4 +1,4 @@
-"""The persistence epoch in MongoDB (``store.epoch``): a document of ``locks`` that the copy leaves behind by rule."""
+"""The persistence epoch in MongoDB (``store.epoch``): a document of ``locks`` that the copy skips by rule."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from migrator.store.validation import GLOBAL
 
 
 def read(source: MongoDatabase, session: ClientSession | None = None) -> Epoch | None:
-    """Return what the document says, as the session's snapshot sees it; none: there was never a switch."""
+    """Return the content of the document, as the session's snapshot reads it; None: there was no cutover."""
     found = source[names.LOCKS].find_one({"_id": KEY}, {"fence": 1, "metadata": 1}, session=session)
     backend = None if found is None else (found.get("metadata") or {}).get(BACKEND)
     return None if found is None or backend is None else Epoch(int(found.get("fence") or 0), str(backend))
 
 
 def require_here(source: MongoDatabase, session: ClientSession | None = None) -> None:
-    """Raise ``BackendMovedError`` where the data is on the other side."""
+    """Raise ``BackendMovedError`` if the data is on the other side."""
     found = read(source, session)
     require(None if found is None else found.backend, "mongo")
 
@@ -41,5 +41,5 @@ def write(source: MongoDatabase, epoch: Epoch) -> None:
 
 
 def forget(source: MongoDatabase) -> None:
-    """Take the document away."""
+    """Delete the document."""
     source[names.LOCKS].delete_one({"_id": KEY})

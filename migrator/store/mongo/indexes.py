@@ -1,6 +1,6 @@
 """The indexes of the store's collections, and the triggers of schedules that another application wrote.
 
-Neither is made by opening a store: who writes through one calls ``MongoStore.prepare`` first, as ``migrator run`` does.
+Opening a store creates neither. Call ``MongoStore.prepare`` before the first write, as ``migrator run`` does.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -47,13 +47,13 @@ UNIQUE: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
 DUE: Final = "idx_triggers_due"
 AVAILABLE: Final = "idx_runs_available"
 CREATED: Final = "idx_runs_created"
-"""Named to the server by who reads candidates: each has the order of the queue."""
+"""Named to the server by the reads of candidates: each has the order of the queue."""
 
 RUNNING: Final = "idx_runs_running"
-"""Named to the server where a query asks for none of its first fields: it would not think of it."""
+"""Named to the server if a query has no condition on its first fields: the server would not choose it."""
 
 OF_STATE: Mapping[str, str] = {"queued": "idx_runs_queued", "running": RUNNING}
-"""State to the index that counts a schedule's runs in it; left to itself the server may read all of its runs."""
+"""State to the index that counts a schedule's runs in it; without a hint the server may read all of its runs."""
 
 WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
     names.TRIGGERS: {DUE: ((f"-{FIELD}", "nextFireAt", "_id", "scheduleId", "tenantId"), {"nextFireAt": _THERE})},
@@ -70,10 +70,10 @@ WAITING: Mapping[str, Mapping[str, tuple[_Keys, Mapping[str, Any]]]] = {
         RUNNING: (("scheduleId", "leaseExpiresAt", "_id", "tenantId", "workerId"), {"state": "running"}),
     },
 }
-"""Collection to the indexes of what waits or is worked on: as small as that is, however many runs have ended.
+"""Collection to the indexes of what waits or runs: they stay small, however many runs have ended.
 
-Every claim and every end changes each of them, so there is one only of what is running: there are as many as workers
-hold, and who looks for leases or workers reads all of it.
+Every claim and every end changes each of them. So running runs have only one index: there are as many as workers hold,
+and a read of leases or workers reads all of it.
 """
 
 PLAIN: Mapping[str, Sequence[_Keys]] = {
@@ -107,8 +107,8 @@ SHARED: Final = frozenset({"uq_schedules_name", "uq_policy_jobs_run"})
 def ensure_indexes(database: MongoDatabase) -> Mapping[str, Sequence[str]]:
     """Create the indexes that are missing; return collection to the indexes that were created.
 
-    Other applications go on writing what they wrote: where a collection holds documents already, ``SHARED`` indexes are
-    made as plain ones, which refuse nothing. So is one whose key the documents repeat. Then only the look-up before
+    Other applications continue to write as before: if a collection holds documents already, ``SHARED`` indexes are
+    created as plain ones, which refuse nothing. So is one whose key the documents repeat. Then only the lookup before
     each write guards the key.
     """
     made: dict[str, Sequence[str]] = {}
@@ -148,13 +148,15 @@ def _directed(keys: _Keys) -> list[tuple[str, int]]:
 
 
 def adopt_triggers(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
-    """Keep a trigger document for the rule of each schedule document; return how many were written or removed.
+    """Keep a trigger document for the rule of each schedule document; return how many were written or deleted.
 
-    Only of the schedules that are the caller's (``covers``). Copies of rules that are gone are removed in any case.
+    Only for the schedules that are the caller's (``covers``). Copies of rules that do not exist any more are always
+    deleted.
 
-    The rule is the schedule's: a copy of it is kept where the store looks for triggers, for the next fire that no
-    schedule holds, and is marked, so that the migration leaves it out. Schedules that were added, changed or left
-    without a rule since the last call get, change and lose theirs. The ids are those that the migration gives.
+    The rule belongs to the schedule. A copy of it is kept where the store reads triggers, for the next fire, which no
+    schedule holds. The copy is marked, so that the migration skips it. Copies are added, changed and deleted for
+    schedules that were added, changed or left without a rule since the last call. The ids are those that the migration
+    computes.
     """
 
     def adopt(session: ClientSession) -> int:
@@ -192,7 +194,7 @@ def _named(triggers: Collection[Document], keys: Sequence[str], session: ClientS
 
 
 def _update(kept: Document, copy: Document) -> Document:
-    """Return what makes a copy say its schedule's rule; with another rule, its next fire is another one."""
+    """Return the update that makes a copy state its schedule's rule; another rule has another next fire."""
     held = (*_RULE, "enabled", COPY_OF, FIELD)
     given = {name: copy[name] for name in held if name in copy and kept.get(name) != copy[name]}
     gone: list[str] = [name for name in _RULE if name in kept and name not in copy]

@@ -27,7 +27,7 @@ from migrator.values.times import format_iso
 _WORDS = {code: word for word, code in states.GRAPH_JOB_CODES.items()}
 _SPELLINGS = {"canceled": ["canceled", "cancelled"]}
 _DERIVED = frozenset({"payload", "updated_at"})
-"""What a document of the source does not hold as it is given."""
+"""Members of a document of the source that are not stored as they are given."""
 _CHANCE_BITS = 20
 _LATEST = (1 << 41) * 2 - 2
 """Milliseconds since 1970 that leave a number below 2^63: the year 2109."""
@@ -71,7 +71,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         if status is not None:
             validation.check_known("status of graph jobs", states.GRAPH_JOB_CODES, (status,))
             where = {"status": {"$in": _SPELLINGS.get(status, [status])}}
-        # Times are texts in the source's shape and dates in ours: only the rows can be sorted.
+        # Times are texts in the source's format and dates in ours: only the rows can be sorted.
         found = [one.row for one in self._each(where) if one.row.type == states.GRAPH_JOB_TYPES[kind]]
         found.sort(key=lambda row: row.id)
         found.sort(key=lambda row: row.created_at, reverse=True)
@@ -86,7 +86,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         return row
 
     def events(self, job_id: UUID) -> Sequence[GraphJobEvent]:
-        """Return a job's events in the order they were appended; first those that the source wrote, by time."""
+        """Return a job's events in the order of their insertion; first those that the source wrote, by time."""
         texts = self._refers(GraphJob, job_id)
         found = self._events._each({"$and": [{"$or": [{"jobId": texts}, {"payload.job.id": texts}]}]}, shared=True)  # noqa: SLF001 - its own other half
         own: list[GraphJobEvent] = []
@@ -97,7 +97,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         return of_source + sorted(own, key=lambda row: row.id)
 
     def _document(self, job: GraphJob, key: object = None) -> Document:
-        """Return the document of a job; raises ``UsageError`` where it would not be read as that job."""
+        """Return the document of a job; raises ``UsageError`` if it would not be read as that job."""
         document = document_of(job)
         if key is not None:
             document["_id"] = key
@@ -117,7 +117,7 @@ class MongoGraphJobs(Repository[GraphJob]):
         return document
 
     def _event(self, event: GraphJobEvent) -> tuple[Document, GraphJobEvent]:
-        """Return an event with its number: above those of the job, and by time and chance apart from all others."""
+        """Return an event with its number: above those of the job, and by time and chance different from all others."""
         events = self._events
         texts = self._refers(GraphJob, event.job_id)
         last = next(events._transaction.find(events._name, {"jobId": texts}, sort=(("_id", -1),)), None)  # noqa: SLF001 - its own other half
@@ -159,7 +159,7 @@ class MongoPolicyJobs(Repository[PolicyJob]):
         return self._visible(job_id)
 
     def by_run_id(self, run_id: str) -> PolicyJob | None:
-        """Return the job with this idempotency key: of several, the one born here, else the work item."""
+        """Return the job with this idempotency key: of several, the one created here, else the work item."""
         found = [one for one in self._all({"runId": run_id}) if one.row.run_id == run_id]
         return min(found, key=_by_origin).row if found else None
 

@@ -1,6 +1,6 @@
-"""Locks in MongoDB: a lease by the server's clock, and a fence.
+"""Locks in MongoDB: a lease by the server's clock, and a fencing token.
 
-A lock is a document that outlives the lock, so that its fence keeps rising.
+A released lock keeps its document, so that its fence keeps rising.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from migrator.store.protocols import Session
 from migrator.values.times import to_bson
 
 GATES = 16
-"""Guarded sessions pass one of them each, who acquires passes all: see ``pass_gates``."""
+"""A guarded session passes one of these gates, an acquisition passes all: see ``pass_gates``."""
 
 _ENDS = {
     "$convert": {
@@ -35,13 +35,13 @@ _ENDS = {
         "onNull": None,
     }
 }
-"""When it ends, or null. ``ttlAt`` is another module's name; a time that cannot be read counts as none."""
+"""When it ends, or null. ``ttlAt`` is another module's name; a time that cannot be read counts as null."""
 
 _NOBODYS = {"$eq": [{"$ifNull": ["$owner", None]}, None]}
 
 
 def clock(now: datetime | None) -> Any:  # noqa: ANN401 - a variable of the server, or a date
-    """Return what stands for now in an update."""
+    """Return the expression for now in an update."""
     return "$$NOW" if now is None else to_bson(validation.checked_time(now))
 
 
@@ -81,11 +81,11 @@ def extended(ttl: timedelta, moment: Any) -> list[Document]:  # noqa: ANN401 - a
 
 
 RELEASED = {"$unset": {"owner": "", "expiresAt": ""}}
-"""The update that gives a lock back. Without a time nothing deletes the document, so that the fence stays."""
+"""The update that releases a lock. A document without a time is not deleted, so that the fence stays."""
 
 
 def first_of(tenant: str, resource: str, holder: str, ttl: timedelta, moment: Any, fence: Any) -> list[Document]:  # noqa: ANN401 - as above; a number, or an expression
-    """Return the update that makes the document of a lock, taken."""
+    """Return the update that creates the document of a lock, acquired."""
     fields = {
         "tenantId": {"$literal": tenant},
         "resource": {"$literal": resource},
@@ -98,20 +98,20 @@ def first_of(tenant: str, resource: str, holder: str, ttl: timedelta, moment: An
 
 
 def first_fence(database: MongoDatabase) -> Any:  # noqa: ANN401 - a number, or what the server makes one of
-    """Return the fence of a document that is made.
+    """Return the fence of a document that is created.
 
-    Where an index of another application deletes locks that are over, a document may have been there before: then the
-    fence is the server's time in milliseconds, which is more than any that was counted up.
+    If an index of another application deletes expired locks, a document may have existed before. Then the fence is the
+    server's time in milliseconds, which is greater than any counted fence.
     """
     indexes = database[names.LOCKS].index_information().values()
     return {"$toLong": "$$NOW"} if any("expireAfterSeconds" in one for one in indexes) else 1
 
 
 def pass_gates(transaction: Transaction, key: str, numbers: range) -> None:
-    """Let guarded sessions and who acquires exclude each other, but not one guarded session the next one.
+    """Let guarded sessions and acquisitions exclude each other, but not one guarded session the next one.
 
-    The documents that both write are gone before anybody could see them; who comes second is overtaken. A renewal
-    passes no gate: it neither waits for a guarded session nor ends it.
+    They write the same documents, which are deleted before any other session could see them; the second writer gets
+    ``OvertakenError``. A renewal passes no gate: it neither waits for a guarded session nor ends it.
     """
     gates = [f"~guard/{number}/{key}" for number in numbers]
     transaction.insert(names.LOCKS, [{"_id": gate, "tenantId": gate, "resource": gate} for gate in gates])
@@ -133,7 +133,7 @@ class MongoLocks:
     """``locks.Locks``."""
 
     def __init__(self, database: MongoDatabase, wait: Callable[[float], None] = _wait) -> None:
-        """``wait`` is called with seconds between two tries."""
+        """``wait`` is called with seconds between two attempts."""
         self._database, self._wait = database, wait
         self._collection = database.get_collection(names.LOCKS, write_concern=WriteConcern("majority"))
 
@@ -147,7 +147,7 @@ class MongoLocks:
         holder: str = "",
         now: datetime | None = None,
     ) -> "MongoLock | None":
-        """Return the lock, or none when it was not had within ``timeout``; tries are some milliseconds apart."""
+        """Return the lock, or None if it was not obtained within ``timeout``; attempts are some milliseconds apart."""
         key, ttl = key_of(tenant, resource), whole_milliseconds(ttl)
         check_wait(timeout, now)
         moment, deadline = clock(now), Deadline(timeout)
@@ -189,7 +189,7 @@ class MongoLocks:
             raise
 
     def _take(self, tenant: str, resource: str, ttl: timedelta, holder: str, moment: Any) -> Document | None:  # noqa: ANN401 - of ``clock``
-        """Return the document of a lock that was taken, else none; nothing is left behind then."""
+        """Return the document of a lock that was acquired, else None; nothing is left behind then."""
         key = key_of(tenant, resource)
 
         def act(transaction: Transaction) -> Document | None:

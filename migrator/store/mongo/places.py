@@ -1,6 +1,7 @@
 """Where the rows of a record are kept in MongoDB: collections of the profile ``stellaops``, and the form of an ``_id``.
 
-The ``_id`` of a row born here is a prefix and the row's UUID in hexadecimal digits, so the UUID finds the document.
+The ``_id`` of a row that was created here is a prefix and the row's UUID in hexadecimal digits, so the UUID finds the
+document.
 """
 
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     collection: Collection
     prefixes: tuple[str, ...]
-    """Of an ``_id`` born here; the first is used for new documents."""
+    """Prefixes of an ``_id`` that was created here; the first is used for new documents."""
     tenants: tuple[str, ...] = ("tenantId",)
     """Field paths, one of which holds the tenant."""
 
@@ -54,14 +55,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return [*(f"{prefix}{identity.hex}" for prefix in self.prefixes), str(identity), binary]
 
     def of_tenants(self, *tenants: str) -> dict[str, Any]:
-        """Return the filter of the tenants' documents; some of those found may be another's, as ``decode`` will say."""
+        """Return a filter that finds the tenants' documents, and may find others', which ``decode`` will say."""
         wanted: Any = tenants[0] if len(tenants) == 1 else {"$in": list(tenants)}
         if len(self.tenants) == 1:
             return {self.tenants[0]: wanted}
         return {"$or": [{path: wanted} for path in self.tenants]}
 
     def foreign_filter(self) -> dict[str, Any]:
-        """Return the filter of documents whose ``_id`` has not the form of those born here."""
+        """Return the filter of documents whose ``_id`` has another form."""
         return {"_id": {"$not": {"$regex": f"^(?:{'|'.join(self.prefixes)})[0-9a-f]{{32}}$"}}}
 
     def row_id(self, tenant: str, key: object) -> UUID:
@@ -96,7 +97,7 @@ PLACES: Mapping[type[Record], tuple[Place, ...]] = {
 
 
 def document_of(record: Record, key: str | None = None) -> Document:
-    """Return the document of a record that is born here; ``key`` is its ``_id``, unless made from the row's id."""
+    """Return the document of a new record; ``key`` is its ``_id``, which is otherwise made from the row's id."""
     place = PLACES[type(record)][0]
     if isinstance(record, SourcedRecord):
         key = f"{place.prefixes[0]}{record.id.hex}" if key is None else key

@@ -1,8 +1,8 @@
-"""The schedule's priority in the documents of triggers and runs, where the index of the queue has it.
+"""The schedule's priority in the documents of triggers and runs, where the index of the queue uses it.
 
 The store writes the field with each trigger and each run that is planned or queued, and changes it with the schedule.
-Documents of another application lack it, and count as of the usual priority; ``adopt_priorities`` writes it where
-their schedule states another one. It follows from the schedule, so the profile leaves it out of rows and remainder.
+Documents of another application lack it, and count as of the usual priority. ``adopt_priorities`` writes it if their
+schedule states another one. It follows from the schedule, so the profile leaves it out of rows and remainder.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from migrator.store.validation import DEFAULT_PRIORITY, GLOBAL
 FIELD: Final = SCHEDULE_PRIORITY
 _TOGETHER: Final = 1_000
 _QUEUED: Final = {names.TRIGGERS: dict[str, Any](), names.RUNS: {"state": "queued"}}
-"""Collection to the condition on documents whose priority is looked at."""
+"""Collection to the condition on documents whose priority is checked."""
 
 
 def priority_of(schedule: Schedule | None) -> int:
@@ -47,8 +47,8 @@ def restated(document: Document, schedule: Schedule | None) -> Document:
 def adopt_priorities(database: MongoDatabase, covers: Callable[[Schedule], bool] = lambda _: True) -> int:
     """Write the priority into triggers and queued runs that state another one; return how many were changed.
 
-    Only of the schedules that are the caller's (``covers``). A document whose schedule states no other priority than
-    the usual one any more gets the usual one in any case.
+    Only for the schedules that are the caller's (``covers``). A document whose schedule states only the usual priority
+    gets that one in any case.
     """
     decode = PLACES[Schedule][0].collection.decode
     context = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)

@@ -1,6 +1,6 @@
 """What the repositories share: documents to records, and records to documents that keep what others wrote.
 
-MongoDB ends a transaction at the first write it refuses, so that what may be refused is looked up before it is written.
+MongoDB ends a transaction at the first write that it refuses. So what may be refused is looked up before it is written.
 """
 
 from collections import defaultdict
@@ -44,7 +44,7 @@ class StoredDocument(msgspec.Struct, Generic[R]):
 
 
 def read_as(place: Place, raw: bytes, context: Context) -> Any:  # noqa: ANN401 - a ``Stored`` of the place's record
-    """Return what a document is read as; none for one that the copy would set aside."""
+    """Return the row of a document; None for one that the copy would quarantine."""
     try:
         document = documents.decode(raw)
         row = place.collection.decode(document, context).rows[0]
@@ -56,14 +56,14 @@ def read_as(place: Place, raw: bytes, context: Context) -> Any:  # noqa: ANN401 
 class ForeignIds:
     """Documents whose ``_id`` was made by another application, by the id of their row: looked up once per tenant.
 
-    Who else writes such documents while this process runs is found after a restart only.
+    Such documents that others write while this process runs are found only after a restart.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], dict[UUID, Any]] = {}
 
     def key(self, transaction: Transaction, place: Place, tenant: str, identity: UUID) -> Any:  # noqa: ANN401 - any BSON
-        """Return the ``_id`` of the document of a row, none where there is no such document."""
+        """Return the ``_id`` of the document of a row, None if there is no such document."""
         known = self._known.get((place.name, tenant))
         if known is None:
             where = {"$and": [place.of_tenants(tenant), place.foreign_filter()]}
@@ -89,7 +89,7 @@ class Repository(Generic[R]):
         return Repository(record, self._transaction, self._foreign_ids, self._tenant, self._now)
 
     def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
-        """Return what a document is read as; none for one that the copy would set aside."""
+        """Return the row of a document; None for one that the copy would quarantine."""
         return cast("StoredDocument[R] | None", read_as(place, raw, self._context))
 
     def _each(
@@ -160,7 +160,7 @@ class Repository(Generic[R]):
         return {"$in": texts}
 
     def _require(self, record: type[Record], identity: UUID | None, *, shared: bool = False) -> str | None:
-        """Return whose row a reference leads to; raises ``NotFoundError`` where the tenant cannot see it."""
+        """Return the tenant of the referenced row; raises ``NotFoundError`` if the session's tenant cannot see it."""
         if identity is None:
             return None
         found = self._of(record)._find(identity, shared=shared)  # noqa: SLF001 - of the same class
@@ -170,7 +170,7 @@ class Repository(Generic[R]):
         return tenant
 
     def _taken(self, identity: UUID) -> bool:
-        """Tell whether any tenant has a row of this id whose document the id finds."""
+        """Return whether any tenant has a row of this id whose document the id finds."""
         return any(
             next(self._transaction.find(place.name, {"_id": {"$in": place.keys(identity)}}), None) is not None
             for place in self._places
@@ -184,7 +184,7 @@ class Repository(Generic[R]):
         return document, row
 
     def _fresh(self, record: R, key: str | None = None) -> tuple[Document, R]:
-        """Return the same without asking whether the id is taken."""
+        """Return the same without checking whether the id is taken."""
         document = document_of(record, key)
         return document, self._proved(self._places[0], document, record)
 
@@ -194,7 +194,7 @@ class Repository(Generic[R]):
         return row
 
     def _replace(self, stored: StoredDocument[R], record: R) -> R:
-        """Write a row over a document: what the row changes, and nothing else of the document."""
+        """Write a row over a document: only the fields that the row changes."""
         document, row = self._changed(stored, record)
         self._transaction.replace(stored.place.name, document)
         return row
@@ -217,7 +217,7 @@ class Repository(Generic[R]):
         return document, self._proved(stored.place, document, record)
 
     def _proved(self, place: Place, document: Document, record: R, aside: frozenset[str] = _ASIDE) -> R:
-        """Return the row as it will be read; raises ``UsageError`` where that is not what was given."""
+        """Return the row as it will be read; raises ``UsageError`` if that differs from what was given."""
         try:
             raw = documents.encode(document)
             row: Any = place.collection.decode(documents.decode(raw), self._context).rows[0]
@@ -241,14 +241,14 @@ def _same_json(given: object, found: object) -> bool:
 
 
 _ANY_TIME = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
-"""Of schedules nothing depends on the time at which they are read."""
+"""Time at which schedules are read; nothing depends on it."""
 
 Wanted: TypeAlias = tuple[str, UUID]
 """The tenant that asks for a row, and the row's id."""
 
 
 class CrossTenantRepository(Repository[R]):
-    """The rows of one record, whoever owns them."""
+    """The rows of one record, of any tenant."""
 
     def __init__(self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         super().__init__(record, transaction, foreign_ids, GLOBAL, now)
@@ -261,9 +261,9 @@ class CrossTenantRepository(Repository[R]):
     def found(
         self, wanted: Collection[Wanted], *, shared: bool, hints: Iterable[Any] = ()
     ) -> dict[Wanted, StoredDocument[R]]:
-        """Return the rows that there are, of each tenant its own, with ``shared`` also those of ``*``.
+        """Return the rows that exist, for each tenant its own, with ``shared`` also those of ``*``.
 
-        ``hints`` are ``_id``s under which they may stand besides those that their ids tell.
+        ``hints`` are ``_id``s under which they may be stored besides those that their ids give.
         """
         place, answers = self._places[0], dict[Wanted, StoredDocument[R]]()
         if not wanted:
@@ -306,15 +306,15 @@ class CrossTenantRepository(Repository[R]):
         return any(True for _ in self._transaction.project(self._name, {"_id": {"$in": keys}}, ["_id"], limit=1))
 
     def update(self, stored: StoredDocument[R], row: R, *, proved: bool = True) -> UpdateOne:
-        """Return the write of what a row changes; whole documents would touch every index.
+        """Return the write of what a row changes; whole documents would change every index.
 
-        ``proved``: that it will be read back as it is given is tried out; who writes words of the store's own need not.
+        ``proved``: it is verified that the row will be read as it is given; words of the store's own need no proof.
         """
         update = self.changes(stored, row, proved=proved)
         return UpdateOne({"_id": stored.document["_id"]}, update or {"$set": {"_id": stored.document["_id"]}})
 
     def changes(self, stored: StoredDocument[R], row: R, *, proved: bool = True) -> dict[str, Any]:
-        """Return the update that makes a document state a row; empty where it does already."""
+        """Return the update that makes a document state a row; empty if it does already."""
         encode = stored.place.collection.encode
         row = msgspec.structs.replace(row, source=stored.row.source, source_id=stored.row.source_id)  # type: ignore[attr-defined] # every table that comes here has them
         before, after = encode((stored.row,)), encode((row,))
@@ -328,7 +328,7 @@ class CrossTenantRepository(Repository[R]):
     def take(
         self, stored: StoredDocument[R], unchanged: Mapping[str, Any], update: Mapping[str, Any]
     ) -> StoredDocument[R] | None:
-        """Update a document by itself, if it still matches; return it as it is then, none where it does not match."""
+        """Update a document by itself, if it still matches; return it as it is then, None if it does not match."""
         raw = self._transaction.take_alone(self._name, {"_id": stored.document["_id"], **unchanged}, update)
         return None if raw is None else self._read(stored.place, raw)
 
@@ -337,7 +337,7 @@ class CrossTenantRepository(Repository[R]):
         return self._replace(stored, row)
 
     def new(self, row: R, key: str | None = None) -> tuple[Document, R]:
-        """Return the document of a new row, and the row as it will be read; whether its id is taken is not asked."""
+        """Return the document of a new row, and the row as it will be read; whether its id is taken is not checked."""
         return self._fresh(row, key)
 
     def _match(
@@ -357,7 +357,7 @@ class CrossTenantRepository(Repository[R]):
 
 @lru_cache(maxsize=4_096)
 def _schedule(raw: bytes) -> StoredDocument[Schedule] | None:
-    """Return what the document of a schedule is read as; nobody writes into what is returned."""
+    """Return the row of a schedule document; the caller must not change it."""
     return cast("StoredDocument[Schedule] | None", read_as(PLACES[Schedule][0], raw, _ANY_TIME))
 
 
@@ -371,7 +371,7 @@ def spelled(schedule: StoredDocument[Schedule]) -> list[str]:
 def counted(
     transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]], among: Collection[str]
 ) -> dict[UUID, int]:
-    """Return how many runs of each schedule are in one of these states (which have one spelling), whose ever they are.
+    """Return how many runs of each schedule, of any tenant, are in one of these states (which have one spelling).
 
     A schedule of ``*`` may have runs of every tenant.
     """

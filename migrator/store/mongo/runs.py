@@ -1,6 +1,6 @@
 """Runs in MongoDB, with their numbers, summaries, logs and impact snapshots.
 
-A run number is one more than a schedule ever had, also after retention removed its newest runs.
+A run number is one more than a schedule ever had, also after retention deleted its newest runs.
 """
 
 from collections import Counter
@@ -42,11 +42,11 @@ class Numbering(Repository[RunSummary]):
         return max(lives_number(self.summary(schedule_id)), self._highest(texts)) + 1
 
     def last(self, schedule_id: UUID) -> int:
-        """Return the highest number that the schedule ever had; 0 where it has had none."""
+        """Return the highest number that the schedule ever had; 0 if it had none."""
         return self.next(schedule_id) - 1
 
     def take(self, schedule_id: UUID, number: int) -> None:
-        """Store the number as the last one given."""
+        """Store the number as the last one assigned."""
         stored = self.summary(schedule_id)
         if stored is None:
             made = RunSummary(
@@ -61,7 +61,7 @@ class Numbering(Repository[RunSummary]):
         self._replace(stored, numbered(stored, number))
 
     def store(self, summary: RunSummary, stored: StoredDocument[RunSummary] | None) -> RunSummary:
-        """Store a summary that was computed, over the one that there is."""
+        """Store a computed summary over the one that exists."""
         if stored is None:
             return self._insert(summary, summary_key(self._tenant, _required(summary.schedule_id)))
         return self._replace(stored, msgspec.structs.replace(summary, extra=stored.row.extra))
@@ -76,18 +76,18 @@ class Numbering(Repository[RunSummary]):
 
 
 def summary_key(tenant: str, schedule_id: UUID) -> str:
-    """Return the ``_id`` of a summary born here."""
+    """Return the ``_id`` of a summary created here."""
     return f"{tenant}:{names.SCHEDULE_PREFIX}{schedule_id.hex}"
 
 
 def numbered(stored: StoredDocument[RunSummary], number: int) -> RunSummary:
-    """Return a summary whose counter stands at this number."""
+    """Return a summary whose counter is this number."""
     counters = _counters(stored) | {transitions.LAST_NUMBER: number}
     return msgspec.structs.replace(stored.row, counters=jsonb.encode(counters))
 
 
 def lives_number(stored: StoredDocument[RunSummary] | None) -> int:
-    """Return the counter of a summary, 0 where there is none."""
+    """Return the counter of a summary, 0 if there is none."""
     return 0 if stored is None else transitions.whole_number(_counters(stored).get(transitions.LAST_NUMBER))
 
 
@@ -169,7 +169,7 @@ class MongoRuns(Repository[Run]):
         stored = self._find(run.id)
         if stored is None or stored.row.state != expected:
             return False
-        # What it refers to may have been deleted since: only a reference that changes is looked up.
+        # A referenced row may have been deleted since: only a reference that changes is looked up.
         if run.schedule_id != stored.row.schedule_id:
             self._require(Schedule, run.schedule_id, shared=True)
         if run.trigger_id != stored.row.trigger_id:
@@ -221,7 +221,7 @@ class MongoRuns(Repository[Run]):
             seen[schedule] += 1
             if seen[schedule] > keep and one.get("state") in ended and _created(one, before):
                 old.append(one["_id"])
-        # Oldest first, then by id: as they are sorted again, so that equal times stand in the order of their ids.
+        # Oldest first, then by id: they are sorted again, so that equal times are in the order of their ids.
         where = {"_id": {"$in": old}}
         return self._rows(where, limit, sort=OLDEST) if old else []
 
@@ -245,7 +245,7 @@ class MongoRuns(Repository[Run]):
         return {"createdAt": {f"{beyond}e": at}, "$or": [{"createdAt": {beyond: at}}, {"_id": {"$gt": key}}]}
 
     def _check_keys(self, document: _Document) -> None:
-        """Raise ``ConflictError`` where the slot or the dedupe key of the trigger is another run's."""
+        """Raise ``ConflictError`` if the slot or the dedupe key of the trigger is another run's."""
         trigger, other = document.get("triggerId"), {"$ne": document["_id"]}
         if trigger is None:
             return

@@ -214,7 +214,8 @@ class MongoTriggers(Repository[Trigger]):
     def held(self, schedule_id: UUID) -> Sequence[Trigger]:
         """Return the tenant's own triggers of a schedule, by id.
 
-        Who writes one of them before the session ends makes the session's own write of it a ``ConflictError``.
+        If another session writes one of them before this one ends, this session's own write of it raises
+        ``ConflictError``.
         """
         return [one for one in self.of_schedule(schedule_id) if one.tenant_id == self._tenant]
 
@@ -254,7 +255,7 @@ class MongoTriggers(Repository[Trigger]):
     def _say(self, schedule_id: UUID, trigger: Trigger | None) -> bool:
         """Write the rule of a trigger, or that there is none, into the schedule's own document.
 
-        False where that document cannot say it, and the trigger stands by itself from now on.
+        False if that document cannot state it, and the trigger has a document of its own from now on.
         """
         found = self._schedules._find(schedule_id)  # noqa: SLF001 - its own other half
         if found is None:

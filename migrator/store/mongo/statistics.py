@@ -1,4 +1,4 @@
-"""Statistics in MongoDB, counted by the server. Documents that no row is read from are not counted as schedules."""
+"""Statistics in MongoDB, counted by the server. Documents that cannot be read as rows are not counted as schedules."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A scheduler's data in MongoDB: sessions, and what crosses tenants."""
+"""A scheduler's data in MongoDB: sessions, and calls across tenants."""
 
 import re
 from collections import Counter
@@ -38,7 +38,7 @@ from migrator.store.validation import check_purgeable, milliseconds
 
 
 def purge(transaction: Transaction, tenant: str) -> Mapping[str, int]:
-    """Remove every document of a tenant; return table to documents removed."""
+    """Delete every document of a tenant; return table to documents deleted."""
     removed = Counter({record.table: 0 for record in records.ALL})
     for record, places in PLACES.items():
         for place in places:
@@ -51,7 +51,7 @@ def purge(transaction: Transaction, tenant: str) -> Mapping[str, int]:
 
 
 def _of_tenant(paths: Sequence[str], tenant: str) -> dict[str, Any]:
-    """Return the filter of the documents whose tenant this is: the first of the paths that says anything counts."""
+    """Return the filter of the documents of this tenant: the first of the paths that holds a value decides."""
     choices = [dict.fromkeys(paths[:place]) | {path: tenant} for place, path in enumerate(paths)]
     return {"$or": choices}
 
@@ -80,14 +80,14 @@ class MongoStore:
     backend: Literal["mongo"] = "mongo"
 
     def __init__(self, settings: Settings) -> None:
-        """Connect, to fail early; raises as ``open_source`` does. Nothing is written: ``prepare`` makes the indexes.
+        """Connect, to fail early; raises as ``open_source`` does. Nothing is written: ``prepare`` creates the indexes.
 
         Raises ``RefusedError`` for a server that is no member of a replica set: it has no transactions.
         """
         self.settings = settings
         self.database = open_source(settings)
         chosen = settings.persistence.scheduler == "mongo"
-        """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
+        """False for a store that answers shadow reads, or is a tool's: the epoch does not apply to it."""
         self._chosen = chosen
         self._foreign_ids = ForeignIds()
         self.queue = MongoQueue(self.database, self._foreign_ids, self.now)
@@ -108,12 +108,12 @@ class MongoStore:
     def prepare(self) -> Mapping[str, Sequence[str]]:
         """Create the indexes that are missing; return collection to the indexes that were created.
 
-        To be called before the first write: unique keys are guarded by them, and the queue is read in their order.
+        To be called before the first write: they guard unique keys, and have the order of the queue.
         """
         return ensure_indexes(self.database)
 
     def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
-        """Write the triggers that schedule documents state themselves, where ``covers`` tells so; return how many."""
+        """Write the triggers that schedule documents state, if ``covers`` accepts the schedule; return how many."""
         with translate_errors(WHAT):
             return adopt_triggers(self.database, covers)
 
@@ -150,7 +150,7 @@ class MongoStore:
         return clock.replace(tzinfo=UTC)
 
     def epoch_backend(self) -> str | None:
-        """Return the backend that the persistence epoch names; none: there was never a switch."""
+        """Return the backend that the persistence epoch names; None: there was no cutover."""
         with translate_errors(WHAT):
             found = epoch.read(self.database)
         return None if found is None else found.backend

@@ -97,7 +97,7 @@ class MongoWorkers:
             return self._collection.delete_one(_of(worker_id, states.WORKER_ENDED)).deleted_count == 1
 
     def _changes(self, worker_id: UUID, fields: dict[str, Any]) -> bool:
-        """Change one that is alive; tell whether there is one such."""
+        """Change a process that is alive; return whether there is one."""
         with translate_errors(WHAT):
             return (
                 self._collection.update_one(_of(worker_id, states.WORKER_LIVE), [{"$set": fields}]).matched_count == 1

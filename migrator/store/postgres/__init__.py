@@ -1,1 +1,1 @@
-"""The target: PostgreSQL."""
+"""A scheduler's data in PostgreSQL."""

@@ -1,9 +1,9 @@
-"""The dispatcher's connections: what crosses tenants, in as few round trips as can be.
+"""The dispatcher's connections, for calls across tenants, with as few round trips as possible.
 
 They are in autocommit and stay in the dispatcher role, so that a claim is one statement: begin, role and commit cost no
-round trip of their own. That needs sessions of the server's; behind a pooler each call is a transaction that is told
-its role, and prepares nothing. Plans are made once per connection, and go by the queue's indexes whatever the
-statistics say: they describe a queue that was another one a minute ago.
+round trip. That needs sessions of the server. Behind a pooler, each call is a transaction that sets its role, and
+prepares nothing. Plans are made once per connection. They use the queue's indexes whatever the statistics say, because
+the statistics describe a queue of a minute ago.
 """
 
 import time
@@ -30,7 +30,7 @@ T = TypeVar("T")
 WHAT = "the target"
 
 ATTEMPTS = 3
-"""How often a call is made that the server ended for another's sake (a deadlock)."""
+"""How often a call is made that the server ended because of others (a deadlock)."""
 
 PLANNED_S = 10.0
 """Seconds for which a connection keeps its plans."""
@@ -51,7 +51,7 @@ class DispatcherConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection of the dispatcher."""
 
     direct: bool | None = None
-    """Whether the server's session is ours for good; none: not asked yet."""
+    """Whether the server's session is ours until we close it; None: not known yet."""
     planned_at: float = 0.0
     """When the connection's plans were last dropped, by ``time.monotonic``."""
 
@@ -89,7 +89,7 @@ class DispatcherPool:
         return self._retrying(once)
 
     def transact(self, body: Callable[[psycopg.Connection[tuple[Any, ...]]], T]) -> T:
-        """Return what ``body`` does in one transaction; called again where the server ended it for another's sake."""
+        """Return what ``body`` does in one transaction; repeat it if the server ended it because of others."""
 
         def once() -> T:
             with self._borrowed() as connection, connection.transaction():
@@ -132,7 +132,7 @@ class DispatcherPool:
             self._pool.putconn(connection)
 
     def _live_connection(self) -> DispatcherConnection:
-        """Return a connection that is alive, as far as can be told without asking."""
+        """Return a connection that is alive, as far as is known without a query."""
         for _ in range(self._size + 1):
             try:
                 connection = self._pool.getconn()
@@ -148,12 +148,12 @@ class DispatcherPool:
                     elif connection.direct and time.monotonic() - connection.planned_at > PLANNED_S:
                         _drop_plans(connection)
                     return connection
-                connection.close()  # the server ended it while it lay in the pool
+                connection.close()  # the server ended it while it was idle in the pool
             except BaseException as error:
                 ended = isinstance(error, psycopg.OperationalError) and connection.broken
                 with suppress(psycopg.Error):
                     connection.close()
-                if not ended:  # else nothing was done yet, and another one may do
+                if not ended:  # otherwise nothing was done yet, and another connection may be tried
                     self._pool.putconn(connection)
                     raise
             self._pool.putconn(connection)
@@ -169,7 +169,7 @@ class DispatcherPool:
             connection.prepare_threshold = None
 
     def _enter(self, connection: DispatcherConnection, *, local: bool) -> None:
-        """Take the role and the settings, for the session or for the transaction."""
+        """Set the role and the settings, for the session or for the transaction."""
         try:
             with psycopg.ClientCursor(connection) as cursor:
                 cursor.execute(_ENTER.encode(), {"role": self._role, "local": local})
@@ -180,13 +180,13 @@ class DispatcherPool:
 
 
 def checked_time(now: datetime | None) -> datetime | None:
-    """Return the time that a test passed; none: the statement's own."""
+    """Return the time that a test passed; None: the statement's own."""
     return None if now is None else validation.checked_time(now)
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Say the database's refusals in the store's errors; let those pass that another attempt may mend."""
+    """Translate the database's errors into the store's; let those pass that another attempt may remove."""
     try:
         yield
     except (errors.DeadlockDetected, errors.SerializationFailure):
@@ -215,14 +215,14 @@ def as_json(documents: Iterable[object]) -> str:
 
 
 def _drop_plans(connection: DispatcherConnection) -> None:
-    """Let the server plan the prepared statements anew when they are next executed."""
+    """Let the server plan the prepared statements again when they are next executed."""
     with psycopg.ClientCursor(connection) as cursor:
         cursor.execute("DISCARD PLANS")
     connection.planned_at = time.monotonic()
 
 
 def _backend_pid(connection: DispatcherConnection) -> int:
-    """Return the process of the server that answers; a pooler announces another one."""
+    """Return the process of the server that answers; a pooler names another one."""
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute("SELECT pg_backend_pid()").fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM has one row

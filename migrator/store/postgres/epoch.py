@@ -10,7 +10,7 @@ from migrator.store.validation import GLOBAL
 from migrator.values.identity import lock_id
 
 ASKED: Final = f"SELECT metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
-"""One lookup in a unique index, sent together with what begins a session; the global tenant's rows are seen by all."""
+"""One lookup in a unique index, sent together with what begins a session; all tenants see rows of the global tenant."""
 
 _WRITE: Final = f"""
 INSERT INTO scheduler.locks (id, tenant_id, key, lock_id, fence, metadata)
@@ -21,7 +21,7 @@ WHERE locks.fence <= excluded.fence
 
 
 def read(connection: Connection) -> Epoch | None:
-    """Return what the row says; none: there was never a switch."""
+    """Return the content of the row; None: there was no cutover."""
     row = connection.execute(
         f"SELECT fence, metadata ->> '{BACKEND}' FROM scheduler.locks WHERE key = '{KEY}'"  # noqa: S608 - our own text
     ).fetchone()
@@ -29,14 +29,14 @@ def read(connection: Connection) -> Epoch | None:
 
 
 def require_forward(connection: Connection) -> None:
-    """Raise ``BackendMovedError`` where PostgreSQL holds the data: documents must not be written over its rows."""
+    """Raise ``BackendMovedError`` if PostgreSQL holds the data: documents must not be written over its rows."""
     found = read(connection)
     if found is not None and found.backend == "postgres":
         raise BackendMovedError("the data is in PostgreSQL since the switch: what MongoDB says counts no more")
 
 
 def forget(connection: Connection, epoch: Epoch) -> None:
-    """Take the row away if it says just this: there was never a switch."""
+    """Delete the row if it holds exactly this epoch: there was no cutover."""
     connection.execute(
         f"DELETE FROM scheduler.locks WHERE key = '{KEY}' AND fence = %s AND metadata ->> '{BACKEND}' = %s",  # noqa: S608 - our own text
         (epoch.number, epoch.backend),

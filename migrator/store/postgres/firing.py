@@ -45,9 +45,9 @@ _INSERT = (
 
 
 def insert_runs(connection: Connection, given: Sequence[tuple[Run, str]], now: datetime) -> list[Run]:
-    """Insert runs, each for a tenant, in this order; return those that were, as they were.
+    """Insert runs, each for a tenant, in this order; return those that were inserted.
 
-    Passed over is one whose slot or dedupe key is taken. Raises ``ConflictError`` for an id that is taken,
+    A run whose slot or dedupe key is taken is skipped. Raises ``ConflictError`` for an id that is taken,
     ``OvertakenError`` if another session took a number, slot or key at this moment, ``UsageError`` for a run of another
     tenant.
     """
@@ -59,7 +59,7 @@ def insert_runs(connection: Connection, given: Sequence[tuple[Run, str]], now: d
         identity for (identity,) in fetch_rows(connection, _INSERT, (as_json(map(table(Run).document, chosen)),))
     }
     if len(inserted) < len(chosen):
-        # Somebody was quicker. Whether it took the slot or only a number cannot be told: the call is made again.
+        # Another session was first. Whether it took the slot or only a number is not known: the call is repeated.
         raise OvertakenError("another session made a run for the same slot, or with the same number, at this moment")
     return chosen
 
@@ -103,7 +103,7 @@ def _free(connection: Connection, runs: Sequence[Run]) -> list[tuple[Run, str | 
         run = runs[position]
         keys = _keys(run)
         if slot or key or not taken.isdisjoint(keys):
-            continue  # whatever its id: ids that follow from the slot are taken with it
+            continue  # whatever its id: an id that follows from the slot is taken with it
         if exists or ("id", run.id, run.tenant_id) in taken:
             raise ConflictError("the id is taken")
         free.append((run, owner))
@@ -151,10 +151,10 @@ _MOVE = (
 
 
 class Firing:
-    """Asks the plan for one trigger after the other, then writes what it said, in few statements.
+    """Asks the plan for one trigger after the other, then writes the results, in few statements.
 
-    All runs are numbered in one statement, in the order of their schedules: numbering locks a schedule's counter until
-    the end, and those who lock in one order never wait for each other in a circle.
+    All runs are numbered in one statement, in the order of their schedules. Numbering locks a schedule's counter until
+    the end of the transaction. Sessions that lock in one order do not deadlock.
     """
 
     def __init__(self, connection: Connection, now: datetime, plan: FirePlan) -> None:
@@ -162,7 +162,7 @@ class Firing:
         self._runs: list[tuple[Run, str]] = []
         """Runs to be inserted, each with the tenant of its trigger."""
         self._uncounted: dict[Key, list[tuple[Run, str]]] = {}
-        """Those of them that are not among the live ones yet, by the schedule whose trigger made them."""
+        """Those of them that are not yet counted as live, by the schedule whose trigger made them."""
         self._live: dict[Key, int] = {}
 
     def fire(self, due: Sequence[Key]) -> list[Run]:
@@ -179,10 +179,10 @@ class Firing:
             before.setdefault(key, stored)
             self._live.setdefault(key, row[0])
             if key in self._uncounted:
-                self._count()  # this plan is to know how many of them there are
+                self._count()  # this plan needs their number
             schedule = after.get(key, stored)
             if schedule.status not in states.SCHEDULE_FIRING:
-                continue  # a trigger before this one ended it
+                continue  # a trigger before this one ended the schedule
             fire = self._plan(schedule, trigger, self._live[key], self._now)
             if fire.trigger.id != trigger.id:
                 raise UsageError("a plan answers for the trigger that it was given")
@@ -202,7 +202,7 @@ class Firing:
         return inserted
 
     def _count(self) -> None:
-        """Count the runs that will be inserted among the live ones of the schedules that were fired."""
+        """Count the runs that will be inserted as live runs of the schedules that fired."""
         given = [run for runs in self._uncounted.values() for run in runs]
         coming = {(run.id, run.tenant_id) for run in would_insert(self._connection, given, self._now)}
         for key, runs in self._uncounted.items():

@@ -19,8 +19,8 @@ from migrator.store.protocols import GraphType
 LIST = "WHERE tenant_id = %s AND type = %s AND status = ANY(%s) ORDER BY created_at DESC, id LIMIT %s"
 LIST_STATUS = "WHERE tenant_id = %s AND type = %s AND status = %s ORDER BY created_at DESC, id LIMIT %s"
 
-# Migrated events have ids from 2^62 on, computed from their source, so only their times order them; those born here
-# are numbered as they come.
+# Migrated events have ids from 2^62 on, computed from their source, so only their times order them. Those created here
+# are numbered in the order in which they are appended.
 EVENTS = (
     "WHERE job_id = %s AND tenant_id IN (%s, %s) ORDER BY id < 4611686018427387904,"
     " CASE WHEN id >= 4611686018427387904 THEN created_at END, id"
@@ -79,7 +79,7 @@ class PostgresGraphJobs(Repository[GraphJob]):
 
     def append_event(self, event: GraphJobEvent) -> GraphJobEvent:
         event = validation.checked_record(event, self._tenant)
-        # Locked, so that the job is not deleted before the event is there.
+        # Locked, so that the job is not deleted before the event is inserted.
         if self._held(event.job_id) is None:
             raise NotFoundError("an event of a graph job that does not exist")
         with self.refusing():

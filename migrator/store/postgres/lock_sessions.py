@@ -1,11 +1,11 @@
-"""Sessions of the server that hold advisory locks: one for each lock that is held or waited for, a few kept spare.
+"""Sessions of the server that hold advisory locks: one for each lock that is held or waited for, and a few idle ones.
 
-Pitfalls that shape them (``docs/locks.md``): a wait that ``lock_timeout`` ends may still have got the lock, so
-``pg_locks`` is asked afterwards; a lock taken twice needs two unlocks, so a session that has it never takes it again;
-an unlock that finds nothing only returns false; the server notices late that a session died, unless it is told to look.
+These facts decide the code (``docs/locks.md``). A wait that ``lock_timeout`` ends may still have got the lock, so
+``pg_locks`` is read afterwards. A lock taken twice needs two unlocks, so a session that has it never takes it again. An
+unlock that finds no lock only returns false. The server notices late that a client died, unless it is told to check.
 
-Behind a pooler in transaction mode two clients take the same advisory lock (they share a session of the server, in
-which it may be taken twice), and it stays when both are gone. Such a pooler is therefore refused.
+Behind a pooler in transaction mode, two clients can take the same advisory lock, because they share a session of the
+server, in which it may be taken twice. It also stays when both are gone. Such a pooler is therefore refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _CLIENT: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Seconds (milliseconds for the last) after which a server that is gone is noticed."""
+"""Seconds (milliseconds for the last) after which a server that does not answer is noticed."""
 
 _SERVER = {
     "client_connection_check_interval": "500ms",
@@ -43,7 +43,7 @@ _SERVER = {
     "lock_timeout": "0",
     **postgres.PINNED,
 }
-"""What the server is told; not every system knows each of them."""
+"""Settings of the connection for the server; not every system knows each of them."""
 
 # pg_locks shows a bigint as its two halves, and objsubid 1.
 _OF_KEY = (
@@ -55,11 +55,11 @@ _HOLDS = f"SELECT EXISTS (SELECT FROM pg_locks WHERE {_OF_KEY} AND pid = pg_back
 _HOLDER = f"SELECT pid FROM pg_locks WHERE {_OF_KEY}"  # noqa: S608 - as above
 
 _TERMINATION_MS = 1_000
-"""How long a session that is ended is waited for."""
+"""How long to wait for a session to end."""
 
 
 class LockSession:
-    """A session of the server's that holds at most one advisory lock."""
+    """A session of the server that holds at most one advisory lock."""
 
     def __init__(self, settings: Settings) -> None:
         """Connect as the user of the DSN; raises as ``open_target`` does. Call ``prepare`` next."""
@@ -81,7 +81,7 @@ class LockSession:
         """The server's process, as long as the session is our own."""
 
     def prepare(self) -> None:
-        """Take the dispatcher role, and have the server look whether we are there; raises ``RefusedError``."""
+        """Take the dispatcher role, and have the server check whether the client is alive; raises ``RefusedError``."""
         with translate_errors(WHAT):
             for name, value in _SERVER.items():
                 with suppress(errors.UndefinedObject, errors.InvalidParameterValue):
@@ -98,12 +98,12 @@ class LockSession:
 
     @property
     def alive(self) -> bool:
-        """Whether the session stands, as far as can be told without asking."""
+        """Whether the session is open, as far as is known without a query."""
         return is_alive(self._connection)
 
     @property
     def announced(self) -> int:
-        """The process that the server, or a pooler before it, gave when we connected."""
+        """The process that the server, or a pooler, named when we connected."""
         return self._connection.info.backend_pid
 
     def backend(self) -> int:
@@ -126,7 +126,7 @@ class LockSession:
             return cursor.fetchall() if cursor.description else []
 
     def holds(self, key: int) -> bool:
-        """Tell whether this session has the lock."""
+        """Return whether this session has the lock."""
         return bool(self.rows(_HOLDS, (key,))[0][0])
 
     def holder(self, key: int) -> int | None:
@@ -135,11 +135,11 @@ class LockSession:
         return found[0][0] if found else None
 
     def attempt(self, key: int) -> bool:
-        """Take the lock if nobody has it."""
+        """Take the lock if no session has it."""
         return bool(self.rows("SELECT pg_try_advisory_lock($1)", (key,))[0][0])
 
     def wait(self, key: int, seconds: float | None) -> bool:
-        """Wait in turn for the lock, for so long (none: for ever); tell whether it was had.
+        """Wait in turn for the lock, for so long (None: no limit); return whether it was obtained.
 
         Raises ``OvertakenError`` if the server ends the wait because of a deadlock.
         """
@@ -149,7 +149,7 @@ class LockSession:
             try:
                 self._connection.execute("SELECT pg_advisory_lock($1)", (key,))
             except errors.LockNotAvailable:
-                return self.holds(key)  # the lock may have come together with the end of the wait
+                return self.holds(key)  # the lock may have been obtained at the end of the wait
             except errors.DeadlockDetected as error:
                 raise OvertakenError("holders of locks wait for each other") from error
             finally:
@@ -158,15 +158,15 @@ class LockSession:
         return True
 
     def unlock(self, key: int) -> bool:
-        """Give the lock back; false where this session did not have it."""
+        """Release the lock; false if this session did not have it."""
         return bool(self.rows("SELECT pg_advisory_unlock($1)", (key,))[0][0])
 
     def free(self) -> None:
-        """Give back whatever is held, so that the session may serve another lock."""
+        """Release whatever is held, so that the session may serve another lock."""
         self.rows("SELECT pg_advisory_unlock_all()", ())
 
     def terminate(self, pid: int) -> bool:
-        """End another session of our user; false where that is not permitted, or takes too long."""
+        """End another session of our user; false if that is not permitted, or takes too long."""
         with translate_errors(WHAT), self._as_user():
             try:
                 cursor = self._connection.execute("SELECT pg_terminate_backend($1, $2)", (pid, _TERMINATION_MS))
@@ -200,15 +200,15 @@ REASON = (
 
 
 def is_direct(session: LockSession) -> bool:
-    """Tell whether nothing is between us and the server: a pooler announces a process of its own."""
+    """Return whether nothing is between us and the server: a pooler names a process of its own."""
     return session.announced == session.pid
 
 
 def require_session(one: LockSession, other: LockSession) -> None:
     """Refuse sessions that are shared: raises ``RefusedError`` with the reason.
 
-    Both are of the same pooler. While the other one has a transaction open, a session of one's own stays what it was;
-    a shared one is either what the other is using, or somebody else's now.
+    Both are of the same pooler. While the other one has a transaction open, a session of one's own keeps its process. A
+    shared session is either the one that the other uses, or that of another client now.
     """
     for _ in range(ROUNDS):
         before = one.backend()
@@ -220,7 +220,7 @@ def require_session(one: LockSession, other: LockSession) -> None:
 
 
 def describe_pooling(settings: Settings) -> str:
-    """Say what lies between us and the server; raises ``RefusedError`` for a pooler in transaction mode."""
+    """Describe what is between us and the server; raises ``RefusedError`` for a pooler in transaction mode."""
     session = LockSession(settings)
     try:
         if is_direct(session):
@@ -236,11 +236,11 @@ def describe_pooling(settings: Settings) -> str:
 
 
 SPARE = 4
-"""How many idle sessions are kept. They hold nothing."""
+"""How many idle sessions are kept. They hold no lock."""
 
 
 class LockSessions:
-    """Hands out sessions, each to one at a time."""
+    """Lends sessions, each to one borrower at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -250,9 +250,9 @@ class LockSessions:
         self._closed = False
 
     def take(self) -> LockSession:
-        """Return a session that is nobody else's and holds nothing.
+        """Return a session that is lent to nobody else and holds no lock.
 
-        Raises ``RefusedError`` behind a pooler in transaction mode, ``UnreachableError`` where none can be had.
+        Raises ``RefusedError`` behind a pooler in transaction mode, ``UnreachableError`` if no session can be opened.
         """
         while (session := self._pop()) is not None:
             if session.alive:
@@ -269,7 +269,7 @@ class LockSessions:
         return session
 
     def release_session(self, session: LockSession) -> None:
-        """Take a session back; one that is in doubt is closed."""
+        """Take a session back; close one whose state is not known."""
         try:
             if session.alive:
                 session.free()
@@ -282,7 +282,7 @@ class LockSessions:
         session.close()
 
     def close(self) -> None:
-        """Close the idle sessions; others are closed when they are given back."""
+        """Close the idle sessions; others are closed when they are returned."""
         with self._lock:
             self._closed = True
             spare, self._spare = self._spare, []

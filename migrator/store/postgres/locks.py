@@ -1,8 +1,8 @@
 """Locks in PostgreSQL: the row decides; a session's advisory lock waits, wakes, and ends with its holder.
 
-The rows of ``locks`` decide who holds what, by the database's clock. ``metadata.migratorSession`` of a held lock is
-the process of the server whose session stands for it, 0 if there is none. A lock whose session ended is free at
-once; one without a session, and a migrated one, ends by its row alone.
+The rows of ``locks`` decide which lock is held by whom, by the database's clock. ``metadata.migratorSession`` of a held
+lock is the process of the server whose session holds the advisory lock, 0 if there is none. A lock whose session ended
+is free at once. One without a session, and a migrated one, ends by its row alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ SELECT {_HELD}, coalesce(expires_at <= {NOW}, false), extract(epoch FROM expires
 FROM scheduler.locks WHERE key = $2
 """  # noqa: S608 - our own text
 
-# FOR UPDATE, so that sessions that are guarded (FOR KEY SHARE) are met; who renews or gives back does not meet them.
+# FOR UPDATE waits for guarded sessions (FOR KEY SHARE). Renewing and releasing do not wait for them.
 _TAKE = f"""
 WITH found AS MATERIALIZED (
     SELECT id AS found_id FROM scheduler.locks WHERE key = $2
@@ -72,76 +72,76 @@ UPDATE scheduler.locks SET owner = NULL, holder = NULL, expires_at = NULL, metad
 
 
 class LockState(msgspec.Struct, frozen=True):
-    """What a lock's row says."""
+    """The content of a lock's row."""
 
     held: bool
     over: bool
-    """Past its end."""
+    """Whether it is past its end."""
     left: float | None
-    """Seconds until its end, negative past it; none: it has none."""
+    """Seconds until its end, negative past it; None: it has none."""
     session: int | None
-    """The process whose session stands for it, 0: it goes by its row alone; none: it does not say."""
+    """The process whose session holds the advisory lock; 0: the row alone decides; None: the row does not say."""
     holder: str
     fence: int
 
     @property
     def live(self) -> bool:
-        """Whether somebody holds it."""
+        """Whether the lock is held."""
         return self.held and not self.over
 
 
 class LockRow:
-    """One lock's row, for one who acquires, and then holds it."""
+    """One lock's row, for a process that acquires and then holds it."""
 
     def __init__(self, key: str, holder: str = "") -> None:
         self.key, self.holder, self.owner, self.lock_id = key, holder, uuid4(), lock_id(key)
 
     def read(self, rows: Rows, now: datetime | None) -> LockState | None:
-        """Return what the row says; none: there is none yet."""
+        """Return the content of the row; None: there is no row yet."""
         found = rows(_READ, (now, self.key))
         return LockState(*found[0]) if found else None
 
     def take(self, rows: Rows, now: datetime | None, ttl: timedelta, session: int | None) -> int | None:
         """Take the lock if it is free, and return its fence.
 
-        ``session``: the process whose session has the advisory lock for it, so that another one that stood for it has
-        ended; none: nobody's.
+        ``session``: the process whose session has the advisory lock for it, so that another session that had it has
+        ended; None: no session has it.
         """
         given = (now, self.key, self.owner, self.holder, ttl, session or 0)
         found = rows(_TAKE, (*given, session is not None, self.lock_id)) or rows(_MAKE, (*given, uuid4(), self.lock_id))
         return int(found[0][0]) if found else None
 
     def renew(self, rows: Rows, now: datetime | None, ttl: timedelta, fence: int) -> bool:
-        """Extend the lock; false where it is not held any more."""
+        """Extend the lock; false if it is not held any more."""
         return bool(rows(_RENEW, (now, self.key, self.owner, fence, ttl)))
 
     def release(self, rows: Rows, now: datetime | None, fence: int) -> bool:
-        """Free the lock; false where it is not held any more."""
+        """Free the lock; false if it is not held any more."""
         return bool(rows(_RELEASE, (now, self.key, self.owner, fence)))
 
 
 STEP = 1.0
-"""Seconds for which one who is between two steps of acquiring or giving back is waited for."""
+"""Seconds to wait for a process that is between two steps of acquiring or releasing."""
 
 POLL = 0.05
-"""Seconds between two looks at a lock that goes by its row alone, since nothing wakes who waits for it."""
+"""Seconds between two reads of a lock that is decided by its row alone, because nothing wakes a waiting process."""
 
 TRIES = 10
-"""How often a single try looks again when what it met was gone a moment later."""
+"""How often a single attempt reads again when the lock it met was free a moment later."""
 
 
 class Acquired(NamedTuple):
-    """The outcome for the winner."""
+    """The outcome of a successful attempt."""
 
     fence: int
     since: float
     """Local time at which the winning attempt began."""
     by_session: bool
-    """Whether the session has the advisory lock; else the lock goes by its row alone."""
+    """Whether the session has the advisory lock; otherwise the row alone decides."""
 
 
 class Acquisition:
-    """One who wants a lock. The session holds nothing afterwards, unless it won by it."""
+    """A process that wants a lock. The session holds nothing afterwards, unless it won the lock."""
 
     def __init__(
         self, row: LockRow, session: LockSession, deadline: Deadline, *, ttl: timedelta, now: datetime | None
@@ -149,10 +149,10 @@ class Acquisition:
         self._row, self._session, self._deadline, self._ttl, self._now = row, session, deadline, ttl, now
         self._since = monotonic()
         self._unclear = 0.0
-        """Seconds spent waiting for somebody who is between two steps."""
+        """Seconds spent waiting for a process that is between two steps."""
 
     def run(self) -> Acquired | None:
-        """Return the outcome, or none when the deadline has passed."""
+        """Return the outcome, or None when the deadline has passed."""
         tries = 0
         while True:
             self._since = monotonic()
@@ -160,7 +160,7 @@ class Acquisition:
                 won = self._decide()
                 if won is not None:
                     return won
-                pause = POLL  # its holder goes by the row, or a guarded session keeps it
+                pause = POLL  # the row alone decides about its holder, or a guarded session keeps it
             else:
                 outcome = self._inspect_holder()
                 if isinstance(outcome, Acquired):
@@ -175,7 +175,7 @@ class Acquisition:
                     return won
 
     def _decide(self) -> Acquired | None:
-        """Take the row with the advisory lock in hand; give that back where the row is another's."""
+        """Take the row while holding the advisory lock; release that if the row belongs to another holder."""
         fence = self._row.take(self._session.rows, self._now, self._ttl, self._session.pid)
         if fence is not None:
             return Acquired(fence, self._since, by_session=True)
@@ -183,7 +183,7 @@ class Acquisition:
         return None
 
     def _inspect_holder(self) -> Acquired | float:
-        """Look who has the advisory lock; return the outcome, or how long to wait (0: look again at once)."""
+        """Find the holder of the advisory lock; return the outcome, or how long to wait (0: look again at once)."""
         state = self._row.read(self._session.rows, self._now)
         if state is not None and state.live:
             self._unclear = 0.0
@@ -195,7 +195,7 @@ class Acquisition:
         return self._overdue(state)
 
     def _overdue(self, state: LockState) -> Acquired | float:
-        """End the session of a holder that is over, and yet keeps others waiting (stopped, or cut off)."""
+        """End the session of a holder that is past its end, and still makes others wait (stopped, or cut off)."""
         has = self._session.holder(self._row.lock_id)
         if has is None:
             return 0
@@ -210,7 +210,7 @@ class Acquisition:
         return None if fence is None else Acquired(fence, self._since, by_session=False)
 
     def _wait(self, longest: float) -> Acquired | None:
-        """Wait in turn, for so long or until the deadline; return the outcome where that was our turn."""
+        """Wait in turn, for so long or until the deadline; return the outcome if the lock was obtained."""
         left = self._deadline.left()
         seconds = longest if left is None else min(longest, left)
         began = monotonic()
@@ -226,9 +226,9 @@ class Acquisition:
 
 
 GRACE_S = 1.0
-"""How long after its end, by the local clock, the session of a handle that was forgotten is taken back."""
+"""How long after its end, by the local clock, the session of a forgotten handle is taken back."""
 
-# Neither meets a holder that renews or gives back, but whoever acquires waits for it (FOR UPDATE).
+# Neither conflicts with a holder that renews or releases, but an acquisition waits for it (FOR UPDATE).
 _GUARD = """
 SELECT true FROM scheduler.locks WHERE key = %s AND fence = %s AND (owner IS NOT NULL OR holder IS NOT NULL)
     AND (expires_at IS NULL OR expires_at > %s) FOR KEY SHARE
@@ -242,7 +242,7 @@ class PostgresLocks:
         self._pool, self._sessions = pool, LockSessions(settings)
         self._service, self._dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         self._held: set[PostgresLock] = set()
-        """Keeps the sessions of handles that the caller forgot: their locks are held until they end."""
+        """Keeps the sessions of handles that the caller has dropped: their locks are held until they end."""
         self._lock = Lock()
 
     def acquire(
@@ -255,9 +255,9 @@ class PostgresLocks:
         holder: str = "",
         now: datetime | None = None,
     ) -> "PostgresLock | None":
-        """Return the lock, or none when it was not had within ``timeout`` (0: one try; none: wait for ever).
+        """Return the lock, or None if it was not obtained within ``timeout`` (0: one attempt; None: no limit).
 
-        Raises ``RefusedError`` behind a pooler in transaction mode, where a session's lock is nobody's.
+        Raises ``RefusedError`` behind a pooler in transaction mode, where an advisory lock belongs to no client.
         """
         key, length = key_of(tenant, resource), whole_milliseconds(ttl)
         check_wait(timeout, now)
@@ -269,7 +269,7 @@ class PostgresLocks:
         try:
             won = Acquisition(row, session, deadline, ttl=length, now=named).run()
         except BaseException:
-            session.close()  # in doubt what it holds
+            session.close()  # whether it holds a lock is not known
             raise
         if won is None or not won.by_session:
             self._sessions.release_session(session)
@@ -294,7 +294,7 @@ class PostgresLocks:
             raise LostLockError("the lock is not held any more under this fence")
 
     def close(self) -> None:
-        """End the sessions: what is held is free."""
+        """End the sessions: what they hold becomes free."""
         with self._lock:
             held, self._held = self._held, set()
         for handle in held:
@@ -306,7 +306,7 @@ class PostgresLocks:
         return self._pool.rows
 
     def forget(self, handle: "PostgresLock", session: LockSession | None) -> None:
-        """Take back the session of a handle that is lost or given back."""
+        """Take back the session of a handle that is lost or released."""
         with self._lock:
             self._held.discard(handle)
         if session is not None:
@@ -329,7 +329,7 @@ class PostgresLock:
         self._locks, self._row, self._ttl, self._session = locks, row, ttl, session
         self._trust = Trust(won.since, ttl)
         self.ends = won.since + ttl.total_seconds()
-        """Local time from which on it is over, unless renewed."""
+        """Local time at which it ends, unless renewed."""
         self._lost = False
         self._using = Lock()
 
@@ -352,7 +352,7 @@ class PostgresLock:
 
     @property
     def trusted(self) -> bool:
-        """Whether the holder may act without asking.
+        """Whether the holder may act without a query.
 
         Local time since the winning attempt is well inside the ttl, and the session has not been ended.
         """
@@ -366,12 +366,12 @@ class PostgresLock:
             self._using.release()
 
     def abandon(self) -> None:
-        """Let go of the session without asking the row."""
+        """Return the session without reading the row."""
         with self._using:
             self._lose()
 
     def _still(self, change: Callable[[Rows], bool]) -> bool:
-        """Make a change to the row, if the session still stands for it."""
+        """Change the row, if the session still has the lock."""
         if self._lost or self._session is None:
             return not self._lost and change(self._locks.rows())
         try:
@@ -380,7 +380,7 @@ class PostgresLock:
             return False  # the session ended, and another one may hold the lock by now
 
     def _unlocked(self) -> bool:
-        """Give back the advisory lock after the row; false where somebody else had done so."""
+        """Release the advisory lock after the row; false if that was done already."""
         try:
             return self._session is None or self._session.unlock(self._row.lock_id)
         except UnreachableError:

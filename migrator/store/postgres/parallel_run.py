@@ -1,9 +1,9 @@
 """The parallel run: a lock row that says that another scheduler runs the same jobs at the same time.
 
-The row ``*/parallel`` of ``locks`` says since when. It exists from ``cutover parallel`` until the parallel run is
+The row ``*/parallel`` of ``locks`` holds since when. It exists from ``cutover parallel`` until the parallel run is
 ended, or until the cutover. Only ``migrator.cutover`` writes it. Scheduler processes read it before they claim, so that
-no process has to be told or restarted. It is a row of the scheduler's own schema because its processes may read no
-other.
+no process has to be notified or restarted. It is a row of the scheduler's own schema because these processes may read
+no other schema.
 """
 
 from datetime import datetime
@@ -30,16 +30,16 @@ ON CONFLICT (key) DO UPDATE SET fence = locks.fence + 1, metadata = excluded.met
 
 
 def since(connection: Connection) -> datetime | None:
-    """Return since when both sides run; none: they do not."""
+    """Return since when both sides run; None: they do not."""
     row = connection.execute(IN_PROGRESS).fetchone()
     return None if row is None else row[0]
 
 
 def begin(connection: Connection, at: datetime) -> None:
-    """Say that both sides run, as the owner of the tables; said again, it begins anew."""
+    """Record that both sides run, as the owner of the tables; called again, it sets the time anew."""
     connection.execute(_BEGIN, {"id": uuid4(), "lock_id": lock_id(KEY), "at": at})
 
 
 def end(connection: Connection) -> bool:
-    """Say that one side runs alone; false where that was so."""
+    """Record that one side runs alone; false if that was so."""
     return connection.execute(f"DELETE FROM scheduler.locks WHERE key = '{KEY}'").rowcount == 1  # noqa: S608 - our own text

@@ -1,7 +1,7 @@
 """The store's connections: a bounded pool, and transactions in one role, bound to one tenant.
 
-A transaction is told its role and tenant with ``set_config(…, true)``, which end with it, so that nothing of it is
-left on the connection, also behind a pooler in transaction mode.
+A transaction sets its role and tenant with ``set_config(…, true)``, which end with it. So nothing of it is left on the
+connection, also behind a pooler in transaction mode.
 """
 
 from collections.abc import Iterator
@@ -49,14 +49,14 @@ class SessionConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class SessionPool:
-    """At most ``size`` connections; who finds none free waits for as long as a connection may take, then is told so."""
+    """At most ``size`` connections. A caller waits for a free one as long as for a connection; then it is an error."""
 
     def __init__(self, settings: Settings, *, size: int = 10) -> None:
-        """Try the target once, so that a wrong setting is told at once; raises as ``open_target`` does."""
+        """Connect to the target once, so that a wrong setting is reported at once; raises as ``open_target`` does."""
         self.service, self.dispatcher = settings.postgres.service_role, settings.postgres.dispatcher_role
         self._size, self._timeout = size, float(settings.postgres.timeout_s)
         self._chosen = settings.persistence.scheduler == OWN_BACKEND
-        """Else this store answers shadow reads, or is a tool's: the epoch does not concern it."""
+        """False for a store that answers shadow reads, or is a tool's: the epoch does not apply to it."""
         with open_target(settings, role=self.service) as first:
             if self._chosen:
                 require(_epoch(first), OWN_BACKEND)
@@ -68,7 +68,7 @@ class SessionPool:
             min_size=0,
             max_size=size,
             timeout=self._timeout,
-            # Longer, and a waiting caller would sit out the growing pauses of an attempt that began before the server
+            # With a longer wait, a caller would wait for the growing pauses of an attempt that began before the server
             # came back.
             reconnect_timeout=self._timeout,
             configure=_prepare,
@@ -79,10 +79,10 @@ class SessionPool:
     def transaction(
         self, *, tenant: str | None, now: datetime | None = None
     ) -> Iterator[tuple[psycopg.Connection[tuple[Any, ...]], datetime]]:
-        """Open a transaction of a tenant in the service role; with none, across tenants in the dispatcher role.
+        """Open a transaction of a tenant in the service role; without a tenant, across tenants in the dispatcher role.
 
         Yields the connection and the time of the transaction: ``now`` or the database's clock, in whole milliseconds.
-        Commits at the end, or, after an error, rolls all of it back. Errors of the driver become the tool's.
+        Commits at the end; rolls back after an error. Errors of the driver become errors of the tool.
         """
         if tenant is not None and (not tenant or "\0" in tenant):
             raise UsageError("a session needs a tenant")
@@ -98,7 +98,7 @@ class SessionPool:
                     connection.rollback()
                 raise OvertakenError("another session wrote the same at the same moment") from error
             except BaseException:
-                # A connection that broke is closed already, and the pool throws it away.
+                # A broken connection is closed already, and the pool discards it.
                 with suppress(psycopg.Error):
                     connection.rollback()
                 raise
@@ -123,7 +123,7 @@ class SessionPool:
                 self._pool.putconn(connection)
 
     def connections(self) -> int:
-        """Return how many connections are open to the database, those of others too."""
+        """Return how many connections are open to the database, including those of others."""
         with self.transaction(tenant=None) as (connection, _):
             row = connection.execute(_CONNECTIONS).fetchone()
         return 0 if row is None else int(row[0])
@@ -148,8 +148,8 @@ class SessionPool:
             try:
                 return connection, self._set(connection, role, tenant)
             except psycopg.OperationalError:
-                # It broke while it lay in the pool (the server was restarted, say): nothing was done yet, so another
-                # one may try.
+                # It broke while it was idle in the pool (the server was restarted, for example): nothing was done yet,
+                # so another connection may be tried.
                 if not connection.broken:
                     self._return(connection)
                     raise
@@ -169,7 +169,7 @@ class SessionPool:
             if connection.execute("SELECT pg_has_role(%s, 'MEMBER')", (role,)).fetchone() != (True,):
                 raise not_a_member(connection, role, (self.service, self.dispatcher)) from None
             connection.execute("SELECT set_config('role', %s, true)", (role,))
-            _require_bound(connection, role)  # that is worse than a right that it lacks
+            _require_bound(connection, role)  # that is worse than a missing right
             raise error from None
         if tenant is not None and connection.bound_to != role:
             _require_bound(connection, role)
@@ -180,7 +180,7 @@ class SessionPool:
         return clock
 
     def epoch_backend(self) -> str | None:
-        """Return the backend that the persistence epoch names; none: there was never a switch."""
+        """Return the backend that the persistence epoch names; None: there was no cutover."""
         with translate_errors(WHAT):
             connection = self._borrow()
             try:
@@ -195,13 +195,13 @@ class SessionPool:
 
 
 def _prepare(connection: SessionConnection) -> None:
-    """Fit out a new connection; its transactions say their isolation, which the server may have another default for."""
+    """Configure a new connection; its transactions set their isolation, because the server's default may differ."""
     register_json_loaders(connection)
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
 
 def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, ...], str | None]:
-    """Take a role and a tenant; return the first statement's row, and the backend that the epoch names."""
+    """Set a role and a tenant; return the first statement's row, and the backend that the epoch names."""
     with psycopg.ClientCursor(connection) as cursor:
         row = cursor.execute(_BEGIN, (role, tenant)).fetchone()
         cursor.nextset()
@@ -211,7 +211,7 @@ def _begun(connection: Connection, role: str, tenant: str) -> tuple[tuple[Any, .
 
 
 def _epoch(connection: Connection) -> str | None:
-    """Return the backend that the epoch names; a database without the schema has none, and says so later."""
+    """Return the backend that the epoch names; a database without the schema has none, and fails later."""
     with suppress(errors.UndefinedTable, errors.InvalidSchemaName, errors.InsufficientPrivilege):
         connection.execute("SELECT set_config('app.tenant_id', %s, false)", (GLOBAL,))
         row = connection.execute(epoch.ASKED).fetchone()
@@ -220,7 +220,7 @@ def _epoch(connection: Connection) -> str | None:
 
 
 def _require_bound(connection: SessionConnection, role: str) -> None:
-    """Refuse a role that row-level security does not bind: nothing would keep the tenants apart."""
+    """Refuse a role that row-level security does not bind: it would see all tenants."""
     powers = connection.execute(_POWERS).fetchone() or (True, True)
     for has, power in zip(powers, ("is a superuser", "has BYPASSRLS"), strict=True):
         if has:

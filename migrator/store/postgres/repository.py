@@ -27,7 +27,7 @@ _TAKEN = {
     "uq_policy_jobs_run": "the run id of a policy job is taken",
     "uq_handlers_name": "the name of a handler is taken",
 }
-"""Constraint to what the caller did."""
+"""Constraint to the message for the caller."""
 
 
 class Repository(Generic[R]):
@@ -46,7 +46,7 @@ class Repository(Generic[R]):
             return cursor.execute(query, parameters).fetchone()
 
     def _value(self, query: LiteralString | Query, parameters: Parameters) -> Any:  # noqa: ANN401 - any type of column
-        """Return the first column of the first row; null and no row look the same."""
+        """Return the first column of the first row; None for null and for no row."""
         row = self._connection.execute(query, parameters).fetchone()
         return None if row is None else row[0]
 
@@ -79,7 +79,7 @@ class Repository(Generic[R]):
             return self._one(self._table.replace, self._table.changes(record))
 
     def _require(self, name: str, identity: UUID | None, *, shared: bool = False) -> str | None:
-        """Return whose row a reference leads to; raises ``NotFoundError`` where it may not lead there.
+        """Return the tenant of the row to which a reference leads; raises ``NotFoundError`` if it may not lead there.
 
         The foreign keys carry the tenant and refuse it as well; this also refuses deleted schedules. ``shared``: also
         rows of ``*``, after the tenant's own.
@@ -98,7 +98,7 @@ class Repository(Generic[R]):
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Undo what is inside when the database refuses it, and no more; say it in the store's errors."""
+        """Undo only what is inside if the database refuses it; raise the store's error."""
         try:
             with self._connection.transaction():
                 yield
@@ -109,7 +109,7 @@ class Repository(Generic[R]):
 
 
 def refusal(error: psycopg.IntegrityError) -> Exception:
-    """Return the store's error for a constraint that does not hold."""
+    """Return the store's error for a constraint that is violated."""
     name = error.diag.constraint_name or ""
     if name == "uq_runs_number":  # the store counts it itself
         return OvertakenError("another session took the run number at the same moment")

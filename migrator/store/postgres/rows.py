@@ -30,7 +30,7 @@ def columns(codec: RowCodec) -> sql.Composed:
 
 
 def copy_in(connection: Connection, table: sql.Composable, codec: RowCodec, rows: Iterable[bytes]) -> None:
-    """Append rendered rows to ``table``, a quoted name."""
+    """Append serialized rows to ``table``, a quoted name."""
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(table, columns(codec))
     with connection.cursor() as cursor, cursor.copy(statement) as copy:
         copy.write(b"".join((HEADER, *rows, TRAILER)))
@@ -42,7 +42,7 @@ def table_name(table: str) -> sql.Identifier:
 
 
 def fetch(connection: Connection, table: str, codec: RowCodec, ids: Sequence[UUID | int]) -> dict[bytes, bytes]:
-    """Return the stored rows with these ids, of whichever tenant, as rendered by the server, by their ``row_key``."""
+    """Return the stored rows with these ids, of any tenant, as the server serializes them, by their ``row_key``."""
     if not ids:
         return {}
     kind = "uuid" if isinstance(ids[0], UUID) else "bigint"
@@ -73,7 +73,7 @@ def row_key(codec: RowCodec, row: bytes) -> bytes:
 
 
 def origin(codec: RowCodec, row: bytes) -> bytes:
-    """Return what tells whose document a row is: its source and source id, or the ``_id`` in a job's payload."""
+    """Return the document of a row: its source and source id, or the ``_id`` in a job's payload."""
     if "source" in codec.plain:
         end = position = 2
         for index in range(4):  # id, tenant_id, source, source_id
@@ -97,10 +97,10 @@ def upsert(
     whoever: bool = False,
     different: bool = False,
 ) -> int:
-    """Insert the rows, or bring the stored ones with the same id and tenant up to date; return how many were written.
+    """Insert the rows, or update the stored ones with the same id and tenant; return how many were written.
 
-    A stored row of another document is overwritten only where ``whoever`` says so; else it is not counted.
-    ``different``: nor is one that is stored already as it is to be.
+    A stored row of another document is overwritten only if ``whoever`` allows it; otherwise it is not counted.
+    ``different``: a row that is stored already as it must be is not counted either.
     """
     stage = sql.Identifier("pg_temp", f"stage_{table}")
     connection.execute(
@@ -134,7 +134,7 @@ def upsert(
 def global_schedule(row: LiteralString) -> LiteralString:
     """Return the expression for ``runs.global_schedule`` of a row, called ``row``, whose references are given.
 
-    A row of the own tenant comes first. Of what is global only schedules and triggers are referred to, by runs.
+    A row of the own tenant comes first. Runs may refer to global schedules and triggers, and to no other global row.
     """
 
     def leads(table: LiteralString, column: LiteralString) -> LiteralString:
@@ -156,7 +156,7 @@ def _same_origin(codec: RowCodec) -> sql.SQL:
 
 
 def _different(codec: RowCodec) -> sql.Composed:
-    """Compare rows by their bytes: two numbers in jsonb that are equal may be spelt differently (5 and 5.0)."""
+    """Compare rows by their bytes: two equal numbers in jsonb may be spelled differently (5 and 5.0)."""
     stored, new = (
         sql.SQL(", ").join(sql.SQL("{}.{}").format(sql.SQL(side), sql.Identifier(name)) for name in codec.columns)
         for side in ("stored", "EXCLUDED")
@@ -179,7 +179,7 @@ class _BinaryLoader(Loader):
 
 
 def _canonical(text: bytes) -> bytes:
-    return EMPTY if text == EMPTY else canonicalise(text)  # most rows have no residue
+    return EMPTY if text == EMPTY else canonicalise(text)  # most rows have no remainder
 
 
 def register_json_loaders(connection: psycopg.Connection[Any]) -> None:
@@ -244,7 +244,7 @@ class Table(Generic[R]):
         return list(value) if name in self._lists else value
 
     def document(self, record: R) -> dict[str, Any]:
-        """Return the row as ``json_populate_recordset`` reads it; what is null is left out."""
+        """Return the row as ``json_populate_recordset`` reads it, without nulls."""
         given = ((name, getattr(record, name)) for name in self.names)
         return {name: msgspec.Raw(value) if name in self._json else value for name, value in given if value is not None}
 

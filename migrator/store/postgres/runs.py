@@ -1,7 +1,8 @@
 """Runs in PostgreSQL, with their numbers, summaries, logs and impact snapshots.
 
-A run number is one more than a schedule ever had, also after retention removed its newest runs. The counter is
-``transitions.LAST_NUMBER``, a member of the schedule's summary. Whoever numbers runs of a schedule locks that row.
+A run number is one more than a schedule ever had, also after retention deleted its newest runs. The counter is
+``transitions.LAST_NUMBER``, a member of the schedule's summary. A session that numbers runs of a schedule locks that
+row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ RETURNING (counters ->> 'lastRunNumber')::int - %(count)s::int + 1
 def take_numbers(connection: Connection, tenant: str, schedule_id: UUID, now: datetime, count: int = 1) -> int:
     """Take ``count`` run numbers of a tenant's schedule and return the first of them.
 
-    Whoever else numbers runs of this schedule waits until the transaction ends; a rollback gives the numbers back.
+    Other sessions that number runs of this schedule wait until the transaction ends; a rollback returns the numbers.
     """
     row = connection.execute(
         _NUMBER,
@@ -83,8 +84,8 @@ def take_many(
 ) -> dict[tuple[str, UUID], int]:
     """Take run numbers of many schedules, each by (its tenant, its id); return the first of each.
 
-    In the order of the schedules, so that two who number several of them do not wait for each other. The connection
-    is one of ``dispatcher_pool.DispatcherPool``.
+    In the order of the schedules, so that two sessions that number several of them do not deadlock. The connection is
+    one of ``dispatcher_pool.DispatcherPool``.
     """
     if not wanted:
         return {}
@@ -106,7 +107,7 @@ _FILTERS: dict[str, LiteralString] = {
     "trace_id": "trace_id = %(trace_id)s",
 }
 
-# The first condition is the index's, the second leaves out what the page before held of its last instant.
+# The index serves the first condition. The second leaves out what the page before held of its last instant.
 _OLDER: LiteralString = "created_at <= %(at)s AND (created_at < %(at)s OR id > %(after)s)"
 _NEWER: LiteralString = "created_at >= %(at)s AND (created_at > %(at)s OR id > %(after)s)"
 
@@ -191,7 +192,7 @@ class PostgresRuns(Repository[Run]):
         stored = self._held(run.id)
         if stored is None or stored.state != expected:
             return False
-        # What it refers to may have been deleted since: only a reference that changes is looked up.
+        # A referenced row may have been deleted since: only a reference that changes is looked up.
         owner: str | None = None
         for name, column in (("triggers", "trigger_id"), ("schedules", "schedule_id"), ("runs", "retry_of")):
             if getattr(run, column) != getattr(stored, column):
@@ -242,7 +243,7 @@ class PostgresRuns(Repository[Run]):
         ).rowcount
 
 
-# Only what is a whole number in jsonb's spelling counts, as in ``transitions.whole_number``.
+# Only a whole number in jsonb's spelling counts, as in ``transitions.whole_number``.
 _COUNTS = """
 SELECT state, count(*), {} FROM scheduler.runs WHERE schedule_id = %s AND tenant_id = %s GROUP BY state
 """
@@ -269,8 +270,8 @@ class PostgresRunSummaries(Repository[RunSummary]):
         validation.check_own_tenant(self._tenant, self._tenant)
         if self._value("SELECT 1 FROM scheduler.runs WHERE schedule_id = %s LIMIT 1", (schedule_id,)) is None:
             self._require("schedules", schedule_id, shared=True)
-        # Takes no number, but makes the row where there is none, locks it, and tells the counter: who numbers a run
-        # meanwhile waits, and comes after.
+        # Takes no number, but creates the row if there is none, locks it, and reads the counter: a session that numbers
+        # a run meanwhile waits, and comes after.
         last_number = take_numbers(self._connection, self._tenant, schedule_id, self._now, 0) - 1
         members = sql.SQL(", ").join(sql.SQL(_TOTAL).format(sql.Literal(member)) for member in transitions.TOTALS)
         rows = self._connection.execute(sql.SQL(_COUNTS).format(members), (schedule_id, self._tenant)).fetchall()

@@ -34,7 +34,7 @@ LEFT JOIN LATERAL (
 
 _FILTERS: dict[str, LiteralString] = {
     "statuses": "s.status = ANY(%(statuses)s)",
-    # Not EXISTS, which the planner may turn into a join with all triggers there are.
+    # Not EXISTS, which the planner may turn into a join with all triggers.
     "kinds": (
         "ARRAY(SELECT t.kind FROM scheduler.triggers AS t WHERE t.schedule_id = s.id AND t.tenant_id = s.tenant_id)"
         " && %(kinds)s"
@@ -49,9 +49,9 @@ _FILTERS: dict[str, LiteralString] = {
     "created_by": "s.created_by = %(created_by)s",
 }
 
-# The functions find through the index on tags, which row-level security keeps this query from. Each row is looked up by
-# its id (OFFSET 0 keeps the planner from joining otherwise). A row of the tenant and one of * may have the same id, so
-# the tags are compared again.
+# The functions use the index on tags, which this query cannot use because of row-level security. Each row is looked up
+# by its id (OFFSET 0 keeps the planner from joining otherwise). A row of the tenant and one of * may have the same id,
+# so the tags are compared again.
 _TAGGED: LiteralString = """FROM (SELECT DISTINCT id FROM {} AS id) AS tagged
 CROSS JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE id = tagged.id OFFSET 0) AS s
 """
@@ -186,11 +186,11 @@ class PostgresSchedules(Repository[Schedule]):
         return list(found.values())[:limit]
 
     def _source(self, query: ScheduleQuery) -> tuple[Query, dict[str, Any]]:
-        """Return FROM and WHERE of a query, but for the name, and the parameters."""
+        """Return FROM and WHERE of a query, except the condition on the name, and the parameters."""
         validation.check_known("schedule status", states.SCHEDULE, query.statuses)
         validation.check_known("kind of trigger", states.TRIGGER_KINDS, query.kinds)
         given = {name: value for name in _FILTERS if (value := getattr(query, name)) not in (None, ())}
-        # Of one tenant the rows come in their order from ix_schedules_page, of two they would have to be sorted.
+        # The rows of one tenant come in their order from ix_schedules_page; those of two would have to be sorted.
         tenant: LiteralString = (
             "s.tenant_id IN (%(tenant)s, '*')" if query.include_global else "s.tenant_id = %(tenant)s"
         )
@@ -205,7 +205,7 @@ class PostgresSchedules(Repository[Schedule]):
         return sql.SQL("FROM scheduler.schedules AS s " + where), parameters | bounds
 
     def _named(self, query: ScheduleQuery, order: Query) -> _Ids:
-        """Return the ids of schedules whose name holds a part, by Python's rules for case, not a collation's."""
+        """Return the ids of schedules whose name contains a text, by Python's rules for case, not a collation's."""
         source, parameters = self._source(query)
         wanted = (query.name_contains or "").lower()
         rows = self._connection.execute(sql.SQL("SELECT s.id, s.name {} ORDER BY {}").format(source, order), parameters)

@@ -41,7 +41,7 @@ SELECT max(started_at), max(created_at), {counts},
 FROM scheduler.runs WHERE tenant_id = %(tenant)s {bounds}
 """
 
-# The states stand here as in ix_runs_open and ix_runs_waiting, so that their conditions are met.
+# The states are written here as in ix_runs_open and ix_runs_waiting, so that these indexes can be used.
 _BACKLOG = f"""
 SELECT count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, created_at) <= %(now)s),
     count(*) FILTER (WHERE state = 'queued' AND coalesce(available_at, created_at) > %(now)s),
@@ -88,7 +88,7 @@ SELECT id, name FROM scheduler.schedules WHERE id = ANY(%s) AND tenant_id = %s
   AND enabled AND deleted_at IS NULL AND status IN ({literals(states.SCHEDULE_FIRING)})
 """  # noqa: S608 - as above
 _PAGE, _LARGEST_PAGE = 10, 1000
-"""Small at first: the planner keeps to the order of the index only for a page smaller than what it expects."""
+"""Small at first: the planner keeps the order of the index only for a page smaller than what it expects."""
 
 
 class PostgresStatistics:

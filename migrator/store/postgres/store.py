@@ -1,4 +1,4 @@
-"""A scheduler's data in PostgreSQL: sessions, and what crosses tenants."""
+"""A scheduler's data in PostgreSQL: sessions, and calls across tenants."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,10 +34,10 @@ from migrator.store.postgres.workers import PostgresWorkers
 
 
 def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
-    """Remove every row of a tenant in one transaction; return table to rows removed.
+    """Delete every row of a tenant in one transaction; return table to rows deleted.
 
-    Row-level security does not bind the owner: each statement names the tenant. Raises ``UsageError`` for no tenant
-    and for ``*``, ``RefusedError`` where the user may not act as ``owner``.
+    Row-level security does not bind the owner: each statement names the tenant. Raises ``UsageError`` for no tenant and
+    for ``*``, ``RefusedError`` if the user may not act as ``owner``.
     """
     validation.check_purgeable(tenant)
     removed: dict[str, int] = {}
@@ -48,7 +48,7 @@ def purge(pool: SessionPool, owner: str, tenant: str) -> Mapping[str, int]:
             raise RefusedError(f"{WHAT} has no role {owner}: call migrator schema upgrade first") from None
         except errors.InsufficientPrivilege:
             raise not_a_member(connection, owner) from None
-        for record in reversed(records.ALL):  # what refers before what it refers to
+        for record in reversed(records.ALL):  # referring rows before the rows to which they refer
             statement = sql.SQL("DELETE FROM {} WHERE tenant_id = %s").format(table_name(record.table))
             removed[record.table] = connection.execute(statement, (tenant,)).rowcount
     return removed
@@ -75,8 +75,8 @@ class PostgresSession:
 class PostgresStore:
     """``protocols.Store``.
 
-    Sessions share at most ``pool_size`` connections, what crosses tenants at most as many others, made when they are
-    first needed; each lock that is held, or waited for, has its own besides.
+    Sessions share at most ``pool_size`` connections, and calls across tenants as many others, opened when they are
+    first needed. Each lock that is held, or waited for, has a connection of its own.
     """
 
     backend: Literal["postgres"] = "postgres"
@@ -110,11 +110,11 @@ class PostgresStore:
         return self.pool.now()
 
     def epoch_backend(self) -> str | None:
-        """Return the backend that the persistence epoch names; none: there was never a switch."""
+        """Return the backend that the persistence epoch names; None: there was no cutover."""
         return self.pool.epoch_backend()
 
     def runs_beside(self) -> bool:
-        """Tell whether another scheduler runs the same jobs beside this one (``store.postgres.parallel_run``)."""
+        """Return whether another scheduler runs the same jobs in parallel (``store.postgres.parallel_run``)."""
         return bool(self._dispatcher().rows(parallel_run.IN_PROGRESS, ()))
 
     def ping(self) -> timedelta:

@@ -42,7 +42,7 @@ _STOP = f"UPDATE scheduler.workers SET status = 'stopped' WHERE id = $1 AND {_AL
 
 _LIST = f"SELECT {_COLUMNS} FROM scheduler.workers ORDER BY registered_at NULLS FIRST, id"  # noqa: S608 - as above
 
-# One who beats at this moment is waited for, and looked at again: it survives.
+# A process whose heartbeat is being written is waited for, and read again: it stays alive.
 _SILENT = f"""
 WITH silent AS MATERIALIZED (
     SELECT id AS silent_id FROM scheduler.workers WHERE {_ALIVE}
