@@ -298,7 +298,7 @@ def test_a_cutover_says_where_it_stands_and_goes_on(ready: Scene) -> None:
     interrupted_at("open-target.begun", 1, ready, "cutover run")
     state, told, *_ = standing(ready)
     assert (state, told["open-target"]) == ("running", "running")
-    command = leads_on(ready, "a cutover was interrupted after its point of no return in step switch")
+    command = leads_on(ready, "a cutover was interrupted after its point of no return in step open-target")
     assert command == ["cutover", "run", "--config", str(ready.config)]
 
     interrupted_at("smoke.written", 2, ready, "cutover run")  # its process goes along
