@@ -173,7 +173,7 @@ class _Writer:
         own = f"run_{bson.ObjectId()}00000000"
         document = {**self._pool[self._made % len(self._pool)], "_id": own}
         if "id" in document:
-            document["id"] = own  # as it is in every run: another one would be kept as residue
+            document["id"] = own  # as it is in every run: another one would be kept as remainder
         self._ids.append(own)
         return InsertOne(document)
 

@@ -51,7 +51,7 @@ class Trip(msgspec.Struct):
     run: Run | None
     log: ExecutionLog | None
     encoded: Document
-    residue: bytes
+    remainder: bytes
     rebuilt: Document
 
     @property
@@ -64,11 +64,11 @@ def travel(document: Document | bytes, collection: str = "agendaJobs", context: 
     raw = document if isinstance(document, bytes) else bson.encode(document)
     kind = PROFILE.by_name()[collection]
     prepared: DecodedDocument = decode_document(kind, context, raw)
-    rendered, residue = serialize(kind, prepared, prepared.rows)
+    rendered, remainder = serialize(kind, prepared, prepared.rows)
     rows = tuple(row.record for row in rendered)
     rebuilt = rebuild(kind, rows)
     assert same(rebuilt, prepared.document)
-    assert kind.remainder(rows) == residue
+    assert kind.remainder(rows) == remainder
     by_type = {type(row): row for row in rows}
     assert len(by_type) == len(rows)
     assert type(rows[0]) is kind.tables[0]
@@ -84,13 +84,13 @@ def travel(document: Document | bytes, collection: str = "agendaJobs", context: 
         run=by_type.get(Run),  # type: ignore[arg-type]
         log=by_type.get(ExecutionLog),  # type: ignore[arg-type]
         encoded=kind.encode(prepared.rows),
-        residue=residue,
+        remainder=remainder,
         rebuilt=rebuilt,
     )
 
 
 def is_clean(trip: Trip) -> bool:
-    return trip.residue == EMPTY
+    return trip.remainder == EMPTY
 
 
 def created_4(**changes: Any) -> Document:  # noqa: ANN401 - any BSON value

@@ -60,7 +60,7 @@ class Trip(NamedTuple):
     document: Document
     decoded: Decoded
     rows: Rows
-    residue: bytes
+    remainder: bytes
 
     @property
     def row(self) -> Any:  # noqa: ANN401 - a record of some table
@@ -73,8 +73,8 @@ class Trip(NamedTuple):
 
     @property
     def fields(self) -> set[str]:
-        """The fields in the residue."""
-        return {entry.field for entry in remainder.entries(self.residue)}
+        """The fields in the remainder."""
+        return {entry.field for entry in remainder.entries(self.remainder)}
 
     def rebuilt(self, collection: str) -> Document:
         found = COLLECTIONS[collection]

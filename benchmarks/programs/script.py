@@ -1,6 +1,6 @@
 """What a careful engineer writes by hand: one loop from pymongo to ``copy.write_row``, into the final table.
 
-It checks the states, computes the ids and types every column, but has no resume, no quarantine, no residue, and
+It checks the states, computes the ids and types every column, but has no resume, no quarantine, no remainder, and
 loads once: a second run fails on the primary key. Usage: script.py <mongo uri> <database> <collection> <dsn>.
 """
 

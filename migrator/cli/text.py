@@ -61,7 +61,7 @@ def census_lines(found: Census) -> Iterator[str]:
         for verb, reasons in (
             ("would be quarantined", one.quarantine),
             ("finding", one.findings),
-            ("kept in the remainder", one.residue),
+            ("kept in the remainder", one.remainder),
         ):
             for reason in reasons:
                 place = reason.path or "the document"

@@ -56,7 +56,7 @@ class _ChunkTotals(msgspec.Struct):
     missing: int = 0
     quarantined: int = 0
     clean: int = 0
-    residue: int = 0
+    remainder: int = 0
     rows: Counter[str] = msgspec.field(default_factory=Counter)
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
     excluded: list[str] = msgspec.field(default_factory=list)
@@ -217,7 +217,7 @@ def _compare_rows(
         if loadable.clean:
             totals.clean += 1
         else:
-            totals.residue += 1
+            totals.remainder += 1
 
 
 def _count_notes(loadable: LoadableDocument, totals: _ChunkTotals, *, equal: bool) -> None:
@@ -305,7 +305,7 @@ def _comparison(collection: Collection, totals: _ChunkTotals) -> CollectionCompa
         unverified=MOVING.format(totals.moving) if totals.moving else "",
         rows=sum(totals.rows.values()),
         clean=totals.clean,
-        residue=totals.residue,
+        remainder=totals.remainder,
         causes=tuple(
             CauseCount(table=key[0], path=key[1], side=key[2], cause=key[3], count=count)  # type: ignore[arg-type] # made from Differences
             for key, count in sorted(totals.causes.items())

@@ -130,7 +130,7 @@ class CollectionComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of this source without a document (side ``extra``), over all its tables."""
     clean: int = 0
     """Matched documents whose remainder is empty."""
-    residue: int = 0
+    remainder: int = 0
     """Matched documents that needed their remainder."""
     causes: tuple[CauseCount, ...] = ()
     differences: tuple[Difference, ...] = ()
@@ -224,7 +224,7 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 KEYS_LISTED = 5
 """Source ids named as examples beside a count."""
 
-_SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "residue", "ledger")
+_SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "remainder", "ledger")
 
 _Key = TypeVar("_Key")
 

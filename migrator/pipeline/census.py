@@ -60,7 +60,7 @@ class CollectionCensus(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[FieldCount, ...] = ()
     """Fields that no column and no declared member holds; they go into the remainder, with their types."""
     quarantine: tuple[ReasonCount, ...] = ()
-    residue: tuple[ReasonCount, ...] = ()
+    remainder: tuple[ReasonCount, ...] = ()
     findings: tuple[ReasonCount, ...] = ()
 
 
@@ -127,7 +127,7 @@ class ChunkCensus(msgspec.Struct, kw_only=True):
     skipped: Counter[str] = msgspec.field(default_factory=Counter)
     types: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     quarantine: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
-    residue: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    remainder: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
     findings: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
 
 
@@ -161,7 +161,7 @@ def _count(job: ChunkJob, sessions: SourceSessions) -> ChunkCensus:
                 if outcome.loadable is not None:
                     part.clean += outcome.loadable.clean
                     for group, kind, path in outcome.loadable.notes:
-                        (part.findings if group == "finding" else part.residue)[kind, path] += 1
+                        (part.findings if group == "finding" else part.remainder)[kind, path] += 1
                 if outcome.decoded is not None:
                     _walk(outcome.decoded.document, "", collection.known, part.types)
     return part
@@ -195,7 +195,7 @@ def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionC
         total.bytes += part.bytes
         total.largest = max(total.largest, part.largest)
         total.clean += part.clean
-        for name in ("skipped", "types", "quarantine", "residue", "findings"):
+        for name in ("skipped", "types", "quarantine", "remainder", "findings"):
             getattr(total, name).update(getattr(part, name))
     by_path: dict[str, dict[str, int]] = {}
     for (path, kind), count in sorted(total.types.items()):
@@ -212,7 +212,7 @@ def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionC
         fields=fields,
         unknown=tuple(one for one in fields if not one.known),
         quarantine=_reasons(total.quarantine),
-        residue=_reasons(total.residue),
+        remainder=_reasons(total.remainder),
         findings=_reasons(total.findings),
     )
 

@@ -163,7 +163,7 @@ def test_retry_of_points_forward_and_to_nothing(mongo_database: Database[Any], s
     assert rows[0][2] == {}
     assert rows[1][1:] == (None, {"+retryOf": lost})
     assert check_parity(settings, EVERYTHING).collections[0].matched == 2
-    # the missing run turns up: the next copy fills the reference and empties the residue
+    # the missing run turns up: the next copy fills the reference and empties the remainder
     mongo_database["runs"].insert_one(run_of(_id=lost, id=lost))
     backfill(settings, EVERYTHING)
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs WHERE retry_of IS NOT NULL AND extra = '{}'") == 2

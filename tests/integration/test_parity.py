@@ -34,7 +34,7 @@ RUNS = 6
 
 
 def documents() -> dict[str, list[dict[str, Any]]]:
-    """Return clean documents, one with residue, one for the quarantine, one that a rule leaves behind."""
+    """Return clean documents, one with remainder, one for the quarantine, one that a rule leaves behind."""
     runs = [run_of(_id=f"r{number}", id=f"r{number}", scheduleId=SCHEDULE) for number in range(RUNS)]
     runs[1]["note"] = {"count": Int64(1), "at": datetime(2026, 1, 2, tzinfo=UTC)}
     expired = fresh("locks", _id="gone", expiresAt=datetime.now(UTC) - timedelta(days=1))
@@ -101,7 +101,7 @@ def test_a_sound_copy_is_equal_and_its_sum_holds(compared: Callable[..., ParityO
     assert places(outcome) == set()
     assert_balanced(outcome)
     runs, locks = collection(outcome, "runs"), collection(outcome, "locks")
-    assert (runs.documents, runs.matched, runs.clean, runs.residue, runs.quarantined) == (
+    assert (runs.documents, runs.matched, runs.clean, runs.remainder, runs.quarantined) == (
         RUNS + 1,
         RUNS,
         RUNS - 1,
@@ -147,15 +147,15 @@ STORED: dict[str, tuple[str, set[Place]]] = {
         "UPDATE scheduler.runs SET id = gen_random_uuid() WHERE source_id = 'r4'",
         {("missing", "runs", "", "r4", "missing-row"), ("extra", "runs", "", "r4", "extra-row")},
     ),
-    "the residue": (
+    "the remainder": (
         "UPDATE scheduler.runs SET extra = jsonb_set(extra, '{unknown}', '1') WHERE source_id = 'r1'",
         {("row", "runs", "extra", "r1", "keys")},
     ),
-    "no residue": (
+    "no remainder": (
         "UPDATE scheduler.runs SET extra = '{}' WHERE source_id = 'r1'",
         {("row", "runs", "extra", "r1", "keys")},
     ),
-    "a residue where none belongs": (
+    "a remainder where none belongs": (
         """UPDATE scheduler.runs SET extra = '{"a": 1}' WHERE source_id = 'r2'""",
         {("row", "runs", "extra", "r2", "keys")},
     ),

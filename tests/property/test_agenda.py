@@ -182,5 +182,5 @@ def test_an_id_of_any_type_is_found_again(collection: str, key: Any) -> None:  #
     base = log_6() if collection == "agenda_logs" else created_4()
     trip, _ = outcome(base | {"_id": key}, collection)
     assert trip is not None
-    # Not the same bits: every NaN is one _id to MongoDB too, and the residue keeps which it was.
+    # Not the same bits: every NaN is one _id to MongoDB too, and the remainder keeps which it was.
     assert identity.source_id(trip.encoded["_id"]) == identity.source_id(trip.document["_id"])

@@ -155,8 +155,8 @@ rows = st.dictionaries(st.sampled_from(["a", "b", "c", "$d", "e.f"]), plain_valu
 
 @SOME
 @given(rows, rows)
-def test_a_residue_of_one_row_over_another_gives_the_first(row: Row, other: Row) -> None:
-    """The law of the residue holds for SQL rows: to the type, to the microsecond, to the last digit."""
+def test_a_remainder_of_one_row_over_another_gives_the_first(row: Row, other: Row) -> None:
+    """The law of the remainder holds for SQL rows: to the type, to the microsecond, to the last digit."""
     left = remainder.difference(to_document(row), to_document(other))
     assert exactly(to_row(remainder.apply(to_document(other), left))) == exactly(row)
 

@@ -1,7 +1,8 @@
 """The law of the round trip, over documents that somebody has tampered with.
 
-Whatever is done to a document: it is refused with a reason, or skipped by a rule, or the rows and their residue give it
-back (``travel`` proves that, through the JSON texts as PostgreSQL would return them), and every row can be rendered.
+Whatever is done to a document: it is refused with a reason, or skipped by a rule, or the rows and their remainder
+give it back (``travel`` proves that, through the JSON texts as PostgreSQL would return them), and every row can be
+rendered.
 """
 
 from typing import Any

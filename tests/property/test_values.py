@@ -108,13 +108,13 @@ def test_the_typed_form_is_injective_and_survives_jsonb(value: Value) -> None:
 
 @PROFILE
 @given(documents(), documents())
-def test_the_residue_law_for_any_two_documents(one: Document, other: Document) -> None:
+def test_the_remainder_law_for_any_two_documents(one: Document, other: Document) -> None:
     assert same(remainder.apply(other, remainder.difference(one, other)), one)
 
 
 @PROFILE
 @given(pairs())
-def test_the_residue_law_for_documents_that_are_close(pair: tuple[Document, Document]) -> None:
+def test_the_remainder_law_for_documents_that_are_close(pair: tuple[Document, Document]) -> None:
     one, other = pair
     before = canonical(other)
     rest = remainder.difference(one, other)
@@ -128,7 +128,7 @@ def test_the_residue_law_for_documents_that_are_close(pair: tuple[Document, Docu
 
 @PROFILE
 @given(values(), values())
-def test_the_residue_law_for_any_two_values(one: Value, other: Value) -> None:
+def test_the_remainder_law_for_any_two_values(one: Value, other: Value) -> None:
     assert same(remainder.apply(other, remainder.difference(one, other)), one)
 
 

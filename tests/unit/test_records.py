@@ -1,4 +1,4 @@
-"""Records are rows: the structs, the declared tables and the residue's place agree."""
+"""Records are rows: the structs, the declared tables and the remainder's place agree."""
 
 import types
 import typing
@@ -105,7 +105,7 @@ def test_a_field_without_default_is_a_column_that_must_be_given(record: type[Rec
 
 
 @pytest.mark.parametrize("record", [record for record in ALL if record not in WITHOUT_EXTRA], ids=lambda r: r.table)
-def test_sourced_records_begin_with_their_origin_and_end_with_their_residue(record: type[Record]) -> None:
+def test_sourced_records_begin_with_their_origin_and_end_with_their_remainder(record: type[Record]) -> None:
     assert issubclass(record, SourcedRecord)
     assert record.__struct_fields__[:4] == ("id", "tenant_id", "source", "source_id")
     assert record.__struct_fields__[-1] == "extra"
@@ -127,7 +127,7 @@ def test_parents_come_before_the_rows_that_refer_to_them() -> None:
                 assert order.index(constraint.referred_table.name) < order.index(table.name)
 
 
-def test_a_residue_goes_into_extra_of_the_first_row_only() -> None:
+def test_a_remainder_goes_into_extra_of_the_first_row_only() -> None:
     first, second = (Run(id=UUID(int=n), tenant_id="a", state="queued", created_at=NOON) for n in (1, 2))
     rows = attach_extra((first, second), b'{"a":1}')
     assert remainder_of(rows) == b'{"a":1}'
@@ -135,7 +135,7 @@ def test_a_residue_goes_into_extra_of_the_first_row_only() -> None:
     assert remainder_of((first, second)) == EMPTY
 
 
-def test_a_residue_goes_under_the_reserved_key_and_leaves_the_other_members_as_they_are() -> None:
+def test_a_remainder_goes_under_the_reserved_key_and_leaves_the_other_members_as_they_are() -> None:
     payload = b'{"_id":"x","big":1e22,"nested":{"z":1.0,"a":2},"ratio":0.10}'
     rows = attach_payload((msgspec.structs.replace(JOB, payload=payload),), b'{"k":{"b":1,"a":2}}')
     stored: GraphJob = rows[0]  # type: ignore[assignment]
@@ -145,7 +145,7 @@ def test_a_residue_goes_under_the_reserved_key_and_leaves_the_other_members_as_t
     assert remainder_of_payload(rows) == b'{"k":{"b":1,"a":2}}'
 
 
-def test_an_empty_residue_leaves_no_key() -> None:
+def test_an_empty_remainder_leaves_no_key() -> None:
     rows = attach_payload((msgspec.structs.replace(JOB, payload=b'{"$remainder":{"k":1},"a":1}'),), EMPTY)
     assert rows[0].payload == b'{"a":1}'  # type: ignore[attr-defined]
     assert remainder_of_payload(rows) == EMPTY

@@ -234,7 +234,7 @@ def losses_kept(context: Context) -> CheckResult:
         outcome=outcome_of(wrong=bool(lost), unsure=unverified_reasons(context)),
         counts={
             "documents without remainder": sum(one.clean for one in collections),
-            "documents with remainder": sum(one.residue for one in collections),
+            "documents with remainder": sum(one.remainder for one in collections),
             "lossy values kept": sum(line.count for one in collections for line in one.losses if line.kept),
         },
         tallies=tuple(
@@ -334,7 +334,7 @@ def _collection_counts(one: CollectionComparison) -> CollectionCounts:
         rows=one.rows,
         extra=one.extra,
         without_remainder=one.clean,
-        with_remainder=one.residue,
+        with_remainder=one.remainder,
     )
 
 

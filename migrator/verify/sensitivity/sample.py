@@ -90,7 +90,7 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
         ]
     )
     wanted += [identity.source_id(one["first"]) for one in readable(tenants)]
-    wanted += _with_residue(sessions, collection)
+    wanted += _with_remainder(sessions, collection)
     rows = sessions.target.execute(
         "SELECT source_id FROM migration.quarantine WHERE profile = %s AND collection = %s AND state = 'open'"
         " ORDER BY source_key LIMIT %s",
@@ -101,7 +101,7 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
     yield from _documents(source.find_raw_batches({"_id": id_filter(wanted)}))
 
 
-def _with_residue(sessions: Sessions, collection: Collection) -> list[str]:
+def _with_remainder(sessions: Sessions, collection: Collection) -> list[str]:
     """Return a source id for each kind of remainder: each path, and each type that stands there."""
     owner = collection.tables[0]
     if "source" not in owner.__struct_fields__:

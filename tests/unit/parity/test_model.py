@@ -29,7 +29,7 @@ def part(number: int) -> CollectionComparison:
         excluded=(f"x{number}",),
         rows=7,
         clean=5,
-        residue=1,
+        remainder=1,
         causes=(CauseCount(table="runs", path=f"p{number % 2}", side="row", cause="time", count=number),),
         differences=tuple(
             Difference(collection="runs", source_id=f"r{number}{n}", side="row", table="runs", path="a", cause="time")

@@ -97,7 +97,7 @@ def test_applying_leaves_the_rebuilt_document_alone() -> None:
 
 
 @pytest.mark.parametrize("text", [b'{"a.b":1}', b'{"a":{"$absent":true}}', b'{"l[3]":1}', b'{"l.x":1}', b'{"s.x":1}'])
-def test_a_residue_of_other_rows_is_refused(text: bytes) -> None:
+def test_a_remainder_of_other_rows_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="does not fit"):
         remainder.apply({"l": [1], "s": "text"}, text)
 

@@ -36,7 +36,7 @@ RUNS = CollectionComparison(
     quarantined=1,
     rows=9,
     clean=7,
-    residue=2,
+    remainder=2,
     columns=(ColumnCount(table="runs", column="id", compared=9, differing=0),),
     quarantine=(QuarantineCount(reason="bad-date", path="createdAt", expected="a time", count=1, keys=("r1",)),),
     notes=(NoteCount(kind="orphan", path="schedule_id", count=2, keys=("r2",)),),

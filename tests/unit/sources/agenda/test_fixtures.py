@@ -1,4 +1,4 @@
-"""The real documents: each comes back, and those nobody tampered with need no residue."""
+"""The real documents: each comes back, and those nobody tampered with need no remainder."""
 
 import bson
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from migrator.values import remainder
 from tests.agenda_documents import REAL, is_clean, real, travel
 
-WITH_RESIDUE = {
+WITH_REMAINDER = {
     # An interval that is neither cron nor words: no trigger, its text stays.
     "bad-cron": {"repeatInterval", "repeatTimezone", "startDate", "endDate", "skipDays"},
     # What JSON has no value for.
@@ -22,8 +22,8 @@ CASES = [
 @pytest.mark.parametrize(("collection", "raw"), CASES)
 def test_a_real_document_comes_back(collection: str, raw: bytes) -> None:
     trip = travel(raw, collection)
-    expected = WITH_RESIDUE.get(str(trip.document.get("name")), set())
-    assert {entry.field for entry in remainder.entries(trip.residue)} == expected
+    expected = WITH_REMAINDER.get(str(trip.document.get("name")), set())
+    assert {entry.field for entry in remainder.entries(trip.remainder)} == expected
     assert is_clean(trip) == (not expected)
 
 

@@ -191,7 +191,7 @@ def test_dates_may_be_text() -> None:
     trip = travel(created_4(nextRunAt="2026-11-20T12:00:00.1234567Z"))
     assert trip.trigger is not None
     assert trip.trigger.run_at == datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
-    assert trip.residue == b'{"nextRunAt":"2026-11-20T12:00:00.1234567Z"}'
+    assert trip.remainder == b'{"nextRunAt":"2026-11-20T12:00:00.1234567Z"}'
 
 
 def test_times_keep_their_milliseconds() -> None:

@@ -63,7 +63,7 @@ def test_an_interval_of_another_type_stays() -> None:
     trip = travel(every_4(Int64(90_000)))
     assert trip.trigger is not None
     assert trip.trigger.interval_ms == 90_000
-    assert [(entry.field, entry.kind) for entry in remainder.entries(trip.residue)] == [("repeatInterval", "type")]
+    assert [(entry.field, entry.kind) for entry in remainder.entries(trip.remainder)] == [("repeatInterval", "type")]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_start_may_be_a_number_of_milliseconds() -> None:
     trip = travel(every_4(startDate=1_893_456_000_000.0))
     assert trip.trigger is not None
     assert trip.trigger.start_at == datetime(2030, 1, 1, tzinfo=UTC)
-    assert trip.residue == b'{"startDate":1893456000000.0}'
+    assert trip.remainder == b'{"startDate":1893456000000.0}'
 
 
 @pytest.mark.parametrize("end", [NOON, NOON - SECOND])
@@ -192,7 +192,7 @@ def test_a_windows_zone_is_mapped_and_its_name_stays() -> None:
     trip = travel(every_4("30 2 * * *", repeatTimezone="W. Europe Standard Time"))
     assert trip.trigger is not None
     assert trip.trigger.timezone == "Europe/Berlin"
-    assert trip.residue == b'{"repeatTimezone":"W. Europe Standard Time"}'
+    assert trip.remainder == b'{"repeatTimezone":"W. Europe Standard Time"}'
     assert trip.kinds == {"mapped-zone"}
 
 

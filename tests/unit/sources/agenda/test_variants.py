@@ -1,4 +1,4 @@
-"""Each library writes its own shape; a document nobody else touched needs no residue and keeps its order."""
+"""Each library writes its own shape; a document nobody else touched needs no remainder and keeps its order."""
 
 import bson
 import pytest
@@ -123,7 +123,7 @@ CLEAN = {
 
 
 @pytest.mark.parametrize(("variant", "document"), CLEAN.values(), ids=CLEAN)
-def test_what_a_library_writes_needs_no_residue(variant: str, document: Document) -> None:
+def test_what_a_library_writes_needs_no_remainder(variant: str, document: Document) -> None:
     trip = travel(document, "pulseJobs" if variant == "pulse" else "agendaJobs")
     assert trip.schedule is not None
     assert trip.schedule.schema_version == variant
@@ -166,12 +166,12 @@ def test_absent_null_and_false_mean_enabled(disabled: bool | None) -> None:  # n
         assert trip.trigger.enabled
         assert trip.schedule.status == "scheduled"
         written = "disabled" in trip.encoded
-        assert is_clean(trip) == (written and disabled is None), "the original stays as residue"
+        assert is_clean(trip) == (written and disabled is None), "the original stays as remainder"
 
 
 def test_an_unknown_field_stays() -> None:
-    assert travel(created_4(owner="me")).residue == b'{"+owner":"me"}'
-    assert travel(log_6(owner="me"), "agenda_logs").residue == b'{"+owner":"me"}'
+    assert travel(created_4(owner="me")).remainder == b'{"+owner":"me"}'
+    assert travel(log_6(owner="me"), "agenda_logs").remainder == b'{"+owner":"me"}'
 
 
 def test_everything_a_job_may_miss() -> None:

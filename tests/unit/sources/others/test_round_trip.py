@@ -135,17 +135,17 @@ LEFT = {
     "scheduler_instances": ["added is_leader", "added leader_since"],
     "in_process_jobs": [],
 }
-"""What no record carries of a full row: exactly the columns that ``docs/sources-other.md`` calls residue."""
+"""What no record carries of a full row: exactly the columns that ``docs/sources-other.md`` calls remainder."""
 
 
 @NAMED
 def test_all_but_the_columns_without_a_home_are_carried_by_the_records(table: TableSource, row: Row) -> None:
-    """A fault of encode would hide behind a residue that is larger than this."""
+    """A fault of encode would hide behind a remainder that is larger than this."""
     left = remainder.entries(remainder_of(load(table, row, CONTEXT).rows))
     assert [f"{entry.kind} {entry.path}" for entry in left] == LEFT[table.name]
 
 
-def test_counters_without_a_column_are_residue() -> None:
+def test_counters_without_a_column_are_remainder() -> None:
     """Counters in extra."""
     table, row = next((table, row) for table, row in TABLES if table.name == "EventHandler")
     left = remainder.entries(remainder_of(load(table, row, CONTEXT).rows))

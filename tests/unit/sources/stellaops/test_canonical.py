@@ -32,7 +32,7 @@ def test_a_canonical_document_comes_back_byte_for_byte(name: str, raw: bytes) ->
 @pytest.mark.parametrize(("name", "raw"), CASES)
 def test_its_rows_are_of_the_columns_types_and_can_be_rendered(name: str, raw: bytes) -> None:
     trip = travel(name, document.decode(raw))
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
     for row in trip.rows:
         codec(type(row)).serialize(row)
 
@@ -44,8 +44,8 @@ def test_every_path_in_it_is_known(name: str, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize(("name", "raw"), CASES)
-def test_another_order_of_keys_is_no_residue(name: str, raw: bytes) -> None:
-    assert travel(name, _reversed(document.decode(raw))).residue == b"{}"
+def test_another_order_of_keys_is_no_remainder(name: str, raw: bytes) -> None:
+    assert travel(name, _reversed(document.decode(raw))).remainder == b"{}"
 
 
 @pytest.mark.parametrize(("name", "raw"), CASES)
@@ -60,11 +60,11 @@ def test_a_field_that_is_absent_is_refused_or_leaves_no_trace_but_its_default(na
                 # Absent means: true, the configured tenant, the _id, or the zone of a trigger that is no longer made.
                 assert trip.fields <= {field, "timezone"}
                 if field not in {"id", "tenantId", "tenant", "enabled", "isActive", "resource", "cronExpression"}:
-                    assert trip.residue == b"{}"
+                    assert trip.remainder == b"{}"
 
 
 @pytest.mark.parametrize(("name", "raw"), CASES)
-def test_a_null_is_refused_or_lies_in_the_residue(name: str, raw: bytes) -> None:
+def test_a_null_is_refused_or_lies_in_the_remainder(name: str, raw: bytes) -> None:
     for field in document.decode(raw):
         if field != "_id":
             match attempt(name, {**document.decode(raw), field: None}):

@@ -38,7 +38,7 @@ def test_every_status_has_its_code_and_the_payload_its_word(word: str, code: int
     trip = travel("graph_jobs", fresh("graph_jobs", status=word))
     assert trip.row.status == code
     assert jsonb.decode(trip.row.payload)["status"] == word
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_how_a_build_is_told_from_an_overlay(changes: dict[str, str], kind: int)
     assert (caught.value.reason, caught.value.path) == ("unknown-value", "")
 
 
-def test_unknown_fields_stay_in_the_payload_and_types_in_its_residue() -> None:
+def test_unknown_fields_stay_in_the_payload_and_types_in_its_remainder() -> None:
     trip = travel("graph_jobs", fresh("graph_jobs", extra={"a": 1}, big=bson.Int64(1), at=datetime(2025, 1, 1)))  # noqa: DTZ001 - as BSON gives it
     assert trip.fields == {"big", "at"}
     assert jsonb.decode(trip.row.payload)["extra"] == {"a": 1}

@@ -43,7 +43,7 @@ def test_a_snapshot_refers_to_the_run_of_that_id_in_its_tenant(text: str) -> Non
 def test_images_keep_unknown_members() -> None:
     trip = travel("impact_snapshots", fresh("impact_snapshots", images__0__layers=[1, 2]))
     assert jsonb.decode(trip.row.images)[0]["layers"] == [1, 2]
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
 def test_what_an_audit_entry_tells_of_needs_not_be_there() -> None:
@@ -95,7 +95,7 @@ def test_a_lock_expires_at_its_instant_and_without_one_never() -> None:
     at = CONTEXT.as_of.replace(tzinfo=None)
     with pytest.raises(Skipped):
         travel("locks", fresh("locks", expiresAt=at))
-    assert travel("locks", fresh("locks", expiresAt=at.replace(microsecond=1000))).residue == b"{}"
+    assert travel("locks", fresh("locks", expiresAt=at.replace(microsecond=1000))).remainder == b"{}"
     assert travel("locks", fresh("locks", expiresAt=...)).row.expires_at is None
 
 
@@ -125,7 +125,7 @@ def test_what_a_column_holds_by_default_goes_unsaid() -> None:
     said: dict[str, Any] = {"cronDialect": "cronos", "skipIfOverdue": False, "derived": False}
     assert travel("triggers", fresh("triggers") | said).fields == set(said)
     other = {"cronDialect": "croniter", "skipIfOverdue": True, "derived": True}
-    assert travel("triggers", fresh("triggers") | other).residue == b"{}"
+    assert travel("triggers", fresh("triggers") | other).remainder == b"{}"
 
 
 def _of_kind(kind: str, **fields: object) -> dict[str, object]:

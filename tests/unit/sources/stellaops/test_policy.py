@@ -81,10 +81,10 @@ def test_values_of_the_environment_may_be_any_json() -> None:
     odd: dict[str, object] = {"flag": True, "n": 2.5, "none": None, "Key": 1, "key": 2, "list": [{"a": []}]}
     trip = travel("policy_runs", fresh("policy_runs", inputs__environment=odd))
     assert jsonb.decode(trip.row.inputs)["environment"] == odd
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
-def test_what_json_cannot_hold_lies_in_the_residue() -> None:
+def test_what_json_cannot_hold_lies_in_the_remainder() -> None:
     odd = {"nan": float("nan"), "minus": -0.0, "nul": "a\0b"}
     trip = travel("policy_runs", fresh("policy_runs", inputs__environment=odd))
     assert trip.fields == {f"inputs.environment.{name}" for name in odd}
@@ -93,7 +93,7 @@ def test_what_json_cannot_hold_lies_in_the_residue() -> None:
 def test_metadata_keys_that_differ_only_in_case_stay_apart() -> None:
     trip = travel("policy_runs", fresh("policy_runs", metadata={"SbomEventId": "1", "sbomeventid": "2"}))
     assert jsonb.decode(trip.row.metadata) == {"SbomEventId": "1", "sbomeventid": "2"}
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
 def test_a_run_that_finished_before_it_started_is_found() -> None:
@@ -101,7 +101,7 @@ def test_a_run_that_finished_before_it_started_is_found() -> None:
     assert trip.notes == (Note("finished-before-started", "finishedAt"),)
 
 
-def test_fields_without_a_column_are_residue() -> None:
+def test_fields_without_a_column_are_remainder() -> None:
     made = fresh("policy_runs", determinismHash="sha256:1", errorCode="E", traceId="t", explainUri="u")
     assert travel("policy_runs", made).fields == {"determinismHash", "errorCode", "traceId", "explainUri"}
 

@@ -49,7 +49,7 @@ def test_another_cause_is_open_text() -> None:
     trip = travel("runs", fresh("runs", trigger="moonphase"))
     assert trip.row.cause == "moonphase"
     assert trip.notes == (Note("unknown-cause", "trigger"),)
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
 def test_the_american_spelling_of_cancelled_is_an_alias() -> None:
@@ -78,13 +78,13 @@ def test_a_run_that_finished_before_it_started_has_no_duration() -> None:
     trip = travel("runs", fresh("runs", finishedAt="2025-11-01T09:59:59+00:00"))
     assert trip.row.duration_ms is None
     assert trip.notes == (Note("finished-before-started", "finishedAt"),)
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
 def test_negative_stats_are_loaded_and_found() -> None:
     trip = travel("runs", fresh("runs", stats__newHigh=-3, stats__odd="-"))
     assert trip.notes == (Note("negative-stats", "stats.newHigh"),)
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
     assert travel("runs", fresh("runs", stats__odd=":-)")).notes == ()
 
 
@@ -100,7 +100,7 @@ def test_another_schema_version_is_kept_and_found() -> None:
     trip = travel("runs", fresh("runs", schemaVersion="scheduler.run@0"))
     assert trip.row.schema_version == "scheduler.run@0"
     assert trip.notes == (Note("unknown-schema-version", "schemaVersion"),)
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
 
 
 def test_another_id_is_found() -> None:
@@ -171,7 +171,7 @@ def test_a_slot_needs_its_attempt_as_the_table_demands() -> None:
     trip = travel(
         "runs", fresh("runs") | slot | {"attempt": 2, "runNumber": 9, "result": [1], "metadata": {"B": 1, "b": 2}}
     )
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
     assert trip.row.trigger_id == ids.trigger_id("tenant-a", "trg_" + "1" * 32)
     assert (trip.row.attempt, trip.row.run_number) == (2, 9)
 
@@ -182,7 +182,7 @@ def test_empty_absent_and_null_stay_three_things() -> None:
     assert travel("runs", fresh("runs", deltas=...)).row.deltas is None
     trip = travel("runs", fresh("runs", deltas=None))
     assert (trip.row.deltas, trip.fields) == (None, {"deltas"})
-    assert travel("runs", fresh("runs", deltas=[])).residue == b"{}"
+    assert travel("runs", fresh("runs", deltas=[])).remainder == b"{}"
 
 
 def test_a_blank_error_is_none_and_a_padded_one_is_trimmed() -> None:

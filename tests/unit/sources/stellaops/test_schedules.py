@@ -103,14 +103,14 @@ def test_the_short_scope_is_an_alias_and_the_jsonb_has_one_spelling() -> None:
     assert trip.fields == {"selection.scope"}
 
 
-def test_an_unknown_member_stays_in_the_jsonb_and_leaves_no_residue() -> None:
+def test_an_unknown_member_stays_in_the_jsonb_and_leaves_no_remainder() -> None:
     trip = travel("schedules", fresh("schedules", selection__cluster={"zone": "a"}, limits__window=[1, "x"]))
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
     assert jsonb.decode(trip.row.selection)["cluster"] == {"zone": "a"}
     assert jsonb.decode(trip.row.limits)["window"] == [1, "x"]
 
 
-def test_an_int64_in_a_jsonb_is_a_number_there_and_a_type_in_the_residue() -> None:
+def test_an_int64_in_a_jsonb_is_a_number_there_and_a_type_in_the_remainder() -> None:
     trip = travel("schedules", fresh("schedules", limits__maxJobs=Int64(5)))
     assert jsonb.decode(trip.row.limits)["maxJobs"] == 5
     assert trip.fields == {"limits.maxJobs"}
@@ -196,7 +196,7 @@ def test_what_our_own_store_adds_is_carried_clean() -> None:
         "completedAt": datetime(2025, 1, 3),  # noqa: DTZ001 - as BSON gives it
     }
     trip = travel("schedules", {**fresh("schedules", enabled=False), "toolEnabled": True, **own})
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
     assert trip.row.enabled
     assert (trip.row.status, trip.row.priority, trip.row.tags) == ("completed", 75, ("x",))
     assert trip.row.paused_at == datetime(2025, 1, 1, tzinfo=UTC)
@@ -206,7 +206,7 @@ def test_what_our_own_store_adds_is_carried_clean() -> None:
 def test_a_schedule_that_its_status_holds_is_not_enabled_for_the_old_application() -> None:
     held = travel("schedules", fresh("schedules", enabled=False) | {"toolEnabled": True})
     assert (held.row.enabled, held.row.status, held.rows[1].enabled) == (True, "paused", True)  # type: ignore[attr-defined] # a trigger
-    assert held.residue == b"{}"
+    assert held.remainder == b"{}"
     for word in states.SCHEDULE:
         document = SCHEDULES.encode((msgspec.structs.replace(held.row, status=word), held.rows[1]))
         assert document["enabled"] is (word in {"pending", "scheduled", "running"}), word
@@ -233,7 +233,7 @@ def test_what_the_tool_adds_to_a_trigger_is_carried_clean() -> None:
     }
     trip = travel("schedules", fresh("schedules") | {"toolTrigger": added})
     trigger: Any = trip.rows[1]
-    assert trip.residue == b"{}"
+    assert trip.remainder == b"{}"
     assert trigger.id == UUID("6b1d3f5a7c9e4b1d8f3a5c7e9b1d3f5a")
     assert (trigger.cron_dialect, trigger.fire_count, trigger.misfire_policy) == ("debian", 3, "fire_all")
     assert (trigger.source_spec, trigger.next_fire_at, trigger.enabled) == (None, None, True)
