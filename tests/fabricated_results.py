@@ -170,7 +170,7 @@ def troubled() -> Result:
                 collection="runs",
                 path="schedule_id",
                 title="a reference to a document that is not there",
-                fix="the column stays null, the text stays in the residue",
+                fix="the column stays null, the text stays in the remainder",
                 count=37,
                 keys=("run_0007",),
             ),

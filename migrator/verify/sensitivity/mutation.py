@@ -36,7 +36,7 @@ class ScratchCopy(msgspec.Struct, frozen=True):
 
 
 LOSSES = (
-    "Where the document has a value that its column cannot hold: while it is not equal, its residue proves nothing."
+    "Where the document has a value that its column cannot hold: while it is not equal, its remainder proves nothing."
 )
 """When ``parity.losses`` fails as well."""
 
