@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 WHAT = "the target"
 
-ATTEMPTS = 3
-"""How often a call is made that the server ended because of others (a deadlock)."""
+ATTEMPTS = 10
+"""How often a call is made that met other sessions (a deadlock, a key that they took); the pauses take 0.1 s."""
 
 PLANNED_S = 10.0
 """Seconds for which a connection keeps its plans."""
@@ -114,7 +114,7 @@ class DispatcherPool:
                 return once()
 
         try:
-            return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS, longest=0)
+            return repeat(refused, lambda error: isinstance(error, _OVERTAKEN), attempts=ATTEMPTS)
         except (errors.DeadlockDetected, errors.SerializationFailure) as error:
             raise OvertakenError("another session wrote the same at the same moment") from error
 
