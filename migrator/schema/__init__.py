@@ -8,7 +8,7 @@ imports (``scheduler``, ``store``, ``records``) imports this package.
 from typing import Final
 
 LOOKUP_PREFIX: Final = "tail_"
-"""Of the indexes that the tail makes on the scheduler's tables, and that are dropped when the move is finished.
+"""Prefix of the indexes that the tail creates on the scheduler's tables. They are dropped when the cutover is finished.
 
-It stands here, and not beside the tables, so that the copy and the tail do not import SQLAlchemy for it.
+It is defined here, and not with the tables, so that the copy and the tail need not import SQLAlchemy.
 """

@@ -1,8 +1,8 @@
-"""The live catalogue against the declared one.
+"""The comparison of the live catalogue with the declared one.
 
-The declared tables are made as temporary ones in a transaction that is rolled back, and both are read by the same query
-(``catalogue.sql``): what PostgreSQL makes of an expression is compared with what the same server makes of the other, so
-that no version's spelling matters. It needs the right to make temporary tables, as the copy does.
+The declared tables are created as temporary tables in a transaction that is rolled back, and one query
+(``catalogue.sql``) reads both. So what PostgreSQL makes of an expression is compared with what the same server makes of
+the other, and no version's spelling matters. It needs the right to create temporary tables, as the copy does.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from migrator.schema.security import Roles, function_statements, isolation_state
 from migrator.schema.transaction import be_owner, driver, transaction
 
 Fact: TypeAlias = tuple[str, str, str]
-"""(relation, kind, name), as ``catalogue.sql`` gives them."""
+"""(relation, kind, name), as ``catalogue.sql`` returns them."""
 Catalogue: TypeAlias = dict[Fact, str]
 
 DECLARED: dict[str, MetaData] = {"scheduler": SCHEDULER, "migration": MIGRATION}
@@ -33,7 +33,7 @@ ISOLATED = "scheduler"
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One thing in which the live catalogue is not as declared."""
+    """One difference between the live catalogue and the declaration."""
 
     object: str
     """``scheduler.runs constraint ck_runs_state``."""
@@ -43,9 +43,9 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
-    """Compare both schemas with their declaration; an empty list says that they are the same.
+    """Compare both schemas with their declaration; an empty list means that they are equal.
 
-    What a first load has taken away and not yet put back is listed, and says so. Nothing is changed.
+    What a first load has dropped and not yet created again is listed, with this reason. Nothing is changed.
     """
     names = names or Roles()
     found: list[Difference] = []
@@ -62,7 +62,7 @@ def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
 
 
 def _read(connection: Connection, schema: str) -> Catalogue | None:
-    """Return the facts of a schema; None where there is no such schema."""
+    """Return the facts of a schema; None if there is no such schema."""
     row = connection.execute("SELECT to_regnamespace(%s)::oid", (schema,)).fetchone()
     if row is None or row[0] is None:
         return None
@@ -79,7 +79,7 @@ def _read(connection: Connection, schema: str) -> Catalogue | None:
 
 
 def _declared(alchemy: AlchemyConnection, names: Roles) -> dict[str, Catalogue]:
-    """Make the declared tables as temporary ones and read them, one schema after the other."""
+    """Create the declared tables as temporary tables and read them, one schema after the other."""
     connection = driver(alchemy)
     catalogues: dict[str, Catalogue] = {}
     for schema, metadata in DECLARED.items():
@@ -112,9 +112,9 @@ def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: fro
         if expected == found:
             continue
         if expected is None and kind == "index" and name.startswith(LOOKUP_PREFIX):
-            continue  # the tail's own, for as long as the move lasts
+            continue  # the tail's own, until the cutover is finished
         if relation in missing | extra and kind != "relation":
-            continue  # a table that is not there is one difference, not one for each of its columns
+            continue  # a missing table is one difference, not one for each of its columns
         place = f"{schema}.{relation}" if relation else f"schema {schema}"
         what = " ".join(part for part in (place, kind if kind != "relation" else "", name) if part)
         if found is None and name in owed:
@@ -124,7 +124,7 @@ def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: fro
 
 
 def _owed(connection: Connection) -> frozenset[str]:
-    """Return the names of indexes and constraints that a first load has taken away."""
+    """Return the names of indexes and constraints that a first load has dropped."""
     row = connection.execute("SELECT to_regclass('migration.deferred_ddl') IS NULL").fetchone()
     if row == (True,):
         return frozenset()

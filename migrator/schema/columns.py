@@ -1,4 +1,4 @@
-"""Words for declaring columns and constraints, so that a table reads as a list.
+"""Functions that declare columns and constraints, so that a table reads as a list.
 
 Every column has a comment, every constraint and index a name: ``pk_<table>``, ``fk_<table>_<column>``,
 ``uq_<table>_<what>``, ``ck_<table>_<what>``, ``ix_<table>_<what>`` (the two tables of the graph plan keep its names).
@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import BYTEA, JSONB, TIMESTAMP, UUID
 AnyColumn: TypeAlias = Column[Any]
 
 LARGE = "large"
-"""Key of ``Column.info``: the jsonb may be large, and is compressed with lz4 where the server offers it."""
+"""Key of ``Column.info``: the jsonb may be large, and is compressed with lz4 if the server offers it."""
 
 
 def uuid(name: str, comment: str, *, null: bool = True, refers: tuple[str, str, str | None] | None = None) -> AnyColumn:
@@ -42,7 +42,7 @@ def text(name: str, comment: str, *, null: bool = True) -> AnyColumn:
 
 
 def texts(name: str, comment: str) -> AnyColumn:
-    """Declare a list of texts; null is absent, empty is empty."""
+    """Declare a list of texts; null: absent, empty: empty."""
     return Column(name, ARRAY(Text()), nullable=True, comment=comment)
 
 
@@ -99,7 +99,7 @@ def octets(name: str, comment: str, *, null: bool = True) -> AnyColumn:
 
 
 def tenant_of_schedule() -> tuple[AnyColumn, AnyColumn]:
-    """Declare what says whether a run's schedule is a row of the tenant ``*``, and the column computed from it."""
+    """Declare the flag for a run with a schedule of the tenant ``*``, and the column computed from it."""
     return (
         flag(
             "global_schedule",
@@ -117,16 +117,16 @@ def tenant_of_schedule() -> tuple[AnyColumn, AnyColumn]:
 
 
 def priority(comment: str) -> AnyColumn:
-    """Declare the schedule's priority in a row of the queue; triggers of the database keep it (``schema.priority``)."""
+    """Declare the schedule's priority in a row of the queue; the database maintains it (``schema.priority``)."""
     return Column("priority", SmallInteger(), nullable=False, server_default=sql("50"), comment=comment)
 
 
 def refers(
     table: str, column: str, target: str, ondelete: str | None = None, *, tenant: str = "tenant_id"
 ) -> ForeignKeyConstraint:
-    """Declare that a column names the row of ``target`` with this id and the tenant that the column ``tenant`` names.
+    """Declare that a column refers to the row of ``target`` with this id and the tenant in the column ``tenant``.
 
-    Row-level security does not hold foreign keys: the tenant in the key is what keeps a reference inside its tenant.
+    Row-level security does not apply to foreign keys: the tenant in the key keeps a reference inside its tenant.
     """
     return ForeignKeyConstraint(
         (tenant, column),
@@ -181,7 +181,7 @@ def extra() -> AnyColumn:
 
 
 def one_of(table: str, column: str, words: Iterable[str | int], name: str | None = None) -> CheckConstraint:
-    """Declare that a column holds one of ``words`` (or null), spelled as PostgreSQL gives it back."""
+    """Declare that a column holds one of ``words`` (or null), spelled as PostgreSQL returns it."""
     members = ", ".join(f"'{word}'::text" if isinstance(word, str) else str(word) for word in words)
     return CheckConstraint(f"{column} = ANY (ARRAY[{members}])", name=name or f"ck_{table}_{column}")
 

@@ -1,9 +1,9 @@
 """Functions and triggers by which the database keeps ``priority`` of triggers and open runs equal to the schedule's.
 
-Whoever writes a schedule, a trigger or a run need not know of it: the store, the copy, the tail, a repair, and programs
-that write the tables themselves. Revision 0016 makes what is declared here; the catalogue check compares both.
+Writers of schedules, triggers and runs need not know of it: the store, the copy, the tail, a repair, and programs that
+write the tables themselves. Revision 0016 creates what is declared here; the catalogue check compares both.
 
-A row takes the priority when it is inserted, and a run also when it is queued again. It locks the schedule as its
+A row gets the priority when it is inserted, and a run also when it is queued again. It locks the schedule as its
 foreign key does (``FOR KEY SHARE``). A change of the schedule's priority waits for such rows (``FOR UPDATE``), and they
 wait for it, so that neither misses the other. The functions run as the owner, whom row-level security does not bind: a
 schedule of the tenant ``*`` has runs of every tenant.
@@ -66,7 +66,7 @@ $function$
 
 _REVOKE: Final = "REVOKE ALL ON FUNCTION {schema}.take_priority(), {schema}.give_priority() FROM PUBLIC"
 
-# Most runs have ended when they are copied: the condition on new ones keeps them from the function.
+# Most runs have ended when they are copied: the function is not called for them because of the condition.
 _TRIGGERS: Final = """
 CREATE TRIGGER take_priority AFTER INSERT ON {schema}.triggers
     FOR EACH ROW EXECUTE FUNCTION {schema}.take_priority();
@@ -87,7 +87,7 @@ CREATE TRIGGER give_priority BEFORE UPDATE OF priority ON {schema}.schedules
 
 
 def priority_statements(schema: str) -> Iterator[sql.Composed]:
-    """Yield the statements that make the functions and the triggers in ``schema``, whose tables exist."""
+    """Yield the statements that create the functions and the triggers in ``schema``, whose tables exist."""
     place = sql.Identifier(schema)
     for statement in (_TAKE, _GIVE, _REVOKE, _TRIGGERS):
         yield sql.SQL(statement).format(schema=place)

@@ -34,12 +34,12 @@ from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, connect, driver, transaction
 
 BRANCHES = ("scheduler", "migration")
-"""Each branch of the revisions fills the schema of its name and keeps its own version table there."""
+"""Each branch of the revisions fills the schema of its name and has its version table there."""
 
 VERSION_TABLE = "schema_revision"
-"""Alembic's: the revision a branch is at."""
+"""Alembic's own table: the revision of a branch."""
 HISTORY_TABLE = "schema_history"
-"""Which files were applied, with their SHA-256."""
+"""The files that were applied, with their SHA-256."""
 BOOKKEEPING = (VERSION_TABLE, HISTORY_TABLE)
 
 BOOKKEEPING_DDL = """
@@ -66,7 +66,7 @@ class Revision(msgspec.Struct, frozen=True):
     title: str
     file: str
     sha256: str
-    """Of the file's bytes, in hexadecimal."""
+    """SHA-256 of the file's bytes, in hexadecimal."""
     tables: tuple[str, ...]
     """Tables it makes, and drops with their rows when it is undone."""
     renames: Mapping[str, str]
@@ -74,7 +74,7 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 def revisions_folder() -> Path:
-    """Return the folder of the revisions: inside the installed package, else beside the checkout."""
+    """Return the folder of the revisions: in the installed package, or next to it in the checkout."""
     package = Path(migrator.__file__).parent
     for place in (package / "_alembic", package.parent / "alembic"):
         if (place / "env.py").is_file():
@@ -111,7 +111,7 @@ def _revision(branch: str, script: Any) -> Revision:  # noqa: ANN401 - Alembic's
 
 
 def applied_revisions(connection: Connection, branch: str) -> Mapping[str, tuple[str, str]]:
-    """Return revision → (file, SHA-256) of what was applied; empty where nothing was."""
+    """Return revision → (file, SHA-256) of what was applied; empty if nothing was."""
     row = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{branch}.{HISTORY_TABLE}",)).fetchone()
     if row == (True,):
         return {}
@@ -122,7 +122,7 @@ def applied_revisions(connection: Connection, branch: str) -> Mapping[str, tuple
 
 
 def recorded_revisions(connection: Connection, branch: str) -> list[str]:
-    """Return the revisions that Alembic's own table names; empty where there is none."""
+    """Return the revisions that Alembic's own table names; empty if there is none."""
     row = connection.execute("SELECT to_regclass(%s) IS NULL", (f"{branch}.{VERSION_TABLE}",)).fetchone()
     if row == (True,):
         return []
@@ -131,7 +131,7 @@ def recorded_revisions(connection: Connection, branch: str) -> list[str]:
 
 
 def check_recorded(branch: str, known: list[Revision], done: Mapping[str, tuple[str, str]], names: list[str]) -> None:
-    """Refuse to go on when Alembic's table names anything but the last revision that was applied."""
+    """Raise ``RefusedError`` if Alembic's table names anything but the last revision that was applied."""
     expected = [one.id for one in known if one.id in done][-1:]
     if names != expected:
         only = expected[0] if expected else "no row"
@@ -142,7 +142,7 @@ def check_recorded(branch: str, known: list[Revision], done: Mapping[str, tuple[
 
 
 def check_applied(known: list[Revision], done: Mapping[str, tuple[str, str]]) -> None:
-    """Refuse to go on when an applied revision is unknown, or its file is not what was applied."""
+    """Raise ``RefusedError`` if an applied revision is unknown, or its file is not the one that was applied."""
     by_id = {revision.id: revision for revision in known}
     for identity, (file, digest) in done.items():
         if identity not in by_id:
@@ -158,14 +158,14 @@ def check_applied(known: list[Revision], done: Mapping[str, tuple[str, str]]) ->
 
 
 LOCK_KEY = 0x6D69_6772_6174_6F72
-"""Of the advisory lock: ``migrator`` in ASCII."""
+"""Key of the advisory lock: ``migrator`` in ASCII."""
 
 BASE = "base"
 
 PATIENCE_S = 300.0
-"""How long a table that somebody else has locked is waited for, if nothing else is said."""
+"""How long to wait for a table that another session has locked, by default."""
 PAUSE_S = 1.0
-"""Between two attempts: whoever waited behind the change of a table goes first."""
+"""Between two attempts: sessions that waited behind the change of a table go first."""
 
 _ALEMBIC = threading.Lock()
 """Alembic keeps its environment in a module: one at a time in a process."""
@@ -181,7 +181,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a branch stands."""
+    """The revision of a branch, and what is pending."""
 
     branch: str
     revision: str | None
@@ -194,11 +194,11 @@ class Position(msgspec.Struct, frozen=True):
 def upgrade(
     dsn: str, *, names: Roles | None = None, branches: tuple[str, ...] = BRANCHES, patience_s: float = PATIENCE_S
 ) -> list[Change]:
-    """Bring the branches to their heads, making roles and schemas where they are missing; return what was applied.
+    """Upgrade the branches to their heads, creating roles and schemas that are missing; return what was applied.
 
-    A table that somebody else has locked is waited for, for ``patience_s``. Raises ``RightsMissingError`` with the SQL
-    to hand over, ``RefusedError`` for a changed or unknown revision and for a schema of somebody else,
-    ``ConfigurationError`` for roles that keep no tenants apart, ``LockedError`` for a table that stays locked.
+    A table that another session has locked is waited for, for ``patience_s``. Raises ``RightsMissingError`` with the
+    SQL for an administrator, ``RefusedError`` for a changed or unknown revision and for a schema of another owner,
+    ``ConfigurationError`` for roles that do not isolate tenants, ``LockedError`` for a table that stays locked.
     """
     return _with_lock_retries(dsn, patience_s, lambda: _upgrade(dsn, names or Roles(), branches))
 
@@ -235,8 +235,8 @@ def downgrade(
     """Undo every revision after ``revision``; return what was undone, last first.
 
     ``revision`` is a revision's id, ``base`` for both branches, or ``<branch>@base``. A schema whose last revision is
-    undone goes, unless something of somebody else is in it. Refused while rows would be lost, unless ``discard_rows``.
-    A table that somebody else has locked is waited for, as by ``upgrade``.
+    undone is dropped, unless it holds objects of others. Refused if rows would be lost, unless ``discard_rows``. A
+    table that another session has locked is waited for, as by ``upgrade``.
     """
     return _with_lock_retries(
         dsn, patience_s, lambda: _downgrade(dsn, revision, names or Roles(), discard_rows=discard_rows)
@@ -263,9 +263,9 @@ def _downgrade(dsn: str, revision: str, names: Roles, *, discard_rows: bool) -> 
 
 
 def current(dsn: str, names: Roles | None = None) -> list[Position]:
-    """Return where each branch stands.
+    """Return the revision of each branch.
 
-    Raises ``RefusedError`` for a changed or unknown revision, and for a schema of somebody else.
+    Raises ``RefusedError`` for a changed or unknown revision, and for a schema of another owner.
     """
     places = []
     names = names or Roles()
@@ -280,13 +280,13 @@ def current(dsn: str, names: Roles | None = None) -> list[Position]:
 
 
 def require_group_roles(dsn: str, names: Roles) -> None:
-    """Refuse roles that keep no tenants apart, as ``roles.require_group_roles`` does."""
+    """Refuse roles that do not isolate tenants, as ``security.require_group_roles`` does."""
     with translate_errors("the target"), connect(dsn) as connection:
         security.require_group_roles(connection, names)
 
 
 def _checked_revisions(connection: Connection, branch: str) -> tuple[list[Revision], Mapping[str, tuple[str, str]]]:
-    """Return a branch's revisions, and those that were applied; raise ``RefusedError`` where they do not fit."""
+    """Return a branch's revisions, and those that were applied; raise ``RefusedError`` if they do not match."""
     known = known_revisions(branch)
     applied = applied_revisions(connection, branch)
     check_applied(known, applied)
@@ -295,7 +295,7 @@ def _checked_revisions(connection: Connection, branch: str) -> tuple[list[Revisi
 
 
 def compress(connection: Connection) -> None:
-    """Have large jsonb compressed with lz4 where the server offers it (twice as fast as pglz on 22 KB documents)."""
+    """Have large jsonb compressed with lz4 if the server offers it (twice as fast as pglz on 22 KB documents)."""
     offered = connection.execute(
         "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
     ).fetchone()
@@ -307,7 +307,7 @@ def compress(connection: Connection) -> None:
         for column in table.columns
         if LARGE in column.info
     ]
-    # Asked first: the statement takes a strong lock also when it changes nothing.
+    # Read first: the statement takes a strong lock also when it changes nothing.
     others = connection.execute(
         "SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
         " WHERE relnamespace = to_regnamespace('scheduler') AND relkind = 'r' AND attnum > 0 AND attcompression <> 'l'"
@@ -321,9 +321,9 @@ def compress(connection: Connection) -> None:
 
 
 def _with_lock_retries(dsn: str, seconds: float, work: Callable[[], list[Change]]) -> list[Change]:
-    """Do ``work``, one transaction; where a table is locked, take all of it back, say who holds it, and try again.
+    """Do ``work``, one transaction; if a table is locked, roll back, name the holder, and try again.
 
-    Nothing waits in line for long: behind a waiting change of a table every reader of it would wait, too.
+    It never waits long for a lock: every reader of a table would wait behind a waiting change of it.
     """
     until = time.monotonic() + seconds
 
@@ -363,7 +363,7 @@ def _run(
     names: Roles,
     act: Callable[[Config], None],
 ) -> list[Change]:
-    """Let Alembic act on a branch, inside the transaction that is open; return what it did."""
+    """Let Alembic act on a branch, inside the open transaction; return what it did."""
     connection = driver(alchemy)
     by_id = {revision.id: revision for revision in known}
     done: list[Change] = []
@@ -407,7 +407,7 @@ def _run(
 
 
 def _targets(revision: str) -> list[tuple[str, str]]:
-    """Return (branch, where to stop) for what a downgrade names."""
+    """Return (branch, last revision to keep) for the argument of a downgrade."""
     branch, at, stop = revision.rpartition("@")
     if revision == BASE:
         return [(one, BASE) for one in reversed(BRANCHES)]
@@ -439,7 +439,7 @@ def _losses(connection: Connection, revision: str) -> dict[str, int]:
 
 
 def _drop_if_empty(connection: Connection, branch: str) -> None:
-    """Drop a schema in which nothing but the bookkeeping is left."""
+    """Drop a schema that holds only the tables of the revisions."""
     if applied_revisions(connection, branch):
         return
     for table in BOOKKEEPING:
@@ -448,4 +448,4 @@ def _drop_if_empty(connection: Connection, branch: str) -> None:
         with connection.transaction():
             connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(branch)))
     except errors.DependentObjectsStillExist:
-        pass  # somebody else keeps something in it
+        pass  # others keep objects in it

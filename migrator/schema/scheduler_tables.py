@@ -1,6 +1,6 @@
 """The thirteen tables of the schema ``scheduler``, declared with SQLAlchemy Core.
 
-Only a declaration: revisions make the tables, and ``catalogue`` compares them with what is declared here.
+This is only a declaration: revisions create the tables, and ``catalogue`` compares them with it.
 """
 
 from sqlalchemy import (
@@ -195,7 +195,7 @@ def _triggers(metadata: MetaData) -> None:
         check("ck_triggers_event", "kind <> 'event'::text OR next_fire_at IS NULL"),
         check("ck_triggers_interval_ms", "interval_ms > 0"),
         check("ck_triggers_period", "end_at > start_at"),
-        # Fires go by the first, whatever the tenant; lists of a tenant by the second.
+        # Firing uses the first, for all tenants; lists of a tenant use the second.
         Index(
             "ix_triggers_due",
             desc("priority"),
@@ -295,8 +295,8 @@ def _runs(metadata: MetaData) -> None:
             unique=True,
             postgresql_where=sql("run_number IS NOT NULL"),
         ),
-        # The tenant comes last in these keys: rows are found by what stands before it.
-        # Partial on trigger_id alone, so that the foreign key's look-ups can use it too.
+        # The tenant is last in these keys: rows are found by the columns before it. The index is partial on trigger_id
+        # alone, so that the lookups of the foreign key can use it too.
         Index(
             "uq_runs_slot",
             "trigger_id",
@@ -322,9 +322,8 @@ def _runs(metadata: MetaData) -> None:
             "id",
             postgresql_where=sql("schedule_id IS NOT NULL"),
         ),
-        # Claims go by the first, in its order; the second counts and finds what is open of a schedule, and what is
-        # running. A claim changes the state, so each index that held both queued and running runs would cost it an
-        # entry.
+        # Claims use the first, in its order. The second counts and finds a schedule's open runs, and running runs. A
+        # claim changes the state, so each index that held both queued and running runs would cost it an entry.
         Index(
             "ix_runs_waiting",
             "state",
@@ -595,7 +594,7 @@ def _audit(metadata: MetaData) -> None:
 
 
 SCHEDULER = MetaData(schema="scheduler")
-"""The product's thirteen tables."""
+"""The thirteen tables of the scheduler."""
 
 _declare_schedules(SCHEDULER)
 _declare_runs(SCHEDULER)

@@ -20,16 +20,16 @@ VISIBLE = f"tenant_id = ANY (ARRAY[{CURRENT}, CASE WHEN {CURRENT} IS NULL THEN N
 OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
 
 APPEND_ONLY = frozenset({"audit"})
-"""Tables that service and dispatcher may add to, but neither change nor empty."""
+"""Tables that service and dispatcher may insert into, but neither update nor empty."""
 
 DELETED_BY_SERVICE = frozenset({"handlers", "runs", "triggers"})
-"""Tables that the store deletes rows of as the service: only these may it lock against everybody (``LOCK TABLE``)."""
+"""Tables from which the store deletes rows as the service: only these may it lock exclusively (``LOCK TABLE``)."""
 
 DELETED_BY_DISPATCHER = frozenset({"workers"})
 """The same for the dispatcher."""
 
 KEY = frozenset({"id", "tenant_id"})
-"""Columns that nobody but the owner changes."""
+"""Columns that only the owner changes."""
 
 SEQUENCES = {"graph_job_events": "graph_job_events_id_seq"}
 """Table to the sequence that numbers its new rows."""
@@ -50,7 +50,7 @@ class Roles(msgspec.Struct, frozen=True):
     """Names of the three NOLOGIN group roles; every session does ``SET ROLE`` to one of them."""
 
     migration: str = "scheduler_migration"
-    """Owns the tables; row-level security is enabled, not forced, since COPY FROM is refused under it."""
+    """Owns the tables. Row-level security is enabled, not forced, because COPY FROM is refused under it."""
     service: str = "scheduler_service"
     """Owns nothing, bound to one tenant."""
     dispatcher: str = "scheduler_dispatcher"
@@ -67,9 +67,9 @@ class Roles(msgspec.Struct, frozen=True):
 
 
 def write_grants(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
-    """Yield the statements that grant the right to write into one table.
+    """Yield the statements that grant the right to write to one table.
 
-    UPDATE is granted by column: whoever has it on the table, or DELETE, may ``LOCK TABLE`` in every mode.
+    UPDATE is granted by column: a role with UPDATE on the whole table, or DELETE, may ``LOCK TABLE`` in every mode.
     """
     place = sql.Identifier(schema, table.name)
     service, dispatcher = sql.Identifier(roles.service), sql.Identifier(roles.dispatcher)
@@ -110,11 +110,11 @@ def isolation_statements(schema: str, table: Table, roles: Roles) -> Iterator[sq
 
 
 def function_statements(schema: str, roles: Roles) -> Iterator[sql.Composed]:
-    """Yield the statements that make the functions which find schedules by their tags.
+    """Yield the statements that create the functions which find schedules by their tags.
 
-    The server evaluates operators of arrays only on rows that row-level security has let through, hence without an
-    index. These functions run as the owner, whom it does not bind, and return the ids that the session may see: they
-    take no tenant, and read the session's.
+    The server evaluates operators of arrays only on rows that row-level security has passed, so without an index. These
+    functions run as the owner, whom it does not bind, and return the ids that the session may see: they take no tenant,
+    and read the session's.
     """
     for which, operator in TAGGED.items():
         name = sql.Identifier(f"schedules_with_{which}")
@@ -127,15 +127,15 @@ def function_statements(schema: str, roles: Roles) -> Iterator[sql.Composed]:
 
 
 SHOWN = 3
-"""Tables of somebody else's schema that a refusal names."""
+"""Tables of another owner's schema that a refusal names, at most."""
 PREDEFINED = "pg_"
-"""How the names of PostgreSQL's own roles begin; others may not."""
+"""Prefix of the names of PostgreSQL's own roles; others may not have it."""
 MAY_SET_ROLE_SINCE = 160000
-"""PostgreSQL 16 tells membership from the right to SET ROLE."""
+"""Since PostgreSQL 16, membership and the right to SET ROLE are two things."""
 
 
 class RightsMissingError(RefusedError):
-    """The user may not do what only an administrator may; the message holds the SQL to hand over."""
+    """The user lacks a right that only an administrator can give; the message holds the SQL for it."""
 
     def __init__(self, what: str, statements: Iterable[str]) -> None:
         self.statements = tuple(statements)
@@ -144,7 +144,7 @@ class RightsMissingError(RefusedError):
 
 
 def require_group_roles(connection: Connection, roles: Roles) -> None:
-    """Refuse names of roles under which nothing would keep the tenants apart; roles that are missing are none.
+    """Refuse roles that would not isolate the tenants; roles that do not exist are not refused.
 
     Raises ``ConfigurationError`` for a superuser, for a role of PostgreSQL's own, and for a role that serves the
     application and is not bound by row-level security: one with BYPASSRLS, or one that may act as the owner.
@@ -174,9 +174,9 @@ def require_group_roles(connection: Connection, roles: Roles) -> None:
 
 
 def ensure_roles(connection: Connection, roles: Roles) -> None:
-    """Make the group roles that are missing and join the owning one; the connection is in autocommit.
+    """Create the group roles that are missing and join the owning one; the connection is in autocommit.
 
-    Roles belong to the server, not to the database: another upgrade may make them at the same moment.
+    Roles belong to the server, not to the database: another upgrade may create them at the same moment.
     """
     known = {
         row[0] for row in connection.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", [[*roles.names()]])
@@ -187,7 +187,7 @@ def ensure_roles(connection: Connection, roles: Roles) -> None:
         try:
             connection.execute(_create(name))
         except (errors.DuplicateObject, errors.UniqueViolation):
-            continue  # made by another upgrade since we looked
+            continue  # created by another upgrade meanwhile
         except errors.InsufficientPrivilege:
             wanted = [_create(other).as_string(connection) for other in missing] + [membership.as_string(connection)]
             raise RightsMissingError("create roles", wanted) from None
@@ -200,7 +200,7 @@ def ensure_roles(connection: Connection, roles: Roles) -> None:
 
 
 def require_own_schema(connection: Connection, name: str, roles: Roles) -> None:
-    """Refuse a schema of this name that somebody else has made: one of another owner, with something in it."""
+    """Refuse a schema of this name that others have created: one of another owner that is not empty."""
     row = connection.execute(
         "SELECT pg_get_userbyid(nspowner), array(SELECT relname::text FROM pg_class WHERE relnamespace = mine.oid"
         " AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY relname)"
@@ -217,7 +217,7 @@ def require_own_schema(connection: Connection, name: str, roles: Roles) -> None:
 
 
 def ensure_schema(connection: Connection, name: str, roles: Roles) -> None:
-    """Make the schema where it is missing, owned by the owning role; raises ``RefusedError`` for somebody else's."""
+    """Create the schema if it is missing, owned by the owning role; raises ``RefusedError`` if another role owns it."""
     require_own_schema(connection, name, roles)
     if connection.execute("SELECT to_regnamespace(quote_ident(%s)) IS NULL", (name,)).fetchone() != (True,):
         return

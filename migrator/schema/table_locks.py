@@ -38,12 +38,12 @@ class LockHolder(msgspec.Struct, frozen=True):
     """None: the tool's user may not see it."""
     state: str | None
     seconds: int | None
-    """Since its transaction began."""
+    """Seconds since its transaction began."""
     tables: str
     """Tables, each with the mode."""
 
     def words(self) -> str:
-        """Return who it is, and what it holds."""
+        """Describe the session, and what it holds."""
         if self.pid is None:
             return f"a prepared transaction (pg_prepared_xacts) holds {self.tables}"
         facts = [
@@ -55,13 +55,13 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 
 def lock_holders(connection: Connection, *, weak: bool) -> list[LockHolder]:
-    """Return who holds locks on tables, the strongest first, at most ``MOST``; ``weak``: also those of mere readers."""
+    """Return the holders of locks on tables, the strongest first, at most ``MOST``; ``weak``: also those of readers."""
     rows = connection.execute(_HOLDERS, ([*SCHEMAS], weak, [*STRONG], [*STRONG], MOST)).fetchall()
     return [LockHolder(*row) for row in rows]
 
 
 def describe_holders(connection: Connection, *, weak: bool = False) -> str:
-    """Return the sentence for a lock that was not had; it names who holds it, as far as that can be seen."""
+    """Return the sentence for a lock that was not obtained; it names the holder, if that is visible."""
     try:
         found = lock_holders(connection, weak=weak) or lock_holders(connection, weak=True)
     except psycopg.Error:

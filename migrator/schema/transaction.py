@@ -32,7 +32,7 @@ def connect(dsn: str) -> Connection:
 
 @contextmanager
 def transaction(dsn: str) -> Iterator[AlchemyConnection]:
-    """Open a transaction, and commit it at the end, or nothing of it; errors of either driver become the tool's."""
+    """Open a transaction; commit it at the end, or roll it back. Errors of both drivers become the tool's."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: connect(dsn), poolclass=NullPool)
     try:
         with translate_errors("the target"), engine.begin() as alchemy:
