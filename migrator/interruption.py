@@ -79,11 +79,9 @@ def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a s
 def _end_at_once(why: str) -> None:
     """End this process without anything that could wait; worker processes and servers end with it."""
     with suppress(Exception):
-        if "multiprocessing" in sys.modules:
-            import multiprocessing  # noqa: PLC0415 - it is loaded
-
-            for child in multiprocessing.active_children():
-                child.kill()
+        loaded = sys.modules.get("multiprocessing")  # without it there are no children
+        for child in loaded.active_children() if loaded else ():
+            child.kill()
     with suppress(OSError):
         os.write(2, f"migrator: {why}: {_AT_ONCE}\n".encode())
     os._exit(UNVERIFIED)

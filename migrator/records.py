@@ -31,6 +31,7 @@ __all__ = [
     "Schedule",
     "Trigger",
     "WorkerRecord",
+    "columns_of",
 ]
 
 Small = Annotated[int, "int2"]
@@ -53,6 +54,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A row of ``table`` in the schema ``scheduler``."""
 
     table: ClassVar[str]
+    kept_by_the_store: ClassVar[tuple[str, ...]] = ()
+    """Columns of the table that follow from another row, the schedule: the store writes them, no record has them."""
 
 
 class SourcedRecord(Record, frozen=True, kw_only=True):
@@ -144,6 +147,7 @@ class Trigger(SourcedRecord, frozen=True, kw_only=True):
     """
 
     table: ClassVar[str] = "triggers"
+    kept_by_the_store: ClassVar[tuple[str, ...]] = ("priority",)
 
     schedule_id: Uuid
     kind: Text
@@ -181,6 +185,7 @@ class Run(SourcedRecord, frozen=True, kw_only=True):
     """
 
     table: ClassVar[str] = "runs"
+    kept_by_the_store: ClassVar[tuple[str, ...]] = ("priority", "global_schedule")
 
     schedule_id: Uuid | None = None
     trigger_id: Uuid | None = None
@@ -422,6 +427,11 @@ ALL: tuple[type[Record], ...] = (
 
 REMAINDER_KEY = "$remainder"
 """The top-level key of a payload that holds its remainder; a profile's ``encode`` must leave it out of the document."""
+
+
+def columns_of(record: type[Record]) -> tuple[str, ...]:
+    """Return the columns of the record's table that are written: all but those that the server computes."""
+    return record.__struct_fields__ + record.kept_by_the_store
 
 
 class _Reserved(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What the tool says: structured log lines, redaction, progress, and the streams through which all output goes."""
+"""What the tool says: redaction, progress, and the streams through which all output goes."""
 
 import codecs
 import re
@@ -94,29 +94,6 @@ def _rewrite(stream: TextIO, text: str) -> None:
         stream.rewrite(text)
     else:
         stream.write(_ERASE_LINE + text)
-
-
-def logger() -> Any:  # noqa: ANN401 - structlog's bound loggers have no common type
-    """Return the tool's logger: readable on a terminal, JSON lines elsewhere."""
-    import structlog  # noqa: PLC0415 - imported when the first line is written, so that --help stays quick
-
-    if not structlog.is_configured():
-        renderer = (
-            structlog.dev.ConsoleRenderer(colors=False)
-            if sys.stderr.isatty()
-            else structlog.processors.JSONRenderer(sort_keys=True)
-        )
-        structlog.configure(
-            processors=[
-                structlog.contextvars.merge_contextvars,
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                renderer,
-            ],
-            # asked for anew with each logger: the stream may have been replaced since
-            logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
-        )
-    return structlog.get_logger("migrator")
 
 
 def bytes_text(count: float) -> str:

@@ -23,10 +23,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from migrator import cli
+
 SMOKE: Final = "migrator.cutover.smoke"
 MODULES: Final = {
     "migrator": (
-        *(f"migrator.cli.{name}" for name in ("cutover", "migration", "scheduler", "schema", "verification")),
+        *(f"migrator.cli.{name}" for name in cli.MODULES if name != "demo"),
         "migrator.pipeline.chunk",
         "migrator.schema.revisions",
     ),

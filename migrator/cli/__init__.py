@@ -33,9 +33,12 @@ MODULES = {
     "cutover": ("doctor", "cutover", "rollback"),
     "demo": ("demo",),
     "migration": ("inspect", "plan", "backfill", "tail", "status", "quarantine"),
-    "scheduler": ("run", "retention", "metrics"),
+    "metrics": ("metrics",),
+    "parity": ("parity",),
+    "report": ("report",),
+    "scheduler": ("run", "retention"),
     "schema": ("schema",),
-    "verification": ("parity", "verify", "report"),
+    "verification": ("verify",),
 }
 """Module of this package → the commands that it defines."""
 

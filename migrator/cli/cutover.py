@@ -7,7 +7,7 @@ from typing import cast
 import click
 
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
-from migrator.cli.text import parity_lines, parity_status
+from migrator.cli.parity import parity_lines, parity_status
 from migrator.config import DEFAULT_PATH
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status
@@ -17,6 +17,7 @@ from migrator.cutover.plan import CutoverPlan, cutover_plan
 from migrator.cutover.rollback import Level
 from migrator.cutover.rollback_gaps import gap_lines
 from migrator.cutover.status import CutoverStatus, cutover_status
+from migrator.cutover.steps import REVERSE_STOPPED, ROLLBACK_STEPS
 from migrator.exit_status import mask
 from migrator.parity.recorded_check import check_and_record
 from migrator.sources import profile_of
@@ -122,7 +123,7 @@ def run_command(config: str | None, quarantined: int, *, as_json: bool) -> None:
     """Run the cutover; finish one that was interrupted after the point of no return, and undo any other first."""
     settings = load(config)
     done = cutover.run(settings, GateOptions(config=_file(config), quarantined=quarantined))
-    stopped = done.cutover.detail.get(cutover.REVERSE_STOPPED)
+    stopped = done.cutover.detail.get(REVERSE_STOPPED)
     if as_json:
         print_json(done)
         finish(mask(unverified=stopped))
@@ -268,9 +269,9 @@ def rollback_plan_command(config: str | None, level: int, *, as_json: bool) -> N
     """Show every step of the rollback and the present state of its gates."""
     found = rollback.gates(load(config), Path(config or DEFAULT_PATH), cast("Level", level))
     if as_json:
-        print_json({"steps": rollback.STEPS[level], "gates": found})
+        print_json({"steps": ROLLBACK_STEPS[level], "gates": found})
     else:
-        print_lines([f"{number}. {step}" for number, step in enumerate(rollback.STEPS[level], 1)])
+        print_lines([f"{number}. {step}" for number, step in enumerate(ROLLBACK_STEPS[level], 1)])
         print_lines(gate_lines(found))
     finish(mask(unverified=unmet(found)))
 

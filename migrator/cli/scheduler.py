@@ -1,4 +1,4 @@
-"""Commands of the scheduler: ``run``, ``retention``, ``metrics``."""
+"""Commands of the scheduler: ``run`` and ``retention``."""
 
 from datetime import timedelta
 from typing import cast
@@ -8,14 +8,10 @@ import click
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
 from migrator.config import LARGEST
 from migrator.errors import UsageError
-from migrator.exit_status import mask
-from migrator.scheduler import metrics
-from migrator.scheduler.metrics import OPTIONAL_SAMPLES, collect_samples, known_tenants
+from migrator.scheduler.metrics import known_tenants
 from migrator.scheduler.process import Until, run
 from migrator.scheduler.retention import RetentionPlan, RetentionRule, apply_all
 from migrator.store import open_scheduler_store
-from migrator.store.queue import served_tenants
-from migrator.telemetry import say
 
 
 @click.command()
@@ -113,43 +109,3 @@ def retention_command(
     if not allowed and not dry_run and any(one.total for one in removed):
         raise UsageError("nothing was removed: add --yes to the command to remove these runs")
     finish(0)
-
-
-@click.command()
-@click.option("--tenant", multiple=True, metavar="TENANT", help="This tenant alone; repeatable (default: all).")
-@click.option("--max", "most", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is above N; repeatable.")
-@click.option("--min", "least", multiple=True, metavar="NAME=N", help="Exit 1 if the metric is below N; repeatable.")
-@common_options
-def metrics_command(
-    config: str | None, tenant: tuple[str, ...], most: tuple[str, ...], least: tuple[str, ...], *, as_json: bool
-) -> None:
-    """Print the metrics of the scheduler and of the tail as Prometheus text; exit 1 if a threshold is crossed.
-
-    The key figures (overall_*, database_connections) are of all tenants; those of before and at the cutover, where one
-    is on record, have the same names behind switch_.
-    """
-    from migrator.cutover import metrics as moved  # noqa: PLC0415 - loads MongoDB's driver, which the other commands must not
-    from migrator.pipeline.tail import metrics as tail_metrics  # noqa: PLC0415 - loads MongoDB's driver, which the other commands must not
-
-    thresholds = [metrics.parse_threshold("max", one) for one in most] + [
-        metrics.parse_threshold("min", one) for one in least
-    ]
-    settings = load(config)
-    store = open_scheduler_store(settings)
-    try:
-        samples = collect_samples(store, known_tenants(store, tenant) or served_tenants(store.queue))
-        samples += metrics.key_samples(metrics.take_key_metrics(store))
-    finally:
-        store.close()
-    samples += moved.samples(moved.recorded(settings))
-    tail = tail_metrics.stored_metrics(settings)
-    beyond = list(metrics.crossed(samples, thresholds, OPTIONAL_SAMPLES | metrics.OPTIONAL_KEY_SAMPLES))
-    if as_json:
-        print_json({"samples": samples, "crossed": beyond, **({} if tail is None else {"tail": tail})})
-    else:
-        click.echo(
-            metrics.prometheus_text(samples) + ("" if tail is None else tail_metrics.prometheus_text(tail)), nl=False
-        )
-    for sentence in beyond:
-        say(f"threshold crossed: {sentence}")
-    finish(mask(different=beyond))

@@ -2,24 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.connections.postgres import Connection
 from migrator.cutover import cleanup, outbox, reverse_sync
-from migrator.cutover.cutover import POINT_OF_NO_RETURN, lift_source_fence
+from migrator.cutover.cutover import lift_source_fence
 from migrator.cutover.journal import (
     Cutover,
     Journal,
     database_time,
     exclusive_sessions,
     latest,
-    opened_at,
     record_decision,
 )
-from migrator.cutover.rollback import unfinished_level
+from migrator.cutover.steps import POINT_OF_NO_RETURN, unfinished_level, window_end
 from migrator.errors import LockedError, RefusedError, UsageError
 from migrator.pipeline.sessions import lock_holders_named
 from migrator.pipeline.tail.lookups import drop_indexes
@@ -97,12 +96,6 @@ def _refusal(target: Connection, found: Cutover | None) -> str:
             " or migrator rollback run, which goes back"
         )
     return "the cutover was interrupted before its point of no return: call migrator cutover abort"
-
-
-def window_end(target: Connection, cutover: Cutover, settings: Settings) -> datetime | None:
-    """Return until when the rollback window stays open; None if this cutover did not open PostgreSQL."""
-    since = opened_at(target, cutover.id)
-    return None if since is None else since + timedelta(hours=settings.cutover.window_hours)
 
 
 def _require_window_over(

@@ -24,6 +24,7 @@ from migrator.cutover.gates import GateOptions
 from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
 from migrator.cutover.server_gates import Gate
 from migrator.cutover.smoke import smoke
+from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity import recheck, recorded_check
 from migrator.parity.check import check_parity
@@ -35,13 +36,7 @@ from migrator.pipeline.tail.loop import Tail
 from migrator.store.postgres import parallel_run
 from migrator.telemetry import say
 
-STEPS_BEFORE: Final = ("preflight", "catch-up", "fence", "drain", "parity", "outbox")
-POINT_OF_NO_RETURN: Final = "point-of-no-return"
-STEPS_AFTER: Final = ("open-target", "smoke", "backup", "reverse-sync")
-STEPS: Final = (*STEPS_BEFORE, POINT_OF_NO_RETURN, *STEPS_AFTER)
 _EPOCH: Final = "epoch"
-REVERSE_STOPPED: Final = "reverse_sync_stopped"
-"""The member of the journal's detail that holds why the reverse sync stopped."""
 
 
 class CutoverResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from migrator.cutover.server_gates import Answer, Gate
 from migrator.cutover.status import attention
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.tail.positions import oplog_history
+from migrator.schema.revisions import current
 from migrator.schema.security import Roles, require_group_roles
 from migrator.sources import profile_of
 from migrator.store.postgres import lock_sessions
@@ -134,8 +135,6 @@ def _roles(settings: Settings) -> Answer:
 
 
 def _schema(settings: Settings) -> Answer:
-    from migrator.schema.revisions import current  # noqa: PLC0415 - heavy, and needed here only
-
     found = current(postgres_dsn(settings), Roles.of(settings.postgres))
     words = ", ".join(f"{one.branch} at {one.revision or 'nothing'}" for one in found)
     if any(one.pending for one in found):

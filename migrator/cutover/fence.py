@@ -34,8 +34,7 @@ from migrator.config import PostgresSettings
 from migrator.connections.mongo import UNAUTHORIZED, MongoDatabase, first_line, translate_errors, version
 from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
-from migrator.records import ALL
-from migrator.schema.scheduler_tables import SCHEDULER
+from migrator.records import ALL, columns_of
 from migrator.schema.security import Roles, write_grants
 from migrator.telemetry import say
 
@@ -361,7 +360,7 @@ def lift_target(connection: Connection, roles: PostgresSettings) -> None:
     with connection.transaction():
         names = Roles.of(roles)
         for record in ALL:
-            for statement in write_grants("scheduler", SCHEDULER.tables[f"scheduler.{record.table}"], names):
+            for statement in write_grants("scheduler", record.table, columns_of(record), names):
                 connection.execute(statement)
 
 

@@ -16,11 +16,12 @@ from migrator.config import Settings
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
+from migrator.log import logger
+from migrator.prometheus import Sample
 from migrator.scheduler import metrics
-from migrator.scheduler.metrics import KEY_METRICS, KeyMetrics, Sample
+from migrator.scheduler.metrics import KEY_METRICS, KeyMetrics
 from migrator.store import open_side
 from migrator.store.protocols import Store
-from migrator.telemetry import logger
 
 MeasuredSide: TypeAlias = Literal["MongoDB", "its copy", "PostgreSQL"]
 COLUMNS: Final = ("metric", "before", "at the cutover", "now", "expected")

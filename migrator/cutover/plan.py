@@ -9,7 +9,7 @@ from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import translate_errors
-from migrator.cutover import cutover, gates, overdue, rollback_gaps
+from migrator.cutover import gates, overdue, rollback_gaps, steps
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError
@@ -24,7 +24,7 @@ STEP_TEXTS: Final = {
     "drain": "the tail comes up to a position taken behind the fence",
     "parity": "what changed since the last complete comparison is compared; a difference ends the switch",
     "outbox": "triggers in PostgreSQL note what is written from now on, for the way back",
-    cutover.POINT_OF_NO_RETURN: "written down; until here everything is undone by itself, from here on it is finished",
+    steps.POINT_OF_NO_RETURN: "written down; until here everything is undone by itself, from here on it is finished",
     "open-target": "epoch on both sides, overdue triggers, configuration file; PostgreSQL is open, writers go on",
     "smoke": "a new process opens the store as the file says, writes, reads, fires, claims, finishes",
     "backup": "MongoDB is exported as it was, with digests (rollback level 3)",

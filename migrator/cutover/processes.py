@@ -17,9 +17,9 @@ from migrator.config import Settings
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
+from migrator.log import logger
 from migrator.scheduler import health
 from migrator.store import open_side
-from migrator.telemetry import logger
 
 JOURNAL_KEY: Final = "processes_before"
 """The member of the journal's detail."""

@@ -10,11 +10,11 @@ from types import FrameType
 from migrator.config import Settings
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.cutover import reverse_sync
-from migrator.cutover.cutover import REVERSE_STOPPED
 from migrator.cutover.epoch import is_in_target
 from migrator.cutover.journal import Journal, latest
 from migrator.cutover.reverse_encoding import ReverseSyncError
 from migrator.cutover.reverse_sync import ReverseSyncResult
+from migrator.cutover.steps import REVERSE_STOPPED
 from migrator.errors import BackendMovedError, LostLockError, RefusedError
 from migrator.interruption import count_signal
 from migrator.parity.repair import apply_repair

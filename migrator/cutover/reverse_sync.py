@@ -22,7 +22,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from migrator import fault_points, telemetry
+from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.mongo import MongoDatabase
@@ -36,6 +36,7 @@ from migrator.cutover.reverse_encoding import (
     triggers_by_schedule,
 )
 from migrator.errors import LostLockError, RefusedError
+from migrator.log import logger
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import OWN_COLLECTION, plan_context
 from migrator.pipeline.sessions import Sessions, run_with_sessions
@@ -98,7 +99,7 @@ def run(settings: Settings, *, noted_by_now: bool = False, stop: threading.Event
             done = run_with_sessions(settings, stream.carry)
             total += done
             if done.notes:
-                telemetry.logger().info("reverse.carried", documents=done.documents, removed=done.removed)
+                logger().info("reverse.carried", documents=done.documents, removed=done.removed)
             elif noted_by_now:
                 break
             else:

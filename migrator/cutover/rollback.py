@@ -24,35 +24,27 @@ from migrator.config import Settings, postgres_dsn
 from migrator.connections.advisory_locks import advisory_lock
 from migrator.connections.postgres import Connection, open_target, translate_errors
 from migrator.cutover import backup, cleanup, config_file, epoch, fence, outbox, reverse_sync
-from migrator.cutover.cutover import POINT_OF_NO_RETURN, backup_folder, lift_source_fence, point_holds
+from migrator.cutover.cutover import backup_folder, lift_source_fence, point_holds
 from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
 from migrator.cutover.rollback_gaps import Gap, find_gaps, gap_lines
 from migrator.cutover.server_gates import Gate
+from migrator.cutover.steps import LEVEL_KEY, POINT_OF_NO_RETURN, REOPEN_STEP, RESTORE_STEP
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions, close_cached, retry_transient
 from migrator.pipeline.tail import positions
+from migrator.schema import revisions
+from migrator.schema.security import Roles
 from migrator.sources import profile_of
 from migrator.telemetry import say
 
 Level: TypeAlias = Literal[1, 2, 3]
-_STEPS_LEVEL_1: Final = ("rollback-fence", "rollback-drain", "rollback-check", "rollback-open-source", "rollback-close")
-STEPS: Final = {
-    1: _STEPS_LEVEL_1,
-    2: (*_STEPS_LEVEL_1, "rollback-export", "rollback-downgrade"),
-    3: ("rollback-fence", "rollback-export", "rollback-restore", "rollback-open-source", "rollback-close"),
-}
-LEVEL_KEY: Final = "rollback_level"
-"""The member of the journal's detail that holds the level of the last rollback."""
-RESTORE_STEP: Final = "rollback-restore"
 RESTORED_ALARM: Final = "MongoDB was restored from the backup of the cutover"
 """The alarm of the tail after a rollback of level 3."""
 BEFORE_POINT: Final = (
     "the cutover was interrupted before its point of no return, so there is nothing to go back from: call migrator"
     " cutover abort"
 )
-REOPEN_STEP: Final = "rollback-open-source"
-"""The step from which on MongoDB may be written. The steps before it are not repeated."""
 
 
 class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,16 +204,6 @@ def _run_steps_before(
     return carried, lost
 
 
-def unfinished_level(journal: Journal) -> int | None:
-    """Return the level of a rollback that was begun, and neither undone nor finished; None if there is none."""
-    level: int = journal.cutover.detail.get(LEVEL_KEY, 1)
-    if journal.cutover.state in ("cut-over", "running"):
-        return level if any(journal.begun(step) for step in STEPS[level]) else None
-    if journal.cutover.state == "rolled-back" and (level == 2 or not journal.done("rollback-close")):  # noqa: PLR2004 - a level
-        return level  # level 2 removes the journal with its last step
-    return None
-
-
 def _level_conflict(journal: Journal, level: Level) -> str:
     """Return why a rollback begun at another level must be finished at that level; empty if it need not."""
     begun = journal.cutover.detail.get(LEVEL_KEY, level)
@@ -276,9 +258,6 @@ def _check(sessions: Sessions, since: datetime) -> int:
 
 
 def _downgrade(sessions: Sessions) -> None:
-    from migrator.schema import revisions  # noqa: PLC0415 - heavy, and rarely needed
-    from migrator.schema.security import Roles  # noqa: PLC0415 - as above
-
     roles = Roles.of(sessions.settings.postgres)
     revisions.downgrade(postgres_dsn(sessions.settings), names=roles, discard_rows=True)
 

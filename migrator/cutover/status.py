@@ -9,11 +9,11 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.postgres import Connection, open_target, translate_errors
-from migrator.cutover import completion, journal, metrics, outbox, processes, rollback
-from migrator.cutover.cutover import POINT_OF_NO_RETURN, REVERSE_STOPPED
+from migrator.cutover import journal, metrics, outbox, processes
 from migrator.cutover.journal import Journal
 from migrator.cutover.metrics import CutoverMetrics
 from migrator.cutover.processes import Arrivals
+from migrator.cutover.steps import POINT_OF_NO_RETURN, REVERSE_STOPPED, unfinished_level, window_end
 from migrator.sources import profile_of
 from migrator.store.postgres import parallel_run
 
@@ -70,7 +70,7 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
             steps=tuple(journal.steps(target, found.id)),
             waiting=count,
             oldest_s=round(age, 1),
-            open_until=completion.window_end(target, found, settings) if found.state == "cut-over" else None,
+            open_until=window_end(target, found, settings) if found.state == "cut-over" else None,
             parallel_since=since,
             metrics=metrics.collect(settings),
             arrivals=arrived,
@@ -100,7 +100,7 @@ def _find(target: Connection, settings: Settings) -> Attention | None:
     if last is None:
         return None
     current = Journal(target, last)
-    level = rollback.unfinished_level(current)
+    level = unfinished_level(current)
     works = advisory_locks.is_held(target, journal.LOCK)
     if level is not None:
         return _of_rollback(current, level, works=works)

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from bson import Decimal128, Int64
+from deepdiff import DeepDiff
 
 from migrator.values.document import type_name
 
@@ -259,8 +260,6 @@ def describe_difference(
 
 
 def _sentences(expected: object, actual: object, *, values: bool) -> Iterator[str]:
-    from deepdiff import DeepDiff  # noqa: PLC0415 - slow to import, and needed only where something differs
-
     tree = DeepDiff(expected, actual, view="tree", ignore_nan_inequality=True, threshold_to_diff_deeper=0)
     for kind, levels in tree.items():
         for level in _levels(levels):

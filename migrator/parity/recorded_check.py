@@ -18,6 +18,7 @@ from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError
+from migrator.log import logger
 from migrator.parity.check import check_parity
 from migrator.parity.compare import compare_derived
 from migrator.parity.equal import is_equal, stored_rows
@@ -30,7 +31,6 @@ from migrator.pipeline.sessions import Sessions, lock_holders_named
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column
 from migrator.pipeline.transform import transform_batch
 from migrator.sources.profile import Collection, Context
-from migrator.telemetry import logger
 from migrator.values.identity import source_id_of
 
 DOCUMENTS_PER_READ = 1_000

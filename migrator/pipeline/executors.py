@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,9 +26,6 @@ from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
 LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
-
-ANY_PORT = "127.0.0.1:0"
-"""Dask's web server always runs; not on its usual port, which may be in use."""
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -70,7 +69,7 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
     was killed.
     """
     if settings.executor == "dask":
-        with _dask(settings) as cluster:
+        with _dask().cluster(settings) as cluster:
             yield cluster
         return
     # spawn: MongoDB's driver has threads, which a forked process would not have
@@ -97,8 +96,16 @@ def executor(settings: CopySettings) -> Iterator[Executor]:
 def require_executor(settings: CopySettings) -> None:
     """Connect to the configured Dask scheduler, before anything is written; raises as ``executor`` does."""
     if settings.executor == "dask" and settings.dask_scheduler is not None:
-        with _dask(settings):
+        with _dask().cluster(settings):
             pass
+
+
+def _dask() -> ModuleType:
+    """Return the module that needs the extra ``dask``: it takes half a second to import, and few have it."""
+    try:
+        return import_module("migrator.pipeline.dask")
+    except ImportError:
+        raise ConfigurationError(f"copy.executor is dask: install the extra, {install_extra('dask')}") from None
 
 
 def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job]) -> "dict[Future[Done], Job]":
@@ -107,14 +114,15 @@ def submit(pool: Executor, function: Callable[[Job], Done], jobs: Iterable[Job])
     Worker processes are started here, with Ctrl-C blocked: it goes to the whole process group, and the parent handles
     it, also while a worker is still importing.
     """
-    with _interruption_blocked():
+    with interruption_blocked():
         futures = {pool.submit(function, job): job for job in jobs}
         fault_points.reach(fault_points.AFTER_CHUNKS_SUBMITTED)
     return futures
 
 
 @contextmanager
-def _interruption_blocked() -> Iterator[None]:
+def interruption_blocked() -> Iterator[None]:
+    """Keep Ctrl-C from this thread, and from the processes that are born in the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -129,34 +137,6 @@ def _start_worker(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-@contextmanager
-def _dask(settings: CopySettings) -> Iterator[Executor]:
-    """Yield a Dask cluster as an executor: the one whose address is configured, or one of this machine's processes."""
-    try:
-        import distributed  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise ConfigurationError(f"copy.executor is dask: install the extra, {install_extra('dask')}") from None
-    # distributed has no type information
-    open_client: Any = distributed.Client
-    open_cluster: Any = distributed.LocalCluster
-    with ExitStack() as stack:
-        place: Any = settings.dask_scheduler
-        if place is None:
-            with _interruption_blocked():
-                cluster = open_cluster(n_workers=workers(settings), threads_per_worker=1, dashboard_address=ANY_PORT)
-            place = stack.enter_context(cluster)
-        try:
-            client = stack.enter_context(open_client(place))
-        except ValueError:
-            raise ConfigurationError(f"copy.dask_scheduler: {place} is no address of a Dask scheduler") from None
-        except OSError as error:
-            raise UnreachableError(f"no Dask scheduler answers at {place}: {type(error).__name__}") from error
-        try:
-            yield client.get_executor(retries=0, pure=False)  # two equal jobs are two jobs
-        except distributed.KilledWorker as error:
-            raise UnreachableError(LOST_WORKER) from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 import bson
 import msgspec
+from bson import json_util
 
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
@@ -185,8 +186,6 @@ def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterat
 
 def extended_json(raw: bytes) -> str:
     """Return a document as canonical Extended JSON, for a person who asked to see its values."""
-    from bson import json_util  # noqa: PLC0415 - only here
-
     try:
         return json_util.dumps(
             bson.decode(raw, documents.OPTIONS), json_options=json_util.CANONICAL_JSON_OPTIONS, indent=2

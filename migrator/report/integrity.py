@@ -9,7 +9,7 @@ import base64
 import binascii
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -19,9 +19,15 @@ from migrator.exit_status import mask
 from migrator.report import renderer
 from migrator.result import Result, Signature, decode, digest, signed_text
 
-if TYPE_CHECKING:
+try:
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as forms
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
+except ImportError:
+    SIGNS = False
+else:
+    SIGNS = True
+"""Whether the extra ``sign`` is installed."""
 
 SignatureState: TypeAlias = Literal["none", "good", "bad", "another-key", "untold"]
 """``none``: not signed; ``untold``: signed, and the extra that could prove it is not installed."""
@@ -31,11 +37,7 @@ EXTRA_MISSING = f"signatures need the extra sign, which is not installed: {insta
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
     """Read a private key, PEM or OpenSSH, without passphrase; raises ``UsageError`` for anything else."""
-    try:
-        from cryptography.hazmat.primitives import serialization as forms  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - as above
-    except ImportError:
-        raise UsageError(EXTRA_MISSING) from None
+    _require_extra()
     loaders = {b"OPENSSH": forms.load_ssh_private_key, b"": forms.load_pem_private_key}
     found = _load_key(path, "private", loaders, None)
     if not isinstance(found, Ed25519PrivateKey):
@@ -45,15 +47,16 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
 
 def read_public_key(path: Path) -> "Ed25519PublicKey":
     """Read a public key, PEM or one line of OpenSSH; raises ``UsageError`` for anything else."""
-    try:
-        from cryptography.hazmat.primitives import serialization as forms  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - as above
-    except ImportError:
-        raise UsageError(EXTRA_MISSING) from None
+    _require_extra()
     found = _load_key(path, "public", {b"-----": forms.load_pem_public_key, b"": forms.load_ssh_public_key})
     if not isinstance(found, Ed25519PublicKey):
         raise _wrong_key_type(path)
     return found
+
+
+def _require_extra() -> None:
+    if not SIGNS:
+        raise UsageError(EXTRA_MISSING)
 
 
 def _wrong_key_type(path: Path) -> UsageError:
@@ -61,8 +64,6 @@ def _wrong_key_type(path: Path) -> UsageError:
 
 
 def _load_key(path: Path, word: str, loaders: Mapping[bytes, Callable[..., object]], *more: object) -> object:
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - an extra, seen to be there
-
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -90,10 +91,7 @@ def signature_state(result: Result, expected: "Ed25519PublicKey | None" = None) 
     signature = result.signature
     if signature is None:
         return "none"
-    try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - as above
-    except ImportError:
+    if not SIGNS:
         return "untold"
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(signature.key, validate=True))

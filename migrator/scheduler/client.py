@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 from uuid import UUID, uuid4
 
+from migrator.log import logger
 from migrator.records import Handler, Run
 from migrator.scheduler import commands, creation, health, queries
 from migrator.scheduler.commands import Change
@@ -32,7 +33,6 @@ from migrator.scheduler.models import (
 from migrator.scheduler.queries import Metrics, Stats
 from migrator.store.conflicts import is_overtaken, repeat
 from migrator.store.protocols import ScheduleQuery, Session, Store
-from migrator.telemetry import logger
 
 PORT_METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -12,12 +12,12 @@ from uuid import UUID
 
 import msgspec
 
+from migrator.log import logger
 from migrator.scheduler import handlers
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.handlers import Context, Function, Registry, Request
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, handler_of
-from migrator.telemetry import logger
 from migrator.values import jsonb
 
 _MAX_ERROR_CHARS = 2_000

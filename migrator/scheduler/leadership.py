@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from migrator.errors import MigratorError
+from migrator.log import logger
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
 from migrator.store.validation import GLOBAL
-from migrator.telemetry import logger
 
 RESOURCE: Final = "scheduler-leader"
 

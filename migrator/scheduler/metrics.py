@@ -1,4 +1,4 @@
-"""Metrics of a scheduler for machines: samples in the Prometheus text format, thresholds, and the five key metrics.
+"""Metrics of a scheduler for machines: samples, thresholds, and the five key metrics.
 
 The key metrics are those that people watch while a scheduler is moved: how many runs, how long they
 take, how many fail, how many connections the database has, and how many runs wait, over all tenants of one backend.
@@ -7,13 +7,14 @@ take, how many fail, how many connections the database has, and how many runs wa
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
 
 from migrator.errors import UnreachableError, UsageError
+from migrator.prometheus import PREFIX, Sample
 from migrator.scheduler import health, queries
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.queries import Metrics
@@ -21,20 +22,6 @@ from migrator.store.protocols import Store
 from migrator.store.queue import served_tenants
 from migrator.store.statistics import RunFilter
 from migrator.store.validation import GLOBAL
-from migrator.telemetry import visible
-
-PREFIX: Final = "migrator_"
-
-
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure, with what tells it from others of its name."""
-
-    name: str
-    """Without ``PREFIX``; units at the end, as Prometheus has them."""
-    help: str
-    value: float
-    kind: Literal["gauge", "counter"] = "gauge"
-    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,20 +36,6 @@ class Threshold(msgspec.Struct, frozen=True, kw_only=True):
         if sample.name != self.name:
             return False
         return sample.value > self.value if self.bound == "max" else sample.value < self.value
-
-
-def prometheus_text(samples: Iterable[Sample]) -> str:
-    """Return samples in the text format, version 0.0.4: by name, then by labels."""
-    lines: list[str] = []
-    told = ""
-    for sample in sorted(samples, key=lambda one: (one.name, sorted(one.labels.items()))):
-        name = PREFIX + sample.name
-        if name != told:
-            told = name
-            lines += [f"# HELP {name} {sample.help}", f"# TYPE {name} {sample.kind}"]
-        labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in sorted(sample.labels.items()))
-        lines.append(f"{name}{{{labels}}} {_number(sample.value)}" if labels else f"{name} {_number(sample.value)}")
-    return "\n".join(lines) + "\n"
 
 
 def parse_threshold(bound: Literal["max", "min"], given: str) -> Threshold:
@@ -96,12 +69,6 @@ def crossed(samples: Sequence[Sample], thresholds: Sequence[Threshold], known: C
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
-
-
-def _escaped(value: str) -> str:
-    # line ends have a spelling of their own; "\\u001b" is none that readers of this format know
-    lines = (visible(line).replace("\\", "\\\\").replace('"', '\\"') for line in value.split("\n"))
-    return "\\n".join(lines)
 
 
 OPTIONAL_SAMPLES: Final = frozenset({"success_rate_percent", "failure_rate_percent", "run_duration_seconds"})

@@ -22,6 +22,7 @@ import msgspec
 from migrator import __version__
 from migrator.config import SchedulerSettings, Settings
 from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
+from migrator.log import logger
 from migrator.records import WorkerRecord
 from migrator.scheduler import lifecycle
 from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRunExecutor
@@ -44,7 +45,7 @@ from migrator.store import open_scheduler_store, prepare
 from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
 from migrator.store.validation import GLOBAL
-from migrator.telemetry import logger, say
+from migrator.telemetry import say
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -18,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.errors import MigratorError
+from migrator.log import logger
 from migrator.records import ExecutionLog, Run
 from migrator.scheduler import completion, firing, lifecycle
 from migrator.scheduler.completion import stops_when_exhausted
@@ -27,7 +28,6 @@ from migrator.store.conflicts import is_overtaken, repeat
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish
 from migrator.store.validation import GLOBAL
-from migrator.telemetry import logger
 from migrator.values import jsonb
 
 _TICKS: Final = 4096

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from migrator.errors import ConflictError, LostLockError
+from migrator.log import logger
 from migrator.records import Schedule, WorkerRecord
 from migrator.scheduler import completion, firing, worker
 from migrator.scheduler.completion import expired_outcome, finish_of
@@ -21,7 +22,6 @@ from migrator.scheduler.worker import Scope
 from migrator.states import SCHEDULE_FIRING, WORKER_LIVE
 from migrator.store.protocols import ScheduleQuery, Session, Store
 from migrator.store.queue import served_tenants
-from migrator.telemetry import logger
 
 _BEFORE_ALL: Final = datetime(1, 1, 1, tzinfo=UTC)
 _PAGE: Final = 1_000

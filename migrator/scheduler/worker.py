@@ -20,6 +20,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.errors import BackendMovedError, MigratorError, StoreError, UnreachableError
+from migrator.log import logger
 from migrator.records import Schedule, WorkerRecord
 from migrator.scheduler import lifecycle
 from migrator.scheduler.completion import Outcome, finish_of, timeout_of, timeout_outcome
@@ -29,7 +30,6 @@ from migrator.scheduler.lifecycle import EventSink
 from migrator.scheduler.recorder import EndedRun, LogLine, Recorder
 from migrator.store.protocols import Store
 from migrator.store.queue import Claim, Finish, HandlerFilter, is_served
-from migrator.telemetry import logger
 from migrator.values import jsonb
 
 SCHEDULER: Final = "migrator"

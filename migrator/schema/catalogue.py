@@ -87,7 +87,8 @@ def _declared(alchemy: AlchemyConnection, names: Roles) -> dict[str, Catalogue]:
             metadata.create_all(alchemy.execution_options(schema_translate_map={schema: "pg_temp"}), checkfirst=False)
             if schema == ISOLATED:
                 for table in metadata.tables.values():
-                    for statement in isolation_statements("pg_temp", table, names):
+                    columns = [column.name for column in table.columns if column.computed is None]
+                    for statement in isolation_statements("pg_temp", table.name, columns, names):
                         connection.execute(statement)
                 connection.execute("SET LOCAL check_function_bodies = off")  # what they read may be missing
                 for statement in (*function_statements("pg_temp", names), *priority_statements("pg_temp")):

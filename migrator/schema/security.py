@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 from psycopg import errors, sql
-from sqlalchemy import Table
 
 from migrator.config import PostgresSettings
 from migrator.connections.postgres import Connection
@@ -66,28 +65,28 @@ class Roles(msgspec.Struct, frozen=True):
         return self.migration, self.service, self.dispatcher
 
 
-def write_grants(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
-    """Yield the statements that grant the right to write to one table.
+def write_grants(schema: str, table: str, columns: Iterable[str], roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that grant the right to write to one table; ``columns``: those that are written.
 
     UPDATE is granted by column: a role with UPDATE on the whole table, or DELETE, may ``LOCK TABLE`` in every mode.
     """
-    place = sql.Identifier(schema, table.name)
+    place = sql.Identifier(schema, table)
     service, dispatcher = sql.Identifier(roles.service), sql.Identifier(roles.dispatcher)
     yield sql.SQL("GRANT INSERT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
-    if table.name not in APPEND_ONLY:
-        changeable = [column.name for column in table.columns if column.name not in KEY and column.computed is None]
+    if table not in APPEND_ONLY:
+        changeable = [column for column in columns if column not in KEY]
         yield sql.SQL("GRANT UPDATE ({}) ON TABLE {} TO {}, {}").format(
             sql.SQL(", ").join(map(sql.Identifier, changeable)), place, service, dispatcher
         )
     for deleted, role in ((DELETED_BY_SERVICE, service), (DELETED_BY_DISPATCHER, dispatcher)):
-        if table.name in deleted:
+        if table in deleted:
             yield sql.SQL("GRANT DELETE ON TABLE {} TO {}").format(place, role)
 
 
-def isolation_statements(schema: str, table: Table, roles: Roles) -> Iterator[sql.Composed]:
-    """Yield the statements that isolate the tenants of one table."""
+def isolation_statements(schema: str, table: str, columns: Iterable[str], roles: Roles) -> Iterator[sql.Composed]:
+    """Yield the statements that isolate the tenants of one table; ``columns``: those that are written."""
     place, service, dispatcher = (
-        sql.Identifier(schema, table.name),
+        sql.Identifier(schema, table),
         sql.Identifier(roles.service),
         sql.Identifier(roles.dispatcher),
     )
@@ -95,17 +94,17 @@ def isolation_statements(schema: str, table: Table, roles: Roles) -> Iterator[sq
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(place)
     yield sql.SQL("CREATE POLICY tenant_read ON {} FOR SELECT TO {} USING ({})").format(place, service, visible)
     yield sql.SQL("CREATE POLICY tenant_insert ON {} FOR INSERT TO {} WITH CHECK ({})").format(place, service, own)
-    if table.name not in APPEND_ONLY:
+    if table not in APPEND_ONLY:
         yield sql.SQL("CREATE POLICY tenant_update ON {} FOR UPDATE TO {} USING ({}) WITH CHECK ({})").format(
             place, service, own, own
         )
         yield sql.SQL("CREATE POLICY tenant_delete ON {} FOR DELETE TO {} USING ({})").format(place, service, own)
     yield sql.SQL("CREATE POLICY dispatcher_all ON {} TO {} USING (true) WITH CHECK (true)").format(place, dispatcher)
     yield sql.SQL("GRANT SELECT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
-    yield from write_grants(schema, table, roles)
-    if table.name in SEQUENCES:
+    yield from write_grants(schema, table, columns, roles)
+    if table in SEQUENCES:
         yield sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}, {}").format(
-            sql.Identifier(schema, SEQUENCES[table.name]), service, dispatcher
+            sql.Identifier(schema, SEQUENCES[table]), service, dispatcher
         )
 
 

@@ -1,21 +1,25 @@
 """What an application uses to reach its scheduler's data, on either backend."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import MappingProxyType, ModuleType
+from typing import Final, Literal
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.errors import ConfigurationError
+from migrator.records import Schedule
+from migrator.store.protocols import Preparable, Store
+from migrator.store.shadow_reads import ShadowedStore
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_BACKENDS: Final = MappingProxyType(
+    {"mongo": "migrator.store.mongo.store", "postgres": "migrator.store.postgres.store"}
+)
+"""Backend → its module, which alone is imported, and with it the driver of that database alone."""
 
-    from migrator.records import Schedule
-    from migrator.store.protocols import Store
 
-
-def open_store(settings: Settings) -> "Store":
+def open_store(settings: Settings) -> Store:
     """Open the store that ``[persistence] scheduler`` names, with shadow reads if ``shadow`` is ``read``.
 
     A store is a context manager; ``close`` closes it too. It may be used by any number of threads. Opening it creates
@@ -28,48 +32,32 @@ def open_store(settings: Settings) -> "Store":
     chosen, shadow = settings.persistence.scheduler, settings.persistence.shadow
     if shadow not in ("off", "read"):
         raise ConfigurationError(f"persistence.shadow is {shadow!r}; known: off, read")
-    store = _open(settings, chosen)
+    store = open_backend(settings, chosen)
     if shadow == "off":
         return store
-    from migrator.store.shadow_reads import ShadowedStore  # noqa: PLC0415 - rarely asked for
-
     other = "mongo" if chosen == "postgres" else "postgres"
-    return ShadowedStore(store, lambda: _open(settings, other))
+    return ShadowedStore(store, lambda: open_backend(settings, other))
 
 
-def open_scheduler_store(settings: Settings) -> "Store":
+def open_scheduler_store(settings: Settings) -> Store:
     """Open the chosen backend's store with its queue, workers and locks; shadow reads are for sessions alone.
 
     Raises as ``open_store`` does.
     """
-    return _open(settings, settings.persistence.scheduler)
+    return open_backend(settings, settings.persistence.scheduler)
 
 
-def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> "Store":
+def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> Store:
     """Open one backend's store as a tool does, whichever holds the data: the epoch does not concern it.
 
     Nothing is written by opening it, indexes included. Raises as ``open_store`` does.
     """
     other: Literal["mongo", "postgres"] = "mongo" if backend == "postgres" else "postgres"
     tools = msgspec.structs.replace(settings.persistence, scheduler=other, shadow="off")
-    return _open(msgspec.structs.replace(settings, persistence=tools), backend)
+    return open_backend(msgspec.structs.replace(settings, persistence=tools), backend)
 
 
-@runtime_checkable
-class Preparable(Protocol):
-    """A backend whose collections need something before the first write (MongoDB)."""
-
-    def prepare(self) -> Mapping[str, Sequence[str]]:
-        """Create the indexes that are missing; return collection to the indexes that were created."""
-
-    def adopt_triggers(self, covers: "Callable[[Schedule], bool]") -> int:
-        """Write the triggers that schedule documents state themselves; return how many."""
-
-    def adopt_priorities(self, covers: "Callable[[Schedule], bool]") -> int:
-        """Write the schedule's priority into triggers and queued runs that state another one; return how many."""
-
-
-def prepare(store: "Store", covers: "Callable[[Schedule], bool] | None" = None) -> Sequence[str]:
+def prepare(store: Store, covers: Callable[[Schedule], bool] | None = None) -> Sequence[str]:
     """Create what a store needs before the first write; return what was created, in words.
 
     In PostgreSQL that is nothing: ``migrator schema upgrade`` makes the tables. In MongoDB it is the indexes that are
@@ -86,13 +74,14 @@ def prepare(store: "Store", covers: "Callable[[Schedule], bool] | None" = None) 
     return created + ([f"wrote the schedule's priority into {changed:,} documents"] if changed else [])
 
 
-def _open(settings: Settings, backend: str) -> "Store":
-    if backend == "postgres":
-        from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - the backend not chosen stays out
+def open_backend(settings: Settings, backend: str) -> Store:
+    """Open one backend's store with the settings as they are, without shadow reads; raises as ``open_store`` does."""
+    opened: Store = backend_module(backend).open_store(settings)
+    return opened
 
-        return PostgresStore(settings)
-    if backend == "mongo":
-        from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - as above
 
-        return MongoStore(settings)
-    raise ConfigurationError(f"persistence.scheduler is {backend!r}; known: mongo, postgres")
+def backend_module(backend: str) -> ModuleType:
+    """Return the module of a backend; raises ``ConfigurationError`` for one that does not exist."""
+    if backend not in _BACKENDS:
+        raise ConfigurationError(f"persistence.scheduler is {backend!r}; known: {', '.join(_BACKENDS)}")
+    return import_module(_BACKENDS[backend])

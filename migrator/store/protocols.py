@@ -34,10 +34,10 @@ What holds for every write (``store.validation`` and ``store.transitions``, pure
 One behavioural suite (``tests/contract``) runs unchanged against each implementation.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -505,3 +505,17 @@ class Store(SessionStore, Protocol):
     @property
     def locks(self) -> Locks:
         """Mutual exclusion between processes."""
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A backend whose collections need something before the first write (MongoDB)."""
+
+    def prepare(self) -> Mapping[str, Sequence[str]]:
+        """Create the indexes that are missing; return collection to the indexes that were created."""
+
+    def adopt_triggers(self, covers: Callable[[Schedule], bool]) -> int:
+        """Write the triggers that schedule documents state themselves; return how many."""
+
+    def adopt_priorities(self, covers: Callable[[Schedule], bool]) -> int:
+        """Write the schedule's priority into triggers and queued runs that state another one; return how many."""

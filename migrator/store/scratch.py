@@ -13,9 +13,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from migrator.errors import ConfigurationError
+from migrator.log import logger
+from migrator.sources.stellaops import names
 from migrator.store.protocols import Store
 from migrator.store.queue import SCRATCH
-from migrator.telemetry import logger
 
 RESOURCE: Final = "verification"
 HELD: Final = timedelta(hours=1)
@@ -83,8 +84,6 @@ def remove(store: Store, base: str, *, keep: bool = False) -> None:
 def _lock_keys(store: Store) -> list[str]:
     inner: Any = store
     if store.backend == "mongo":
-        from migrator.sources.stellaops import names  # noqa: PLC0415 - only where asked for
-
         found = inner.database[names.LOCKS].find({"_id": {"$regex": f"^{re.escape(SCRATCH)}"}}, {"_id": 1})
         return [str(one["_id"]) for one in found]
     with inner.pool.transaction(tenant=None) as (connection, _):

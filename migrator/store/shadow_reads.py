@@ -18,13 +18,14 @@ from typing import Any, Self, cast
 
 import msgspec
 
+from migrator.log import logger
 from migrator.records import GraphJobEvent, Record, Schedule
-from migrator.store import Preparable, protocols
 from migrator.store import locks as lock_protocols
+from migrator.store import protocols
 from migrator.store import queue as queue_protocols
+from migrator.store.protocols import Preparable
 from migrator.store.statistics import Statistics
 from migrator.store.workers import Workers
-from migrator.telemetry import logger
 from migrator.values import jsonb
 
 READS: Mapping[str, frozenset[str]] = {

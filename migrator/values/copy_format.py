@@ -11,7 +11,7 @@ int32 length (-1 for null) and the bytes that the type's ``send`` function gives
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from struct import Struct
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -134,8 +134,6 @@ def column_types(record: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def _annotations(record: type[msgspec.Struct]) -> list[Any]:
-    from typing import get_type_hints  # noqa: PLC0415 - only needed once per record
-
     hints = get_type_hints(record, include_extras=True)
     return [hints[name] for name in record.__struct_fields__]
 

@@ -1,11 +1,10 @@
-"""The areas of verification in the order of the report, and the checks that exist in each."""
+"""The areas of verification in the order of the report, and what a call may say of them."""
 
 import difflib
 from collections.abc import Iterable
 from typing import Final
 
 from migrator.errors import UsageError
-from migrator.verify.check import CheckSpec
 
 AREAS: Final[dict[str, str]] = {
     "schema": "The target's schema",
@@ -35,32 +34,6 @@ DATA_AREAS: Final = ("schema", "parity", "semantics", "isolation")
 
 ACCEPT_PREFIX: Final = "no-"
 """``--fail-on no-AREA`` narrows, ``--fail-on AREA`` widens."""
-
-
-def every_check() -> tuple[CheckSpec, ...]:
-    """Return all checks of this version, area by area."""
-    from migrator.verify.checks import (  # noqa: PLC0415 - they import database drivers
-        behaviour,
-        cutover,
-        ledger,
-        parity,
-        performance,
-        schema,
-        semantics,
-        sensitivity,
-    )
-
-    return (
-        *schema.CHECKS,
-        *parity.CHECKS,
-        *ledger.CHECKS,
-        *parity.COLUMN_CHECKS,
-        *semantics.CHECKS,
-        *behaviour.CHECKS,
-        *cutover.CHECKS,
-        *performance.CHECKS,
-        *sensitivity.CHECKS,
-    )
 
 
 def require_known(names: Iterable[str], option: str) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from importlib import metadata
 
 from migrator import __version__
+from migrator.connections import mongo, postgres
 from migrator.errors import ConfigurationError, MigratorError
 from migrator.result import Side
 from migrator.sources import profile_of
@@ -49,18 +50,16 @@ def sides(context: Context) -> tuple[Side, ...]:
 
 
 def _source(context: Context) -> Side:
-    from migrator.connections.mongo import open_source, translate_errors, version  # noqa: PLC0415 - as below
-
     if context.fresh is not None:
         return Side(name="source", server=NOT_ASKED)
     try:
-        source = open_source(context.settings)
-        with source.client, translate_errors("the source"):
+        source = mongo.open_source(context.settings)
+        with source.client, mongo.translate_errors("the source"):
             hello = source.client.admin.command("hello")
             hosts = hello.get("hosts") or [f"{host}:{port}" for host, port in sorted(source.client.nodes)]
             return Side(
                 name="source",
-                server=f"MongoDB {version(source)}",
+                server=f"MongoDB {mongo.version(source)}",
                 address=", ".join(hosts),
                 database=source.name,
                 replica_set=hello.get("setName", ""),
@@ -72,14 +71,15 @@ def _source(context: Context) -> Side:
 
 
 def _target(context: Context) -> Side:
-    from migrator.connections.postgres import open_login, translate_errors, version  # noqa: PLC0415 - as below
-
     try:
-        with open_login(context.settings) as connection, translate_errors("the target"):
+        with postgres.open_login(context.settings) as connection, postgres.translate_errors("the target"):
             info = connection.info
             address = info.host if info.host.startswith("/") else f"{info.host}:{info.port}"
             return Side(
-                name="target", server=f"PostgreSQL {version(connection)}", address=address, database=info.dbname
+                name="target",
+                server=f"PostgreSQL {postgres.version(connection)}",
+                address=address,
+                database=info.dbname,
             )
     except ConfigurationError:
         return Side(name="target", server=NOT_CONFIGURED)
@@ -88,11 +88,9 @@ def _target(context: Context) -> Side:
 
 
 def _postgres(context: Context) -> str:
-    from migrator.connections.postgres import version  # noqa: PLC0415 - a driver, only where asked for
-
     try:
         with context.target() as connection:
-            return version(connection)
+            return postgres.version(connection)
     except ConfigurationError:
         return NOT_CONFIGURED
     except MigratorError:
@@ -100,12 +98,10 @@ def _postgres(context: Context) -> str:
 
 
 def _mongo(context: Context) -> str:
-    from migrator.connections.mongo import open_source, version  # noqa: PLC0415 - a driver, only where asked for
-
     try:
-        source = open_source(context.settings)
+        source = mongo.open_source(context.settings)
         with source.client:
-            return version(source)
+            return mongo.version(source)
     except ConfigurationError:
         return NOT_CONFIGURED
     except MigratorError:

@@ -17,6 +17,9 @@ from migrator.connections.postgres import Connection, open_target, translate_err
 from migrator.errors import RefusedError, UsageError
 from migrator.records import ALL
 from migrator.result import Decision
+from migrator.schema import revisions
+from migrator.schema.security import Roles
+from migrator.schema.transaction import connect
 from migrator.store.queue import SCRATCH
 
 KIND: Final = "fresh start"
@@ -82,8 +85,6 @@ def _words(given: str, option: str) -> str:
 
 def _tables_with_rows(settings: Settings) -> list[str]:
     """Return the tables that hold rows; what a verification itself left does not count."""
-    from migrator.schema.transaction import connect  # noqa: PLC0415 - SQLAlchemy, only for a fresh start
-
     full = []
     with translate_errors("the target"), connect(postgres_dsn(settings)) as connection:
         _bypass_row_security(connection, settings.postgres.migration_role)
@@ -110,9 +111,6 @@ def _with_rows(connection: Connection, schema: str, table: str, where: sql.Compo
 
 
 def _require_latest_schema(settings: Settings, *, upgrade: bool) -> None:
-    from migrator.schema import revisions  # noqa: PLC0415 - Alembic, only for a fresh start
-    from migrator.schema.security import Roles  # noqa: PLC0415 - as above
-
     dsn = postgres_dsn(settings)
     behind = [one.branch for one in revisions.current(dsn) if one.pending]
     if behind and not upgrade:

@@ -14,18 +14,20 @@ from uuid import uuid4
 import msgspec
 from psycopg.types.json import Jsonb
 
-from migrator import __version__, files, telemetry
+from migrator import __version__, files
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import not_migrated, open_target, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
+from migrator.log import logger
 from migrator.records import ALL
-from migrator.report import wording
+from migrator.report import integrity, renderer, wording
 from migrator.result import Area, Check, Decision, Evidence, Policy, Result, Run, build, not_applicable, unverified
-from migrator.telemetry import logger
 from migrator.verify import environment, fresh_start
-from migrator.verify.areas import AREAS, WRITING_AREAS, every_check, require_known, split_fail_on
+from migrator.verify.areas import AREAS, WRITING_AREAS, require_known, split_fail_on
 from migrator.verify.check import CheckResult, CheckSpec, Context
+from migrator.verify.comparison import ComparingContext
+from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, requirements
 
 COMMAND = "verify"
@@ -113,13 +115,13 @@ def verify(
     ``UsageError`` for an unknown area, and ``ConfigurationError`` for settings that are missing.
     """
     began = datetime.now(UTC)
-    context = Context(settings, values_shown=request.values_shown, fresh=request.fresh)
+    context = ComparingContext(settings, values_shown=request.values_shown, fresh=request.fresh)
     context.config, context.on_record = request.config, request.on_record
     context.scratch_on_source = request.scratch_on_source
     _require_known(request)
     request = _resolved(request)
     _set_backends(context, request)
-    specs = every_check() if checks is None else checks
+    specs = EVERY_CHECK if checks is None else checks
     wanted = [spec for spec in specs if _is_wanted(spec.area, request)]
     done: list[tuple[CheckSpec, CheckResult, bool]] = []
     durations: dict[str, int] = {}
@@ -252,7 +254,7 @@ def _run_check(spec: CheckSpec, context: Context) -> tuple[CheckResult, bool, in
     except MigratorError as error:
         found, errored = CheckResult(outcome=unverified(str(error))), True
     except Exception as error:  # noqa: BLE001 - one faulty check must not hide what the others find
-        telemetry.logger().exception("verify.check_broke", check=spec.id)
+        logger().exception("verify.check_broke", check=spec.id)
         reason = f"the check itself is faulty: {type(error).__name__}"
         found, errored = CheckResult(outcome=unverified(reason)), True
     took = (time.monotonic_ns() - began) // 1_000_000 - (sum(context.steps.values()) - shared)
@@ -314,8 +316,6 @@ def verify_into(
     fresh start, which is recorded first. Raises ``RefusedError`` for a target that was never migrated, and as
     ``fresh_start.decide`` does.
     """
-    from migrator.report import integrity, renderer  # noqa: PLC0415 - Jinja, only where a report is written
-
     _require_known(request)
     key = None if sign_key is None else integrity.read_private_key(sign_key)
     if start is None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from migrator.store.protocols import Store
-from migrator.verify.areas import every_check
 from migrator.verify.behaviour import execution, isolation, locking, triggers
 from migrator.verify.behaviour.harness import Harness
 from migrator.verify.behaviour.scenarios import Observations, Scenario, ScenarioCheck
 from migrator.verify.behaviour.scratch_tenants import ScopedStore, TenantScope
+from migrator.verify.registry import EVERY_CHECK
 from tests.contract.rows import fresh
 
 ELSEWHERE = (locking.contention, isolation.rows)
@@ -34,7 +34,7 @@ SCENARIOS = [
         id=f"{spec.id}: {scenario.name}",
         marks=[pytest.mark.proves(*SHOWS[scenario.run])] if scenario.run in SHOWS else [],
     )
-    for spec in every_check()
+    for spec in EVERY_CHECK
     if isinstance(spec.run, ScenarioCheck)
     for scenario in spec.run.scenarios
     if scenario.run not in ELSEWHERE

@@ -16,7 +16,7 @@ from migrator import fault_points
 from migrator.cli import cli
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import backup, config_file, cutover, epoch, fence, outbox, overdue, reverse_sync, rollback
+from migrator.cutover import backup, config_file, cutover, epoch, fence, outbox, overdue, reverse_sync, rollback, steps
 from migrator.cutover import completion as closing
 from migrator.cutover.journal import latest
 from migrator.cutover.smoke import SmokeError
@@ -74,7 +74,7 @@ def within(step: str, *functions: tuple[Any, str], always: bool = False) -> list
 
 
 FORWARD = [
-    *at((*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN)),
+    *at((*steps.STEPS_BEFORE, steps.POINT_OF_NO_RETURN)),
     *at(("open-target",)),
     *within(
         "open-target",
@@ -92,7 +92,7 @@ FORWARD = [
     *within("reverse-sync", (reverse_sync, "run")),
 ]
 BACKWARD = [
-    *at(rollback.STEPS[1]),
+    *at(steps.ROLLBACK_STEPS[1]),
     *within("rollback-fence", (fence, "engage_target")),
     *within("rollback-drain", (reverse_sync, "run")),
     *within("rollback-check", (reverse_sync, "check_written")),
@@ -111,7 +111,7 @@ BACKWARD = [
         (reverse_sync, "delete_processes"),
     ),
 ]
-UNDONE = (*cutover.STEPS_BEFORE, cutover.POINT_OF_NO_RETURN, "rollback-fence", "rollback-drain", "rollback-check")
+UNDONE = (*steps.STEPS_BEFORE, steps.POINT_OF_NO_RETURN, "rollback-fence", "rollback-drain", "rollback-check")
 """Steps whose failure the call undoes by itself."""
 ERRORS = itertools.cycle((RuntimeError("planted"), OSError(5, "planted"), KeyError("planted")))
 

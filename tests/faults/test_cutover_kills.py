@@ -12,7 +12,7 @@ import pytest
 from migrator import fault_points
 from migrator.config import load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import cutover, fence, outbox, reverse_sync, rollback
+from migrator.cutover import fence, outbox, reverse_sync, steps
 from migrator.cutover.journal import latest
 from migrator.embedded.mongo import MongoServer
 from migrator.store import open_scheduler_store
@@ -148,7 +148,7 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
         assert killed_at(f"{fault_points.CUTOVER_PREFIX}{point}", ready, "cutover", "run")
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
     for point in (
-        f"{cutover.POINT_OF_NO_RETURN}.done",
+        f"{steps.POINT_OF_NO_RETURN}.done",
         "open-target.begun",
         "open-target.done",
         *SMOKE,
@@ -162,7 +162,7 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
     assert rows(ready) == before
     with _store(ready) as store, store.session("a") as session:
         written = session.schedules.upsert(schedule(name="since"))
-    for step in rollback.STEPS[1]:
+    for step in steps.ROLLBACK_STEPS[1]:
         assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.done", ready, "rollback", "run"), step
     status, said = call(ready, "rollback", "run")
     assert status == 0, said
@@ -174,11 +174,11 @@ def test_killed_at_one_step_after_the_other_there_and_back(ready: Scene) -> None
 @pytest.mark.slow
 @pytest.mark.proves("4-X6", "0-T2.12.1")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", cutover.STEPS if DEEP else ("drain", "open-target"))
+@pytest.mark.parametrize("step", steps.CUTOVER_STEPS if DEEP else ("drain", "open-target"))
 def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     before = rows(ready)
     assert killed_at(f"{fault_points.CUTOVER_PREFIX}{step}.{moment}", ready, "cutover", "run")
-    if step in cutover.STEPS_BEFORE:
+    if step in steps.STEPS_BEFORE:
         assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
     status, said = call(ready, "cutover", "run")
     assert status == 0, said
@@ -189,7 +189,7 @@ def test_a_switch_that_was_killed_ends_as_one_that_was_not(step: str, moment: st
 @pytest.mark.slow
 @pytest.mark.proves("4-B1", "4-X6")
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("step", rollback.STEPS[1] if DEEP else (rollback.REOPEN_STEP,))
+@pytest.mark.parametrize("step", steps.ROLLBACK_STEPS[1] if DEEP else (steps.REOPEN_STEP,))
 def test_a_way_back_that_was_killed_ends_as_one_that_was_not(step: str, moment: str, ready: Scene) -> None:
     ready.switch()
     with _store(ready) as store, store.session("a") as session:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from migrator import fault_points
-from migrator.cutover import cutover, rollback
+from migrator.cutover import steps
 from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.schema.revisions import upgrade
@@ -50,10 +50,10 @@ FOLLOWING = (
     fault_points.AFTER_REVERSE_DROP,
 )
 SWITCH = tuple(
-    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in cutover.STEPS for moment in ("begun", "done")
+    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in steps.CUTOVER_STEPS for moment in ("begun", "done")
 )
 BACK = tuple(
-    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in rollback.STEPS[1] for moment in ("begun", "done")
+    f"{fault_points.CUTOVER_PREFIX}{step}.{moment}" for step in steps.ROLLBACK_STEPS[1] for moment in ("begun", "done")
 )
 VICTIMS: tuple[Victim, ...] = ("itself", "mongod", "postgres")
 

@@ -13,7 +13,6 @@ from migrator.errors import ConfigurationError, UnreachableError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.census import census
-from migrator.pipeline.executors import ANY_PORT
 from migrator.pipeline.plan import Scope
 from tests.copying import contents, number, quarantine, run_of, settings_for
 
@@ -37,7 +36,7 @@ def on_dask(settings: Settings, address: str | None = None) -> Settings:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Address of a cluster of two worker processes."""
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=ANY_PORT) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         yield cluster.scheduler_address
 
 
@@ -77,5 +76,6 @@ def test_no_scheduler_at_that_address(source: Database[Any], scheduler_dsn: str)
 def test_without_the_extra_it_says_what_to_install(source: Database[Any], scheduler_dsn: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
+        patch.delitem(sys.modules, "migrator.pipeline.dask", raising=False)
         with pytest.raises(ConfigurationError, match=r"pip install 'scheduler-migrator\[dask\]'"):
             backfill(on_dask(settings_for(source, scheduler_dsn)), Scope())

@@ -25,9 +25,9 @@ from migrator.pipeline.plan import Scope
 from migrator.pipeline.sessions import Sessions, SourceSessions
 from migrator.result import FAILED
 from migrator.schema.revisions import upgrade
-from migrator.verify.areas import every_check
 from migrator.verify.check import CheckResult, Context
 from migrator.verify.checks import sensitivity
+from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.runner import NOT_ASKED_FOR, Request, verify
 from migrator.verify.scratch_databases import PREFIX, ScratchDatabases, remove_leftovers, scratch_databases
 from migrator.verify.sensitivity.matrix import MUTATIONS
@@ -93,7 +93,7 @@ def specimens(settings: Settings) -> Iterator[ScratchDatabases]:
         yield place
 
 
-SPECS = tuple(spec for spec in every_check() if spec.area != "sensitivity")
+SPECS = tuple(spec for spec in EVERY_CHECK if spec.area != "sensitivity")
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +238,7 @@ def test_without_the_right_to_make_databases_it_is_unverified(
 
 def test_without_the_source_it_is_unverified(settings: Settings) -> None:
     nowhere = MongoSettings(uri="mongodb://127.0.0.1:9/?directConnection=true", database=DATABASE, timeout_ms=200)
-    found = sensitivity.mutations_caught(Context(msgspec.structs.replace(settings, mongo=nowhere)))
+    found = sensitivity.mutations_caught(SPECS, Context(msgspec.structs.replace(settings, mongo=nowhere)))
     assert found.outcome.status == "unverified"
 
 

@@ -29,8 +29,8 @@ from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
 from migrator.result import Result
 from migrator.schema.revisions import downgrade, upgrade
-from migrator.verify.areas import every_check
 from migrator.verify.checks import parity, schema
+from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.runner import Request, verify, verify_into
 
 SEED = 7
@@ -38,7 +38,7 @@ DOCUMENTS = 30
 """Per collection, beside the planted trouble."""
 DATABASE = "verified"
 
-OF_THE_DATA = tuple(spec for spec in every_check() if spec.area in ("schema", "parity", "semantics"))
+OF_THE_DATA = tuple(spec for spec in EVERY_CHECK if spec.area in ("schema", "parity", "semantics"))
 """The other areas have tests of their own."""
 
 

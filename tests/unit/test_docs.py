@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from migrator.sources import NAMES
-from migrator.verify.areas import AREAS, every_check
+from migrator.verify.areas import AREAS
+from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.sensitivity import matrix
 from migrator.verify.sensitivity.matrix import LATER, MUTATIONS
 from tests.integration.test_verify import PARITY_FAULTS, SCHEMA_FAULTS
@@ -78,7 +79,7 @@ def test_what_the_checks_see_is_the_list_of_corruptions() -> None:
 def test_every_class_is_well_formed() -> None:
     names = [one.name for one in MUTATIONS]
     assert len(names) == len(set(names)) >= 40
-    checks = {spec.id for spec in every_check()}
+    checks = {spec.id for spec in EVERY_CHECK}
     for one in MUTATIONS:
         assert {*one.caught_by, *one.sometimes_by} <= checks, one.name
         assert one.caught_by or one.note, f"{one.name}: nothing sees it, and no note says why"
@@ -98,11 +99,11 @@ def test_every_planted_fault_of_the_list_is_a_class_or_waits_for_behaviour() -> 
 
 def test_every_check_is_in_both_pages() -> None:
     report, verifiers = (DOCS / "report.md").read_text(), (DOCS / "verifiers.md").read_text()
-    for spec in every_check():
+    for spec in EVERY_CHECK:
         assert f"\n| `{spec.id}` |" in report, spec.id
         assert f"`{spec.id}`" in verifiers or f"`{spec.id.partition('.')[2]}`" in verifiers, spec.id
     named = set(re.findall(rf"`((?:{'|'.join(AREAS)})\.[a-z-]+)`", report + verifiers))
-    assert named == {spec.id for spec in every_check()}
+    assert named == {spec.id for spec in EVERY_CHECK}
 
 
 def reasons() -> set[str]:

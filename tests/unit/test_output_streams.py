@@ -9,7 +9,8 @@ import pytest
 import structlog
 
 from migrator.cli.options import print_json, print_lines
-from migrator.telemetry import Progress, VisibleStream, logger, say, shield_streams, visible
+from migrator.log import logger
+from migrator.telemetry import Progress, VisibleStream, say, shield_streams, visible
 
 HOSTILE = "\x1b]0;title\x07 \x9b31m \x7f \u202e \u2066 \u2028 \r \0 \ud800 \U000e0041"
 SPELLED = "\\u001b]0;title\\u0007 \\u009b31m \\u007f \\u202e \\u2066 \\u2028 \\u000d \\u0000 \\ud800 \\udb40\\udc41"

@@ -15,8 +15,7 @@ import pytest
 
 import migrator
 from migrator import AsyncScheduler, ConflictError, Schedule, Scheduler, Worker, prepare
-from migrator.store import Preparable
-from migrator.store.protocols import Store
+from migrator.store.protocols import Preparable, Store
 from migrator.store.shadow_reads import ShadowedStore
 from tests.contract.memory.store import MemoryStore
 from tests.store_postgres import schedule

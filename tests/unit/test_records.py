@@ -25,6 +25,9 @@ from migrator.records import (
     remainder_of,
     remainder_of_payload,
 )
+from migrator.records import (
+    columns_of as written_columns,
+)
 from migrator.schema.scheduler_tables import SCHEDULER
 
 TYPES = {
@@ -78,6 +81,12 @@ def test_every_table_has_one_record() -> None:
 @pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)
 def test_fields_are_the_columns_in_order(record: type[Record]) -> None:
     assert record.__struct_fields__ == tuple(column.name for column in columns_of(record))
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)
+def test_columns_that_are_written_are_those_that_the_server_does_not_compute(record: type[Record]) -> None:
+    declared = {column.name for column in table_of(record).columns if column.computed is None}
+    assert set(written_columns(record)) == declared
 
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: record.table)

@@ -5,7 +5,18 @@ import sys
 
 import pytest
 
-HEAVY = ("alembic", "bson", "deepdiff", "distributed", "jinja2", "msgspec", "psycopg", "pymongo", "sqlalchemy")
+HEAVY = (
+    "alembic",
+    "bson",
+    "deepdiff",
+    "distributed",
+    "jinja2",
+    "msgspec",
+    "psycopg",
+    "pymongo",
+    "sqlalchemy",
+    "structlog",
+)
 
 SHOW = """
 import sys
@@ -48,3 +59,12 @@ def test_workers_load_neither_the_schema_tools_nor_the_report(module: str) -> No
 @pytest.mark.parametrize("module", ["pipeline.backfill", "pipeline.tail.loop", "parity.check"])
 def test_copy_tail_and_comparison_load_neither_the_schema_tools_nor_the_report(module: str) -> None:
     assert loaded(f"import migrator.{module}", ("alembic", "distributed", "jinja2", "sqlalchemy")) == []
+
+
+@pytest.mark.parametrize("group", ["migration", "parity", "report", "metrics", "scheduler"])
+def test_a_group_of_commands_loads_only_what_it_needs(group: str) -> None:
+    assert loaded(f"import migrator.cli.{group}", ("alembic", "distributed", "sqlalchemy")) == []
+
+
+def test_the_scheduler_s_commands_load_no_driver_before_they_know_the_backend() -> None:
+    assert loaded("import migrator.cli.scheduler", ("psycopg", "pymongo")) == []

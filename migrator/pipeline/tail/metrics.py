@@ -1,13 +1,15 @@
-"""The tail's metrics as Prometheus text."""
+"""The tail's metrics, and the file that Prometheus reads them from."""
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from migrator.config import Settings
 from migrator.errors import MigratorError, UsageError
 from migrator.pipeline.status import copy_status
+from migrator.prometheus import Sample, prometheus_text
 
 
 class TailMetrics(msgspec.Struct, frozen=True):
@@ -50,33 +52,26 @@ def stored_metrics(settings: Settings) -> TailMetrics | None:
     )
 
 
-def prometheus_text(metrics: TailMetrics) -> str:
-    """Return the metrics in Prometheus' text format."""
-    lines = []
-    for name, kind, words, value in (
+def samples(metrics: TailMetrics) -> list[Sample]:
+    """Return the metrics as samples; the delay of one event only where it is known."""
+    delay_s = None if metrics.delay_ms is None else metrics.delay_ms / 1000
+    found: tuple[tuple[str, Literal["gauge", "counter"], str, float | None], ...] = (
         ("events_total", "counter", "events seen", metrics.events),
         ("documents_total", "counter", "documents applied", metrics.documents),
         ("rows_written_total", "counter", "rows inserted or changed", metrics.written),
         ("rows_removed_total", "counter", "rows removed", metrics.removed),
         ("events_per_second", "gauge", "events seen per second, recently", metrics.rate),
         ("lag_seconds", "gauge", "from the position to the source's present, by its clock", metrics.lag_s),
-        ("delay_seconds", "gauge", "from the last event to its commit", _seconds(metrics.delay_ms)),
+        ("delay_seconds", "gauge", "from the last event to its commit", delay_s),
         ("documents_owed", "gauge", "documents still to be read again", metrics.owed),
         ("position_timestamp_seconds", "gauge", "cluster time of the position", metrics.position_s),
         ("alarm", "gauge", "1 when the position cannot be trusted", int(metrics.alarm)),
-    ):
-        if value is None:
-            continue
-        lines += [
-            f"# HELP migrator_tail_{name} {words}",
-            f"# TYPE migrator_tail_{name} {kind}",
-            f"migrator_tail_{name} {value}",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000
+    )
+    return [
+        Sample(name=f"tail_{name}", kind=kind, help=words, value=value)
+        for name, kind, words, value in found
+        if value is not None
+    ]
 
 
 def write_metrics(path: Path, metrics: TailMetrics) -> None:
@@ -86,7 +81,7 @@ def write_metrics(path: Path, metrics: TailMetrics) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(prometheus_text(metrics), encoding="utf-8")
+        beside.write_text(prometheus_text(samples(metrics)), encoding="utf-8")
         beside.replace(path)
     except OSError as error:
         raise UsageError(f"cannot write the metrics file {path}: {error.strerror or type(error).__name__}") from None

@@ -15,7 +15,7 @@ from pymongo.write_concern import WriteConcern
 
 from migrator import records
 from migrator.config import Settings
-from migrator.connections.mongo import UNAUTHORIZED, open_source, require_replica_set, translate_errors
+from migrator.connections.mongo import UNAUTHORIZED, grant_of, open_source, require_replica_set, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.records import Lock, Schedule, WorkerRecord
 from migrator.sources.stellaops import names
@@ -184,3 +184,15 @@ class MongoStore:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def open_store(settings: Settings) -> MongoStore:
+    """Open the store; see ``migrator.store.open_store``."""
+    return MongoStore(settings)
+
+
+def write_grant(settings: Settings) -> tuple[str, str]:
+    """Return the database, and the command by which an administrator lets the settings' user write into it."""
+    source = open_source(settings)
+    with source.client:
+        return source.name, grant_of(source, "readWrite", source.name)

@@ -144,3 +144,8 @@ class PostgresStore:
             if self._dispatcher_pool is None:
                 self._dispatcher_pool = DispatcherPool(self.settings, size=self._size)
             return self._dispatcher_pool
+
+
+def open_store(settings: Settings) -> PostgresStore:
+    """Open the store; see ``migrator.store.open_store``."""
+    return PostgresStore(settings)

@@ -24,7 +24,7 @@ from migrator.store.protocols import Store
 from migrator.store.scratch import PARTS
 from migrator.verify.behaviour.harness import FAILED, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations, could_not_tell
-from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope, open_store
+from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope, open_as_tool
 
 COUNTER: Final = "counter"
 HOLD: Final = "hold"
@@ -117,7 +117,7 @@ def contenders(count: int, task: ContenderTask) -> Iterator[list[Contender]]:
 def _contender_main(task: ContenderTask, pipe: Connection) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt):
         try:
-            inner = open_store(task.settings, task.backend)
+            inner = open_as_tool(task.settings, task.backend)
             try:
                 scope = TenantScope(task.base, [task.base + part for part in PARTS])
                 _serve(task, task.components.store(cast("Store", ScopedStore(inner, scope))), pipe)

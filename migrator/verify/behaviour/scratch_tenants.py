@@ -12,14 +12,16 @@ from typing import Any, cast
 from uuid import UUID
 
 import msgspec
+from structlog.contextvars import bound_contextvars
 
 from migrator.config import Settings
-from migrator.errors import ConfigurationError, DeniedError, RefusedError
+from migrator.errors import DeniedError, RefusedError
 from migrator.records import Run, WorkerRecord
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import WorkerCore
+from migrator.store import backend_module, open_backend, open_side
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish, FirePlan
@@ -231,21 +233,12 @@ class ScratchTenants(msgspec.Struct, frozen=True):
         remove(inner_store(self.store), self.base, keep=True)
 
 
-def open_store(settings: Settings, backend: str) -> Store:
+def open_as_tool(settings: Settings, backend: str) -> Store:
     """Open a backend as a tool does: the setting that the cutover changes does not matter.
 
     MongoDB is opened as the settings have it: its indexes are made only where it is the chosen one.
     """
-    if backend == "mongo":
-        from migrator.store.mongo.store import MongoStore  # noqa: PLC0415 - a driver, only where asked for
-
-        return MongoStore(settings)
-    if backend == "postgres":
-        from migrator.store.postgres.store import PostgresStore  # noqa: PLC0415 - as above
-
-        persistence = msgspec.structs.replace(settings.persistence, scheduler="mongo", shadow="off")
-        return PostgresStore(msgspec.structs.replace(settings, persistence=persistence))
-    raise ConfigurationError(f"the behaviour of {backend!r} is not known; known: mongo, postgres")
+    return open_backend(settings, "mongo") if backend == "mongo" else open_side(settings, "postgres")
 
 
 @contextmanager
@@ -255,12 +248,10 @@ def scratch_tenants(settings: Settings, backend: str, components: Components, na
     ``name`` is the base tenant (``fresh``). Raises ``RefusedError`` before anything is written where it could not be
     removed again.
     """
-    from structlog.contextvars import bound_contextvars  # noqa: PLC0415 - only where the scheduler is driven
-
     with ExitStack() as closing:
         closing.enter_context(bound_contextvars(verification=name))  # nobody takes its lines for a live scheduler's
         try:
-            store = open_store(settings, backend)
+            store = open_as_tool(settings, backend)
             closing.callback(store.close)
             closing.enter_context(scratch_tenant(store, name, "migrator verify"))
         except DeniedError as error:
@@ -273,14 +264,10 @@ def scratch_tenants(settings: Settings, backend: str, components: Components, na
 
 
 def _may_not_write(settings: Settings) -> RefusedError:
-    from migrator.connections.mongo import grant_of, open_source  # noqa: PLC0415 - a driver, only where asked for
-
-    source = open_source(settings)
-    with source.client:
-        return RefusedError(
-            f"MongoDB lets this user write no scratch tenants into {source.name}; an administrator calls",
-            grant=grant_of(source, "readWrite", source.name),
-        )
+    name, grant = backend_module("mongo").write_grant(settings)
+    return RefusedError(
+        f"MongoDB lets this user write no scratch tenants into {name}; an administrator calls", grant=grant
+    )
 
 
 def inner_store(store: Store) -> Store:

@@ -15,6 +15,7 @@ import msgspec
 
 from migrator.result import Finding, Measurement, Panel, Tally
 from migrator.scheduler.client import Scheduler
+from migrator.store.postgres.pool import SessionPool
 from migrator.store.queue import SCRATCH
 from migrator.store.scratch import new_scratch_tenant
 from migrator.verify import timing
@@ -94,8 +95,6 @@ def _timed(check: str, timed: list[timing.TimedOperation], amount: timing.RowCou
 
 def connections_bounded(context: Context) -> CheckResult:
     """Query from many threads at once, and count the connections that the server sees."""
-    from migrator.store.postgres.pool import SessionPool  # noqa: PLC0415 - a driver, only where asked for
-
     seen: set[int] = set()
     begin = threading.Barrier(THREADS)
     tenant = new_scratch_tenant() + ".a"

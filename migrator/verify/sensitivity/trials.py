@@ -147,7 +147,8 @@ class ScratchContext(Context):
         if self._target is not None:
             self._target.close()
 
-    def _compare(self) -> ParityOutcome:
+    def compare(self) -> ParityOutcome:
+        """Compare the documents of the collections in question, in this process."""
         profile = profile_of(self.settings.source)
         feeding = tuple(
             one.name for one in profile.collections if self._tables & {record.table for record in one.tables}

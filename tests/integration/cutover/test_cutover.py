@@ -14,7 +14,17 @@ from pymongo.errors import OperationFailure
 from migrator.cli import cli
 from migrator.config import Settings, load_settings
 from migrator.connections.postgres import open_target
-from migrator.cutover import completion, cutover, journal, metrics, outbox, parallel, processes, reverse_sync, rollback
+from migrator.cutover import (
+    completion,
+    journal,
+    metrics,
+    outbox,
+    parallel,
+    processes,
+    reverse_sync,
+    rollback,
+    steps,
+)
 from migrator.cutover.plan import cutover_plan
 from migrator.cutover.status import cutover_status
 from migrator.embedded.mongo import MongoServer
@@ -67,7 +77,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     done = ready.switch()
 
     assert done.cutover.state == "cut-over"
-    assert recorded(ready, done.cutover.id) == [(step, "done", True) for step in cutover.STEPS]
+    assert recorded(ready, done.cutover.id) == [(step, "done", True) for step in steps.CUTOVER_STEPS]
     assert 0 < done.pause_s < 20
     assert load_settings(str(ready.config)).persistence.scheduler == "postgres"
     assert "# which" in ready.config.read_text()
@@ -252,8 +262,8 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     assert f"runs in the last hour 4 {4 + born} {6 + born} about the same" in " ".join(said.split())
     status, text = called("metrics", "--max", f"overall_runs_1h={6 + born}", *where)
     assert (status, text.count("migrator_cutover_overall_runs_1h{")) == (0, 2)
-    assert 'migrator_cutover_overall_runs_1h{when="before"} 4\n' in text
-    assert f"migrator_overall_runs_1h {6 + born}\n" in text
+    assert 'migrator_cutover_overall_runs_1h{when="before"} 4.0\n' in text
+    assert f"migrator_overall_runs_1h {6 + born}.0\n" in text
     assert called("metrics", "--max", "overall_runs_1h=4", *where)[0] == 1
 
     request = Request(run_name="r", config=Path(where[1]))

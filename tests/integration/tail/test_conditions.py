@@ -399,7 +399,7 @@ def test_figures_for_people_and_for_machines(source: Source, settings: Settings,
     assert out.splitlines()[0] == "1 events, 1 documents applied: 1 rows written, 0 removed"
     text = file.read_text()
     assert "# TYPE migrator_tail_events_total counter\n" in text
-    assert "\nmigrator_tail_alarm 0\n" in text
+    assert "\nmigrator_tail_alarm 0.0\n" in text
     assert [path.name for path in tmp_path.iterdir() if "prom" in path.name] == ["tail.prom"]
     status, out, _ = run("status", "--config", config)
     assert status == 0
@@ -408,5 +408,5 @@ def test_figures_for_people_and_for_machines(source: Source, settings: Settings,
     assert '"follows": false' in out
     status, out, said = run("metrics", "--config", config)
     assert status == 0, said
-    assert "\nmigrator_tail_documents_owed 0\n" in out
+    assert "\nmigrator_tail_documents_owed 0.0\n" in out
     assert "delay_seconds" not in out  # known to a running tail alone

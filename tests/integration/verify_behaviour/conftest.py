@@ -8,10 +8,11 @@ from pymongo.database import Database
 
 from migrator.config import MongoSettings, PostgresSettings, Settings
 from migrator.embedded.mongo import MongoServer
-from migrator.verify.areas import BEHAVIOUR_AREAS, every_check
+from migrator.verify.areas import BEHAVIOUR_AREAS
 from migrator.verify.check import CheckSpec, Context
+from migrator.verify.registry import EVERY_CHECK
 
-SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in every_check() if spec.area in BEHAVIOUR_AREAS}
+SPECS: dict[str, CheckSpec] = {spec.id: spec for spec in EVERY_CHECK if spec.area in BEHAVIOUR_AREAS}
 
 SHOWS: dict[str, tuple[str, ...]] = {
     "crud": ("0-T2.11.1",),

@@ -40,7 +40,7 @@ def faulty(fault: str, **settings: str) -> subprocess.CompletedProcess[str]:
 def test_what_nobody_foresaw_ends_with_16_and_one_line(error: str) -> None:
     done = faulty(f"raise {error}('SECRET')")
     assert (done.returncode, done.stdout) == (TOOL_FAILED, "")
-    assert done.stderr.startswith(f"migrator: unforeseen {error} at migrator/cli/verification.py:")
+    assert done.stderr.startswith(f"migrator: unforeseen {error} at migrator/cli/report.py:")
     assert done.stderr.endswith("; MIGRATOR_TRACEBACK=1 in the environment prints the traceback\n")
     assert (done.stderr.count("\n"), done.stderr.count("SECRET")) == (1, 0)
 

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from migrator.cli import cli, verification
-from migrator.cli.text import parity_lines, parity_total
+from migrator.cli import cli, parity
+from migrator.cli.parity import parity_lines, parity_total
 from migrator.exit_status import DIFFERENT, DONE, QUARANTINE, UNVERIFIED
 from migrator.parity import recorded_check
 from migrator.parity.model import AggregateResult, CauseCount, CollectionComparison, Difference, ParityOutcome
@@ -85,7 +85,7 @@ def test_the_status_the_lines_and_the_json_say_the_same(
     found: ParityOutcome, status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A figure of a column that disagrees is a difference wherever it is said."""
-    monkeypatch.setattr(verification, "check_and_record", lambda _settings: found)
+    monkeypatch.setattr(parity, "check_and_record", lambda _settings: found)
     config = tmp_path / "config.toml"
     config.write_text("")
     called = CliRunner().invoke(cli, ["parity", "--config", str(config)])

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 import tzdata  # type: ignore[import-untyped]  # the package ships no types
+from tzlocal.windows_tz import win_tz
 
 from migrator.cron import ZoneError, database_version, next_fire, previous_fire, timeline, zone
-from migrator.cron.zones import IANA_BY_WINDOWS
 
 ALL = resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split()
 
@@ -67,8 +67,8 @@ def test_windows_names_are_mapped_by_the_cldr_table(windows: str, iana: str) -> 
 
 
 def test_every_zone_of_the_windows_table_exists() -> None:
-    assert len(IANA_BY_WINDOWS) > 130
-    for iana in IANA_BY_WINDOWS.values():
+    assert len(win_tz) > 130
+    for iana in win_tz.values():
         assert zone(iana) == (zone(iana)[0], False)
 
 

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -251,8 +252,12 @@ def test_without_the_extra_signing_is_refused_and_a_signature_is_left_unproven(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private, public = pair(folder)
-    for name in [name for name in sys.modules if name.startswith("cryptography")]:
-        monkeypatch.setitem(sys.modules, name, None)
+    program = (
+        'import sys; sys.modules["cryptography"] = None; from migrator.report import integrity; print(integrity.SIGNS)'
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    monkeypatch.setattr(integrity, "SIGNS", False)
     with pytest.raises(UsageError, match="need the extra sign"):
         integrity.read_private_key(private)
     with pytest.raises(UsageError, match="need the extra sign"):

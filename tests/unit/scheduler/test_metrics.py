@@ -7,15 +7,14 @@ import pytest
 
 from migrator import states
 from migrator.errors import UsageError
+from migrator.prometheus import Sample, prometheus_text
 from migrator.scheduler import queries
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.metrics import (
     OPTIONAL_SAMPLES,
-    Sample,
     collect_samples,
     crossed,
     parse_threshold,
-    prometheus_text,
 )
 from migrator.store.queue import served_tenants
 from tests.contract.memory.store import MemoryStore
@@ -33,11 +32,11 @@ def test_the_text_is_prometheus_s() -> None:
     assert prometheus_text(READY) == (
         "# HELP migrator_leader One.\n"
         "# TYPE migrator_leader gauge\n"
-        "migrator_leader 1\n"
+        "migrator_leader 1.0\n"
         "# HELP migrator_runs_ready Waiting.\n"
         "# TYPE migrator_runs_ready gauge\n"
         'migrator_runs_ready{tenant="a\\"\\\\\\n"} 0.5\n'
-        'migrator_runs_ready{tenant="b"} 3\n'
+        'migrator_runs_ready{tenant="b"} 3.0\n'
     )
 
 

@@ -23,7 +23,7 @@ from migrator.result import (
     not_asked_for,
     unverified,
 )
-from migrator.verify.areas import every_check
+from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.requirements import OUT_OF_SCOPE, WORDS, requirements
 from tests.golden.docs.test_capabilities import expand, sections
 
@@ -34,12 +34,12 @@ UNSURE = unverified("no server")
 
 def test_every_requirement_of_a_check_stands_with_the_words_of_the_list() -> None:
     rows = {single: row for some in sections().values() for row in some for single in expand(row.id)}
-    for one in requirements(every_check()):
+    for one in requirements(EVERY_CHECK):
         row = rows[one.id]
         whole = len(expand(row.id)) == 1
         assert one.text == WORDS[one.id]
         assert all(word in row.capability for word in _words(one.text)) if whole else one.text, one.id
-    assert {*WORDS} == {one.id for one in requirements(every_check())}, "words for what no check names"
+    assert {*WORDS} == {one.id for one in requirements(EVERY_CHECK)}, "words for what no check names"
 
 
 def _words(text: str) -> list[str]:
@@ -49,7 +49,7 @@ def _words(text: str) -> list[str]:
 def test_the_subjects_of_the_mission_rest_on_checks_that_every_run_makes() -> None:
     """Schedule CRUD, run states and trigger calculation do not wait for a random test that somebody asks for."""
     optional = {"crud.lockstep", "cutover.rollback", "sensitivity.mutations"}
-    shown = {one.id: {*one.checks} for one in requirements(every_check())}
+    shown = {one.id: {*one.checks} for one in requirements(EVERY_CHECK)}
     for name in ("0-T2.11.1", "0-T2.11.2", "0-T2.4.2", "0-T2.11.3", "0-T2.11.4", "0-T2.11.5", "0-X1", "0-X2"):
         assert shown[name]
         assert not shown[name] & optional, name
@@ -102,7 +102,7 @@ def test_what_nobody_asked_for_sets_no_bit(outcome: Outcome) -> None:
 def test_the_page_says_of_each_check_that_only_records_that_it_is_never_red() -> None:
     page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
     never = set(re.findall(r"^\| `([a-z.-]+)` \| never: ", page, re.MULTILINE))
-    assert never == {one.id for one in every_check() if not one.can_fail}
+    assert never == {one.id for one in EVERY_CHECK if not one.can_fail}
 
 
 ROWS_OUT_OF_SCOPE = [row for some in sections().values() for row in some if row.own == "R"]

@@ -17,8 +17,9 @@ from migrator.result import (
     not_applicable,
     unverified,
 )
-from migrator.verify.areas import AREAS, every_check
+from migrator.verify.areas import AREAS
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
+from migrator.verify.registry import EVERY_CHECK
 from migrator.verify.runner import Request, make_folder, verify
 
 NOWHERE = Settings(mongo=MongoSettings())
@@ -172,7 +173,7 @@ def test_wrong_beats_unsure_and_reasons_are_said_once() -> None:
 
 
 def test_every_check_belongs_to_an_area_and_has_a_name_of_its_own() -> None:
-    checks = every_check()
+    checks = EVERY_CHECK
     assert len({one.id for one in checks}) == len(checks)
     for one in checks:
         assert one.area in AREAS
@@ -191,4 +192,4 @@ def test_folders_are_never_written_over(tmp_path: Path) -> None:
 
 def test_every_check_stands_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "report.md").read_text(encoding="utf-8")
-    assert [one.id for one in every_check() if f"| `{one.id}` |" not in page] == []
+    assert [one.id for one in EVERY_CHECK if f"| `{one.id}` |" not in page] == []

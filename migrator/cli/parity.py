@@ -1,0 +1,144 @@
+"""The command ``parity``, and what commands print of a comparison."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.exit_status import mask
+from migrator.parity.causes import CAUSES
+from migrator.parity.check import check_parity
+from migrator.parity.model import ParityOutcome
+from migrator.parity.recorded_check import check_and_record
+from migrator.parity.repair import Repair, apply_repair, plan_repair
+from migrator.pipeline.plan import Scope
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="COLLECTION", help="Compare this collection alone; repeatable.")
+@click.option("--tenant", multiple=True, metavar="TENANT", help="Compare this tenant alone; repeatable.")
+@click.option(
+    "--workers", type=click.IntRange(1, 256), metavar="N", help="Worker processes (default: one per processor)."
+)
+@click.option(
+    "--repair",
+    type=click.Choice(["plan", "apply"]),
+    help="plan lists the documents to be read again; apply reads them again.",
+)
+@common_options
+def parity_command(
+    config: str | None,
+    only: tuple[str, ...],
+    tenant: tuple[str, ...],
+    workers: int | None,
+    repair: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Compare every document with its rows, and the rows with the document. Only --repair apply changes rows.
+
+    The outcome of a parity check of everything is recorded in migration.parity_checks. The cutover requires a recent
+    one.
+    """
+    settings = load(config, workers=workers)
+    scope = Scope(only=tuple(sorted(set(only))), tenants=tuple(sorted(set(tenant))))
+    repaired = None
+    if repair is None:
+        outcome = check_parity(settings, scope) if scope != Scope() else check_and_record(settings)
+    else:
+        repaired = (apply_repair if repair == "apply" else plan_repair)(settings, scope)
+        outcome = repaired.after or repaired.found
+    if as_json:
+        print_json(outcome if repaired is None else repaired)
+    else:
+        if repaired is not None:
+            print_lines(repair_lines(repaired))
+        print_lines(parity_lines(outcome))
+    finish(parity_status(outcome, partly=bool(tenant)))
+
+
+def repair_lines(repair: Repair) -> Iterator[str]:
+    """Yield what a repair would do, or has done."""
+    for name, ids in repair.documents.items():
+        yield f"{name}: {len(ids):,} documents {'were' if repair.applied else 'would be'} read again"
+        for one in ids[:5]:
+            yield f"  {one}"
+    if not repair.documents:
+        yield "nothing to repair"
+    if repair.applied:
+        yield f"wrote {repair.written:,} rows, removed {repair.removed:,}"
+    if repair.cleared:
+        yield f"cleared the alarm of the tail: {repair.cleared}"
+
+
+def parity_lines(outcome: ParityOutcome) -> Iterator[str]:
+    """Yield the summary of a parity check, its differences first by cause."""
+    yield (
+        f"{'collection':<20} {'documents':>10} {'equal':>10} {'clean':>10} {'different':>9} {'missing':>8} {'extra':>6}"
+        f" {'quarantined':>11} {'skipped':>8}"
+    )
+    for one in outcome.collections:
+        if one.unverified:
+            yield f"{one.collection:<20} not compared: {one.unverified}"
+            continue
+        yield (
+            f"{one.collection:<20} {one.documents:>10,} {one.matched:>10,} {one.clean:>10,} {one.differing:>9,}"
+            f" {one.missing:>8,} {one.extra:>6,} {one.quarantined:>11,} {sum(one.skipped.values()):>8,}"
+        )
+    for one in outcome.collections:
+        for cause in one.causes:
+            yield f"{one.collection}: {cause.count:,} x {cause.side} {_place(cause.table, cause.path)}: {cause.cause}"
+        for difference in one.differences[:5]:
+            place = f"{difference.side} {_place(difference.table, difference.path)} of {difference.source_id}"
+            yield f"  {place}: {'; '.join(difference.words) or difference.cause}"
+    yield from _silent_lines(outcome)
+    for figure in outcome.figures:
+        if figure.differing_total:
+            yield f"{figure.collection}: aggregate {figure.measure} differs in {figure.differing_total:,} values"
+    left = Counter(figure.unverified for figure in outcome.figures if figure.unverified and not figure.differing_total)
+    yield from (f"{count:,} aggregates (counts, sums, times) not compared: {why}" for why, count in left.items())
+    yield parity_total(outcome)
+
+
+def _silent_lines(outcome: ParityOutcome) -> Iterator[str]:
+    if outcome.silent_total:
+        cause = CAUSES["silent-schedule"]
+        yield f"{outcome.silent_total:,} x silent-schedule: {cause.title}; {cause.fix}"
+    for one in outcome.silent[:5]:
+        yield f"  {one.collection} {one.source_id}"
+
+
+def parity_status(outcome: ParityOutcome, *, partly: bool = False) -> int:
+    """Return the exit status of a parity check; ``partly``: not of every tenant."""
+    return mask(
+        different=outcome.differs,
+        unverified=outcome.unverified or partly,
+        quarantine=any(one.quarantined for one in outcome.collections),
+    )
+
+
+def _place(table: str, path: str) -> str:
+    return ".".join(part for part in (table, path) if part) or "document"
+
+
+def parity_total(outcome: ParityOutcome) -> str:
+    """Return the last line of a parity check. Rows of several documents together are not counted as documents."""
+    done = [one for one in outcome.collections if not one.unverified]
+    documents = [one for one in done if not one.collection.startswith("(")]
+    parts = [f"{sum(one.matched for one in documents):,} equal"]
+    left_out = len(outcome.collections) - len(done)
+    for word, count in (
+        ("different", sum(one.differing for one in done)),
+        ("missing", sum(one.missing for one in done)),
+        ("extra rows", sum(one.extra for one in done)),
+        ("ledger entries that differ", sum(one.ledger for one in done)),
+        ("enabled schedules that never fire", outcome.silent_total),
+        ("aggregates that differ", sum(one.differing_total for one in outcome.figures)),
+        ("quarantined", sum(one.quarantined for one in documents)),
+        ("skipped by rule", sum(sum(one.skipped.values()) for one in documents)),
+        ("collection not compared" if left_out == 1 else "collections not compared", left_out),
+    ):
+        if count:
+            parts.append(f"{count:,} {word}")
+    return f"compared {sum(one.documents for one in documents):,} documents: {', '.join(parts)}"
