@@ -1,6 +1,6 @@
 """croniter 7 (Python): the library itself evaluates the line, with its own gaps, folds and searches.
 
-It is an extra of the distribution; without it the dialect is refused by name. Seconds come sixth, years seventh. Fields
+Seconds come sixth, years seventh. Fields
 with ``H`` and ``R`` are refused: they need a seed that is not in the line.
 """
 
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from migrator.cron.expression import SEED, CronError, UnavailableError
+from croniter import CroniterBadDateError, croniter
+
+from migrator.cron.expression import SEED, CronError
 from migrator.cron.zones import zone as zone_of
-from migrator.errors import install_extra
 
 _SEEDED = re.compile(r"(?:^|[\s,])[hr](?:[(/]|[\s,]|$)", re.IGNORECASE)
 _ANY_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
@@ -26,7 +27,7 @@ class Line:
     """No zone stands in a line of this dialect."""
 
     def __init__(self, text: str) -> None:
-        """Take a line; raises ``CronError`` if the library does not, ``UnavailableError`` if it is not installed."""
+        """Take a line; raises ``CronError`` if the library does not."""
         if not text.isascii():
             raise CronError("cron line: expected ASCII characters")
         if _SEEDED.search(text):
@@ -58,25 +59,12 @@ class Line:
 
     def _steps(self, start: datetime) -> Any:  # noqa: ANN401 - the library has no types
         try:
-            from croniter import croniter  # noqa: PLC0415 - an extra
-        except ImportError:
-            raise UnavailableError(
-                f"the cron dialect croniter is evaluated by its library: {install_extra('croniter')}"
-            ) from None
-        try:
             return croniter(self._text, start)
         except Exception:  # noqa: BLE001 - whatever the library raises for a line is that it does not take it
             raise CronError("cron line: expected what croniter accepts") from None
 
 
-def parse(text: str) -> Line:
-    """Parse a line; raises ``CronError``, ``UnavailableError``."""
-    return Line(text)
-
-
 def _found(step: Any) -> int | None:  # noqa: ANN401 - get_next or get_prev of the library
-    from croniter import CroniterBadDateError  # noqa: PLC0415 - an extra, which was found before
-
     try:
         return int(step(float))
     except CroniterBadDateError:  # its search is over

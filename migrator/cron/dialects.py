@@ -2,24 +2,54 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
+from importlib import import_module
 from itertools import islice
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from migrator.cron import agenda, apscheduler, croner, croniter, cronos, debian, robfig, timeline, zones
-from migrator.cron.expression import CronError, Expression
+from migrator.cron import agenda, croner, cronos, debian, robfig, timeline, zones
+from migrator.cron.expression import CronError, Expression, UnavailableError
+from migrator.errors import install_extra
 
-Parsed: TypeAlias = Expression | croniter.Line
+
+class LibraryLine(Protocol):
+    """A line that the dialect's own library has taken, and searches."""
+
+    @property
+    def zone(self) -> None:
+        """No zone stands in a line of such a dialect."""
+
+    def after(self, zone: str, instant: int) -> Iterator[int]:
+        """Yield the fires later than ``instant`` (seconds since 1970), ascending, until the library finds none."""
+
+    def before(self, zone: str, instant: int) -> int | None:
+        """Return the last fire earlier than ``instant``."""
+
+
+Parsed: TypeAlias = Expression | LibraryLine
 """A line as it is evaluated: by the search here, or by the dialect's own library."""
+
+
+def _by_library(dialect: str, text: str) -> LibraryLine:
+    """Parse a line of a dialect whose library is an extra; its module is imported with it, when it is asked for."""
+    try:
+        module = import_module(f"migrator.cron.{dialect}")
+    except ImportError:
+        raise UnavailableError(
+            f"the cron dialect {dialect} is evaluated by its library: {install_extra(dialect)}"
+        ) from None
+    line: LibraryLine = module.Line(text)
+    return line
+
 
 DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
     {
         "debian": debian.parse,
-        "croniter": croniter.parse,
+        "croniter": partial(_by_library, "croniter"),
         "croner": croner.parse,
         "robfig": robfig.parse,
-        "apscheduler": apscheduler.parse,
+        "apscheduler": partial(_by_library, "apscheduler"),
         "cronos": cronos.parse,
         "agenda": agenda.parse,
         "agenda-at": agenda.parse_at,
@@ -74,39 +104,27 @@ def previous_fire(dialect: str, expression: str, timezone: str | None, before: d
     parsed = parse(dialect, expression)
     instant = -(-_microseconds(before) // 1_000_000)
     zone = zone_key(parsed, timezone)
-    if isinstance(parsed, croniter.Line):
-        fire = parsed.before(zone, instant)
-    elif parsed.searched_by_field:
-        fire = apscheduler.fire_before(parsed, zone, instant, before.year - parsed.years_searched)
-    else:
+    if isinstance(parsed, Expression):
         fire = next(timeline.fires_before(parsed, zone, instant, before.year - parsed.years_searched), None)
+    else:
+        fire = parsed.before(zone, instant)
     return None if fire is None else datetime.fromtimestamp(fire, UTC)
 
 
 def _forward(dialect: str, expression: str, timezone: str | None, after: datetime) -> Iterator[datetime]:
     parsed = parse(dialect, expression)
     zone, begin = zone_key(parsed, timezone), _microseconds(after) // 1_000_000
-    if isinstance(parsed, croniter.Line):
-        found = parsed.after(zone, begin)
-    else:
-        found = (_search_by_field if parsed.searched_by_field else _search_by_sets)(parsed, zone, begin)
-    for instant in found:
+    for instant in _search(parsed, zone, begin) if isinstance(parsed, Expression) else parsed.after(zone, begin):
         yield datetime.fromtimestamp(instant, UTC)
 
 
-def _search_by_sets(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
+def _search(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
     latest: int | None = instant
     while latest is not None:
         # the years searched count from each fire, as in the engines: a line may rest for years between two
         start, latest = latest, None
         for latest in timeline.fires_after(parsed, zone, start, _last_year(parsed, start)):
             yield latest
-
-
-def _search_by_field(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
-    while (found := apscheduler.fire_after(parsed, zone, instant, _last_year(parsed, instant))) is not None:
-        yield found
-        instant = found
 
 
 def _last_year(parsed: Expression, instant: int) -> int:

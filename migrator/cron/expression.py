@@ -301,8 +301,6 @@ class Expression:
     fold: Fold
     years_searched: int = 50
     """How long its engine searches before it gives up."""
-    searched_by_field: bool = False
-    """The engine does not find fires by sets alone; see ``apscheduler_search``."""
     zone: str | None = None
     """A zone named in the text itself; it wins over the one given with it."""
     _known_days: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, compare=False, repr=False)

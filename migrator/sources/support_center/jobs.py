@@ -5,11 +5,11 @@ own loader fails on an interval with a key left out, and never schedules the job
 second there. Here a key that is left out is nothing, and nothing at all is refused.
 """
 
+import json
 from typing import Any, Final
 from uuid import UUID
 
 from migrator import cron
-from migrator.cron import apscheduler
 from migrator.records import Schedule, Trigger
 from migrator.sources.profile import Decoded, Note, Rejected, Rows
 from migrator.sources.rows import (
@@ -73,7 +73,7 @@ def cron_of(config: dict[str, Any], path: str, context: RowContext, notes: list[
     if context.cron_zone is None:
         raise Rejected("no-zone", path, "the setting cron_zone, since the keywords were evaluated in local time")
     zone = cron.zone(context.cron_zone)[0].key
-    expression = apscheduler.keywords(_CRON | given)
+    expression = json.dumps(_CRON | given, sort_keys=True)
     try:
         cron.validate(names.CRON_DIALECT, expression, zone)
     except cron.CronError:

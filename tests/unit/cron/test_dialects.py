@@ -1,6 +1,5 @@
 """What each dialect takes, refuses and fires: the differences that a migration must not blur."""
 
-import sys
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -16,6 +15,7 @@ from migrator.cron import (
     validate,
 )
 from migrator.errors import UsageError
+from tests.cron_extras import without
 
 NEW_YORK = "America/New_York"
 BEFORE_GAP = datetime(2026, 3, 8, 4, 30, tzinfo=UTC)  # 23:30 of the day before; 02:00 becomes 03:00 at 07:00Z
@@ -181,14 +181,15 @@ def test_a_field_that_is_filled_in_from_a_seed_is_refused_with_the_reason(dialec
     validate(dialect, "0 3 * mar thu", None)  # letters that names hold
 
 
-def test_without_its_library_croniter_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dialect", ["apscheduler", "croniter"])
+def test_without_its_library_a_dialect_is_refused_by_name(dialect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That is no error of the line: whoever passes over lines that are wrong must not pass over this one."""
-    monkeypatch.setitem(sys.modules, "croniter", None)
+    without(dialect, monkeypatch)
     for line in ("1 2 * * *", "not a line"):
         with pytest.raises(UnavailableError) as refused:
-            next_fire("croniter", line, None, BEFORE_GAP)
+            next_fire(dialect, line, None, BEFORE_GAP)
         assert str(refused.value) == (
-            "the cron dialect croniter is evaluated by its library: pip install 'scheduler-migrator[croniter]'"
+            f"the cron dialect {dialect} is evaluated by its library: pip install 'scheduler-migrator[{dialect}]'"
         )
         assert not isinstance(refused.value, CronError)
     validate("debian", "1 2 * * *", None)

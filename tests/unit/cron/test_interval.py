@@ -62,8 +62,9 @@ def test_a_change_of_the_clock_makes_a_day_uneven(dialect: str, line: str) -> No
 
 
 def test_what_follows_the_clock_through_a_change_stays_even() -> None:
-    assert constant_interval("croniter", "*/15 * * * *", "America/New_York") is None  # its library was not asked
-    for dialect in ("robfig", "debian", "apscheduler", "cronos", "agenda"):
+    for dialect in ("croniter", "apscheduler"):  # their libraries are not asked
+        assert constant_interval(dialect, "*/15 * * * *", "America/New_York") is None
+    for dialect in ("robfig", "debian", "cronos", "agenda"):
         assert constant_interval(dialect, "*/15 * * * *", "America/New_York") == HOUR / 4
         assert constant_interval(dialect, "0 * * * *", "Europe/Berlin") == HOUR
     # once in the repeated hour: an hour is missing

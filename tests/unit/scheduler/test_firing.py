@@ -1,6 +1,5 @@
 """Which slots fire, which are passed over and say so, and where the next fire goes."""
 
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +11,7 @@ from migrator.records import Trigger
 from migrator.scheduler import firing
 from migrator.scheduler.firing import MAX_SLOTS
 from migrator.values import jsonb
+from tests.cron_extras import without
 from tests.unit.scheduler.lifetime import DAY, HOUR, MINUTE, SECOND, START, Lifetime, cron, schedule, trigger
 
 TICK = 10 * SECOND
@@ -360,7 +360,7 @@ def test_an_interval_of_any_length_is_planned_or_never_comes(interval: int, anch
 def test_a_line_whose_library_is_not_installed_is_neither_fired_nor_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tick ends with the reason, and its transaction with it: another process may have the library."""
     made = replace(cron("7 3 * * *"), cron_dialect="croniter", next_fire_at=START)
-    monkeypatch.setitem(sys.modules, "croniter", None)
+    without("croniter", monkeypatch)
     with pytest.raises(UnavailableError, match="croniter"):
         firing.plan(schedule(), made, 0, START)
     with pytest.raises(UnavailableError, match="croniter"):
