@@ -43,9 +43,9 @@ class Line:
 
     def after(self, zone: str, instant: int) -> Iterator[int]:
         """Yield the fires later than ``instant`` (seconds since 1970), ascending, until its search ends."""
-        found: int | None = instant
-        while (found := self._next(zone, found)) is not None:
+        while (found := self._next(zone, instant)) is not None:
             yield found
+            instant = found
 
     def before(self, zone: str, instant: int) -> int | None:
         """Return the last fire earlier than ``instant``: of those that the library finds forwards.
@@ -53,7 +53,7 @@ class Line:
         APScheduler has no search backwards. Begun at an instant between, its search may find a fire that it passes over
         when it comes from the fire before.
         """
-        begin: int | None = instant
+        begin = instant
         for _ in range(_BACK):
             earlier = self._last(zone, begin)
             begin = begin if earlier is None else earlier

@@ -9,11 +9,12 @@ import psycopg
 from pymongo.errors import PyMongoError
 
 from migrator.config import Settings
+from migrator.connections import mongo, postgres
 from migrator.connections.mongo import MongoDatabase, committed, open_source
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
-from migrator.connections.retries import is_transient, retry
-from migrator.errors import LockedError
+from migrator.connections.retries import retry
+from migrator.errors import LockedError, MigratorError, UnreachableError
 from migrator.pipeline.references import TargetResolver
 from migrator.schema import table_locks
 from migrator.sources import profile_of
@@ -94,7 +95,29 @@ def retry_transient(settings: Settings, work: Callable[[], Result]) -> Result:
         _RetryBudget.exhausted = False
         return result
 
-    return retry(once, _RetryBudget(settings.copy.patience_s))
+    return retry(once, _RetryBudget(settings.copy.patience_s), reason_of)
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Tell whether another attempt may pass: of a driver's error, or of the tool's error that it caused."""
+    if isinstance(error, psycopg.Error):
+        return postgres.is_transient(error)
+    if isinstance(error, PyMongoError):
+        return mongo.is_transient(error)
+    return (
+        isinstance(error, UnreachableError)
+        and isinstance(error.__cause__, psycopg.Error | PyMongoError)
+        and is_transient(error.__cause__)
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """Return one of the drivers' errors, or of the tool's, as a sentence without credentials."""
+    try:
+        with translate_errors("the target"), translate_source_errors("the source"):
+            raise error
+    except MigratorError as translated:
+        return str(translated)
 
 
 @contextmanager

@@ -20,14 +20,13 @@ from migrator.config import Settings
 from migrator.connections.mongo import committed_time
 from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import open_target, translate_errors
-from migrator.connections.retries import is_transient, reason_of
 from migrator.errors import UnreachableError
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import write_derived
 from migrator.pipeline.executors import collector_paused
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.sessions import Sessions, lock_holders_named, retry_transient
+from migrator.pipeline.sessions import Sessions, is_transient, lock_holders_named, reason_of, retry_transient
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.applier import Applier, ApplyResult
 from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
