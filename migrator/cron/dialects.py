@@ -31,13 +31,19 @@ Parsed: TypeAlias = Expression | LibraryLine
 """A line as it is evaluated: by the search here, or by the dialect's own library."""
 
 
+_LIBRARIES: Final = MappingProxyType(
+    {"apscheduler": install_extra("apscheduler"), "croniter": install_extra("croniter")}
+)
+"""Dialect that its own library evaluates → how that is installed; the dialect's module imports it."""
+
+
 def _by_library(dialect: str, text: str) -> LibraryLine:
     """Parse a line of a dialect whose library is an extra; its module is imported with it, when it is asked for."""
     try:
         module = import_module(f"migrator.cron.{dialect}")
     except ImportError:
         raise UnavailableError(
-            f"the cron dialect {dialect} is evaluated by its library: {install_extra(dialect)}"
+            f"the cron dialect {dialect} is evaluated by its library: {_LIBRARIES[dialect]}"
         ) from None
     line: LibraryLine = module.Line(text)
     return line
