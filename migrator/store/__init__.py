@@ -1,4 +1,4 @@
-"""What an application uses to reach its scheduler's data, on either backend."""
+"""Opening a store: how an application reaches its scheduler's data, on either backend."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -48,9 +48,9 @@ def open_scheduler_store(settings: Settings) -> Store:
 
 
 def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> Store:
-    """Open one backend's store as a tool does, whichever holds the data: the epoch does not concern it.
+    """Open one backend's store as a tool does, whichever side holds the data: the epoch does not apply to it.
 
-    Nothing is written by opening it, indexes included. Raises as ``open_store`` does.
+    Opening it writes nothing, indexes included. Raises as ``open_store`` does.
     """
     other: Literal["mongo", "postgres"] = "mongo" if backend == "postgres" else "postgres"
     tools = msgspec.structs.replace(settings.persistence, scheduler=other, shadow="off")
@@ -60,9 +60,9 @@ def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> Stor
 def prepare(store: Store, covers: Callable[[Schedule], bool] | None = None) -> Sequence[str]:
     """Create what a store needs before the first write; return what was created, in words.
 
-    In PostgreSQL that is nothing: ``migrator schema upgrade`` makes the tables. In MongoDB it is the indexes that are
-    missing, and, for a process that executes runs, the triggers of the schedules that it works for (``covers``), and
-    their priority in triggers and queued runs.
+    In PostgreSQL that is nothing: ``migrator schema upgrade`` creates the tables. In MongoDB it is the missing indexes.
+    For a process that executes runs it is also the triggers of the schedules that it works for (``covers``), and their
+    priority in triggers and queued runs.
     """
     if not isinstance(store, Preparable):
         return []

@@ -1,35 +1,33 @@
-"""What lists are asked by, and what a page of them holds; ``store.protocols`` offers them too.
+"""The protocols of a store: what an application may call on its scheduler's data, on either backend.
 
-Graph jobs and policy jobs: the part of ``store.protocols`` that the sources' own kinds of job need.
+A ``Store`` opens sessions. A session is one transaction, bound to one tenant, and has a repository for each table.
+Calls that belong to no single tenant (firing, claiming, workers, locks) are in ``store.queue``, ``store.workers`` and
+``store.locks``; a store that has them is a ``SchedulerStore``. Every statement that needs the time takes the session's
+``now``: the database's clock, unless a test passed another one. Rows are records (``migrator.records``). A row written
+here has ``source`` and ``source_id`` null on PostgreSQL. On MongoDB every row is a document of the source's profile: it
+has both.
 
-What an application may ask of its scheduler's store, on either backend.
-
-A ``Store`` hands out sessions. A session is one transaction, bound to one tenant, and has a repository per table. What
-belongs to no single tenant (firing, claiming, workers, locks) stands in ``store.queue``; a store that has it is a
-``SchedulerStore``. Every statement that needs the time takes the session's ``now``: the database's clock, unless a test
-passed another one. Rows are records (``migrator.records``); a row written here has ``source`` and ``source_id`` null on
-PostgreSQL. On MongoDB every row is a document of the source's profile: it has both, and counts as born here.
-
-A row of another tenant is as good as absent: it is not found, not listed, not changed; an id that it has cannot be used
-again (``ConflictError``). Rows of the global tenant ``*`` are seen by all and written by nobody here: ``get`` finds
-them, lists hold the tenant's own rows only unless they say otherwise. Lists are in the stated order, then by id
+A row of another tenant is as if it did not exist: it is not found, not listed, not changed. Its id cannot be used again
+(``ConflictError``). All tenants see the rows of the global tenant ``*``, and no session writes them: ``get`` finds
+them; lists hold the tenant's own rows only, unless they say otherwise. Lists are in the stated order, then by id
 (ascending, whatever the direction); texts are ordered by code point, as in Python.
 
-What holds for every write (``store.validation`` and ``store.transitions``, pure functions that all backends call):
+These rules hold for every write (``store.validation`` and ``store.transitions``, pure functions that all backends
+call):
 
-- A refused call (any ``StoreError`` or ``UsageError``) changes nothing, and the session may go on. Only where two
+- A refused call (any ``StoreError`` or ``UsageError``) changes nothing, and the session may continue. Only if two
   sessions write the same row at the same moment may a backend end the transaction: then it raises ``OvertakenError``,
   at the latest when the session ends, and nothing of the session is kept; the session may be repeated. MongoDB also
   ends a transaction that uses a collection which is created, or whose index is created, at that moment.
 - ``UsageError``: a record of another tenant or of ``*``, a word that its column does not know, a limit below 1, a
   negative offset, a NUL in a text, a time without zone, what the table's CHECKs refuse; on MongoDB also what the
   profile would not read back as it was given (a stats member that is no whole number, a blank text).
-- ``NotFoundError``: a reference (schedule, trigger, run, job) to what this tenant cannot see. A schedule and a trigger
-  of ``*`` may be referred to by runs; all else refers to the tenant's own.
-- Times are cut to whole milliseconds. A run's duration_ms follows from started_at and finished_at: null where they
-  contradict each other. ``source`` and ``source_id`` are never written from a record: they and ``extra``
-  stay as they are stored. ``created_at`` stays too, once written; absent, it and ``updated_at`` become now on an insert
-  where the column may be null.
+- ``NotFoundError``: a reference (schedule, trigger, run, job) to a row that this tenant cannot see. Runs may refer to a
+  schedule and a trigger of ``*``; all other references are to the tenant's own rows.
+- Times are cut to whole milliseconds. A run's duration_ms follows from started_at and finished_at: null if they
+  contradict each other. ``source`` and ``source_id`` are never written from a record: they and ``extra`` stay as they
+  are stored. ``created_at`` stays too, once written. If it is absent, it and ``updated_at`` become now on an insert, if
+  the column may be null.
 
 One behavioural suite (``tests/contract``) runs unchanged against each implementation.
 """

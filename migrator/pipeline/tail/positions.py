@@ -199,8 +199,10 @@ def first_position(target: Connection, profile: str, identity: str) -> Position 
 
 
 FROZEN_S = 60.0
-"""A position that stands still for so long, while the source moves on by as much, is frozen: even an idle source writes
-a note into its oplog every 10 s."""
+"""A position that does not change for so long, while the source advances by as much, is frozen.
+
+Even an idle source writes a note into its oplog every 10 s.
+"""
 RATE_WINDOW_S = 2.0
 
 

@@ -1,8 +1,9 @@
 """Candidates: due triggers and queued runs in the order of priority, then of time, then of id, page by page.
 
-A document of our store holds the priority of its schedule (``priority.FIELD``), so that an index has the whole order.
-One of another application holds none, and counts as one of the usual priority until ``MongoStore.prepare`` has written
-it: such documents are read besides, and merged. A document that cannot be read is passed over, and hides nothing.
+A document of our store holds the priority of its schedule (``priority.FIELD``), so that an index has the whole order. A
+document of another application holds none, and counts as of the usual priority until ``MongoStore.prepare`` has written
+it: such documents are read in addition, and merged. A document that cannot be read as a row is skipped, and hides no
+other.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,18 +40,18 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be read."""
+    """The fields to be read."""
 
     record: type[Record]
     streams: Sequence[Stream]
     since: Callable[[Document], datetime]
-    """Since when a document waits; raises ``Rejected``."""
+    """Return since when a document waits; raises ``Rejected``."""
     fields: Sequence[str]
-    """What ``since`` reads."""
+    """The fields that ``since`` reads."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A document in its place."""
+    """A document and its position in the order."""
 
     key: Any
     """Its ``_id``."""
@@ -61,11 +62,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     schedule: Wanted | None
     text: str | None
-    """How it spells its schedule."""
+    """The text by which it refers to its schedule."""
 
     @property
     def place(self) -> tuple[int, datetime, UUID]:
-        """What it is sorted by."""
+        """The sort key."""
         return (-self.priority, self.since, self.row_id)
 
 
@@ -73,16 +74,16 @@ Fits: TypeAlias = Callable[[Schedule | None], bool]
 
 
 def served(tenants: Sequence[str] | None) -> _Where:
-    """Return the condition on documents of these tenants; none: of all but scratch ones."""
+    """Return the condition on documents of these tenants; None: of all but scratch tenants."""
     if tenants is None:
         return {"tenantId": {"$not": {"$regex": f"^{escape(SCRATCH)}"}}}
     return {"tenantId": {"$in": [*tenants]}}
 
 
 class CandidateReader:
-    """One search; asked again, it goes on after what it gave before.
+    """One search; each further call continues after the candidates that were returned before.
 
-    It learns which schedules are passed over, so that they hide nothing after them.
+    It remembers which schedules are skipped, so that they do not hide the candidates after them.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class CandidateReader:
         bounded: bool,
         tenants: Sequence[str] | None,
     ) -> None:
-        """``fits`` tells whether what waits of a schedule may be taken; ``bounded``: by ``max_concurrency`` too."""
+        """``fits``: whether candidates of a schedule may be taken; ``bounded``: ``max_concurrency`` applies too."""
         self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
         self._place, self._tenants = PLACES[waiting.record][0], tenants
         self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
@@ -105,9 +106,9 @@ class CandidateReader:
         self._given: set[str] = set()
 
     def first(self, limit: int) -> list[Candidate]:
-        """Return so many candidates that were not given before, or as many as there are.
+        """Return so many candidates that were not returned before, or as many as there are.
 
-        Page by page, each without the schedules that the pages before ruled out.
+        Page by page, each without the schedules that the pages before have excluded.
         """
         size, seen = max(_SMALLEST_PAGE, limit + len(self._given)), set(self._given)
         closed: dict[Wanted, _Where] = {}
@@ -173,7 +174,7 @@ class CandidateReader:
         )
 
     def _look_up(self, page: Sequence[Candidate]) -> None:
-        """Learn of the schedules of a page, and how many more runs they may have."""
+        """Read the schedules of a page, and how many more runs they may have."""
         texts = {
             one.schedule: one.text
             for one in page
@@ -187,12 +188,12 @@ class CandidateReader:
             self._room.setdefault(identity, most - running)
 
     def schedule(self, one: Candidate) -> Schedule | None:
-        """Return the schedule of a candidate that was given, as it was read."""
+        """Return the schedule of a returned candidate, as it was read."""
         stored = None if one.schedule is None else self._found_schedules[one.schedule]
         return None if stored is None else stored.row
 
     def _takes(self, one: Candidate) -> bool:
-        """Tell whether a candidate may be taken; then there is room for one less of its schedule."""
+        """Return whether a candidate may be taken; if so, its schedule may have one run less."""
         schedule = self.schedule(one)
         if not self._fits(schedule):
             return False
@@ -203,7 +204,7 @@ class CandidateReader:
 
 
 def _none_of(closed: Sequence[_Where]) -> _Where:
-    """Return the condition that rules schedules out, each of one tenant; a text of our own means the same to all."""
+    """Return the condition that excludes schedules, each of one tenant; a text of our own means the same to all."""
     ours = [one["scheduleId"] for one in closed if one["scheduleId"].startswith(names.SCHEDULE_PREFIX)]
     others = [one for one in closed if not one["scheduleId"].startswith(names.SCHEDULE_PREFIX)]
     return ({"scheduleId": {"$nin": ours}} if ours else {}) | ({"$nor": others} if others else {})
@@ -214,9 +215,9 @@ _MOST = 512
 
 
 class Spread:
-    """Where a call tries next: at the head of the queue, and once it met others there, at a page that chance picks.
+    """Where a call tries next: at the head of the queue, or, after a conflict with others, at a random page.
 
-    Processes that go on with the next documents after they met meet there again: of ten, each meets nine others, nine
+    Processes that continue with the next documents after a conflict meet again: of ten, each meets nine others, nine
     times. Among several pages few meet.
     """
 
@@ -224,16 +225,16 @@ class Spread:
         self._pages = 1
 
     def met(self) -> None:
-        """Take note that another process was quicker."""
+        """Record that another process was faster."""
         self._pages = min(4 * self._pages, _WIDEST)
 
     def read(self, limit: int) -> int:
-        """Return how many candidates to read for ``limit`` that are to be taken."""
+        """Return how many candidates to read if ``limit`` are to be taken."""
         return limit * min(self._pages, max(_MOST // limit, 1))
 
     @staticmethod
     def pages(candidates: Sequence[Candidate], limit: int) -> list[Sequence[Candidate]]:
-        """Return the candidates in pages of ``limit``, in the order in which to try them: round from one of them."""
+        """Return the candidates in pages of ``limit``, in the order in which to try them, starting with one of them."""
         pages = [candidates[first : first + limit] for first in range(0, len(candidates), limit)]
         begin = randrange(len(pages)) if pages else 0  # noqa: S311 - no secret
         return pages[begin:] + pages[:begin]

@@ -1,4 +1,4 @@
-"""Firing in MongoDB: due triggers become runs and advance, all of a call or nothing of it."""
+"""Firing in MongoDB: due triggers become runs and advance, in one transaction for all triggers of a call."""
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
@@ -34,7 +34,7 @@ from migrator.values.times import to_bson
 _Key = tuple[str, Any, Any]
 
 _FORESEEN = 1_000
-"""So many taken slots are looked up at once; where there are more, each is looked up by itself."""
+"""The most taken slots in one lookup; if there are more, each is looked up by itself."""
 
 
 class Numbers:
@@ -73,7 +73,7 @@ class Numbers:
             self._last[identity] = max(self._last[identity], transitions.whole_number(run["runNumber"]))
 
     def take(self, schedule: Schedule) -> int:
-        """Return the next number of a schedule that was learnt of."""
+        """Return the next number of a schedule that was looked up."""
         self._taken[schedule.id] = schedule
         self._last[schedule.id] += 1
         return self._last[schedule.id]
@@ -125,11 +125,11 @@ class RunCreation:
             self._keys |= {(one["triggerId"], one["scheduledAt"], one.get("attempt")) for one in read}
 
     def learn(self, schedules: Iterable[StoredDocument[Schedule]]) -> None:
-        """Make ready for runs of these schedules."""
+        """Prepare for runs of these schedules."""
         self._numbers.learn(one for one in schedules if one.row.tenant_id != validation.GLOBAL)
 
     def add(self, run: Run, tenant: str, schedule: StoredDocument[Schedule] | None) -> Run | None:
-        """Return the run as it will be inserted for a tenant; none where its slot or dedupe key is taken."""
+        """Return the run as it will be inserted for a tenant; None if its slot or dedupe key is taken."""
         run = validation.checked_served_record(run, tenant)
         if run.trigger_id is not None and run.scheduled_at is not None and run.attempt is None:
             run = msgspec.structs.replace(run, attempt=1)
@@ -170,7 +170,7 @@ class RunCreation:
 
 
 def _keys(document: Document) -> set[_Key]:
-    """Return what no two runs of a trigger share: slot and attempt, and the dedupe key (which has no attempt)."""
+    """Return the keys that two runs of a trigger cannot share: slot with attempt, and the dedupe key without it."""
     trigger, slot, dedupe = document.get("triggerId"), document.get("scheduledAt"), document.get("dedupeKey")
     keys: set[_Key] = set()
     if trigger is not None and slot is not None:
@@ -184,7 +184,7 @@ _ROUNDS = 5
 
 
 _HELD = timedelta(seconds=5)
-"""For so long a process that died keeps others from its triggers."""
+"""How long a process that died keeps others from its triggers."""
 
 
 def not_held(now: datetime) -> Document:
@@ -193,7 +193,7 @@ def not_held(now: datetime) -> Document:
 
 
 def due_triggers(now: datetime) -> Waiting:
-    """Return what is due: enabled triggers whose next fire is not after ``now``."""
+    """Return the condition on due triggers: enabled, with a next fire that is not after ``now``."""
     return Waiting(
         record=Trigger,
         streams=(
@@ -213,7 +213,7 @@ def _since(document: Document) -> datetime:
 
 
 def may_fire(schedule: Schedule | None) -> bool:
-    """Tell whether a schedule's triggers fire."""
+    """Return whether a schedule's triggers fire."""
     return (
         schedule is not None
         and schedule.enabled
@@ -242,7 +242,7 @@ class Firing:
         self._token = uuid4().hex
 
     def fire(self, limit: int) -> Sequence[Run]:
-        """Fire what comes first; triggers that others are firing at this moment are passed over."""
+        """Fire the first triggers; skip those that other processes are firing at this moment."""
         for attempt in range(_ROUNDS):
             fired, overtaken = self._round(limit)
             if fired is not None or not overtaken:
@@ -281,10 +281,10 @@ class Firing:
         return None, overtaken
 
     def _hold(self, page: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return the candidates that nobody else is firing, and keep others from them for ``_HELD``.
+        """Return the candidates that no other process is firing, and mark them for ``_HELD``.
 
-        Two transactions that write one trigger conflict, and the one that loses has done all its work for nothing. The
-        fields that are written here bar nothing: the transaction decides.
+        Two transactions that write one trigger conflict, and the one that loses has done all its work in vain. The mark
+        only makes that rare: the transaction decides.
         """
         require_here(self._database)
         keys = {"_id": {"$in": [one.key for one in page]}}
@@ -300,14 +300,14 @@ class Firing:
         return [one for one in page if one.source_id in held]
 
     def _let_go(self, held: Sequence[Candidate]) -> None:
-        """Take the mark away; one that stays for an error lapses."""
+        """Remove the mark; one that stays after an error expires."""
         if held:
             mine = {"_id": {"$in": [one.key for one in held]}, f"{FIRING}.by": self._token}
             with suppress(PyMongoError):
                 self._database[names.TRIGGERS].update_many(mine, {"$unset": {FIRING: ""}})
 
     def _may(self, schedule: Schedule | None) -> bool:
-        """Tell whether a schedule's triggers are fired by this call."""
+        """Return whether this call fires a schedule's triggers."""
         return may_fire(schedule) and is_served(schedule, self._queues, self._handlers)
 
     def _fire(self, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
@@ -328,7 +328,7 @@ class _Batch:
         self._live: dict[UUID, int] = {}
 
     def fire(self, plan: FirePlan, candidates: Sequence[Candidate]) -> Sequence[Run] | None:
-        """Return the runs inserted; none where none of the triggers is due any more."""
+        """Return the runs inserted; None if none of the triggers is due any more."""
         found = self._triggers.at([one.key for one in candidates], {})
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         found_schedules = self._schedules.found(texts, shared=True, hints=set(texts.values()))

@@ -1,7 +1,7 @@
 """The queue in MongoDB: firing, claiming, and renewing, releasing and ending runs that are held, across tenants.
 
-Candidates are read first, without a lock. A run is then taken by one atomic update of its document, which tells whether
-it is queued still; one that another process took is passed over, which is what PostgreSQL's SKIP LOCKED does. Runs of
+Candidates are read first, without a lock. A run is then taken by one atomic update of its document, which finds out
+whether it is still queued. One that another process took is skipped, as PostgreSQL does with SKIP LOCKED. Runs of
 schedules with a limit are counted and taken in a transaction, one at a time for each schedule.
 """
 
@@ -36,7 +36,7 @@ _PAGE = 1_000
 
 
 class ExpiredRuns:
-    """One search, outside any transaction: what it finds is asked again when it is ended."""
+    """One search, outside any transaction: what it finds is checked again when it is ended."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ExpiredRuns:
         tenants: Sequence[str] | None,
         workers: Sequence[str] | None,
     ) -> None:
-        """``workers``: only runs that one of these holds under a fence; none: whoever holds them."""
+        """``workers``: only runs that one of these holds under a fence; None: whichever worker holds them."""
         self._transaction, self._now = transaction, now
         self._running: dict[str, Any] = {"state": "running", **served(tenants)}
         if workers is not None:
@@ -56,7 +56,7 @@ class ExpiredRuns:
         self._found_schedules: dict[Wanted, Schedule | None] = {}
 
     def first(self, limit: int) -> Sequence[Claim]:
-        """Return so many of them, or as many as there are, by the lease's end (none last), then id."""
+        """Return so many of them, or as many as there are, by the lease's end (null last), then id."""
         lease = self._running | {"leaseExpiresAt": {"$lte": to_bson(self._now)}}
         by_lease = self._runs.matching(lease, sort=(("leaseExpiresAt", 1), ("_id", 1)), hint=RUNNING)
         rows = {one.row.id: one for one in islice(by_lease, limit)}
@@ -113,11 +113,11 @@ def _by_lease_end(run: Run) -> tuple[Any, ...]:
 
 _ROUNDS = 5
 _WIDEST_OFFSET = timedelta(hours=24)
-"""A createdAt that another application spelled with an offset may read later than it is by so much."""
+"""The most by which a createdAt that another application wrote with an offset may seem later than it is."""
 
 
 def waiting_runs(now: datetime) -> Waiting:
-    """Return what is queued and available: since ``availableAt``, else since ``createdAt``, which is a text."""
+    """Return the condition on available queued runs: since ``availableAt``, else since ``createdAt`` (a text)."""
     latest = format_iso(min(now, datetime.max.replace(tzinfo=now.tzinfo) - _WIDEST_OFFSET) + _WIDEST_OFFSET)
     return Waiting(
         record=Run,
@@ -163,16 +163,16 @@ class ClaimAttempt:
         self._queues, self._handlers = queues, handlers
 
     def take(self, limit: int) -> Sequence[Claim]:
-        """Take what comes first; fewer where others took some of it at the same moment."""
+        """Take the first runs; fewer if others took some of them at the same moment."""
         for attempt in range(_ROUNDS):
             claims, overtaken = self._round(limit)
             if claims or not overtaken:
                 return claims
-            pause(attempt)  # all that was left was wanted by others, who may have failed to take it
+            pause(attempt)  # others wanted all that was left, and may have failed to take it
         return []
 
     def _round(self, limit: int) -> tuple[Sequence[Claim], bool]:
-        """Return the claims, and whether another process was quicker somewhere."""
+        """Return the claims, and whether another process was faster somewhere."""
         overtaken = False
         with translate_errors(WHAT), self._database.client.start_session() as session:
             transaction = Transaction(self._database, session)
@@ -196,7 +196,7 @@ class ClaimAttempt:
         return [], overtaken
 
     def _may(self, schedule: Schedule | None) -> bool:
-        """Tell whether a schedule's runs may be claimed at all."""
+        """Return whether a schedule's runs may be claimed at all."""
         if schedule is not None and (
             not schedule.enabled or schedule.status == "paused" or schedule.deleted_at is not None
         ):
@@ -228,9 +228,9 @@ class ClaimAttempt:
         candidates: Sequence[Candidate],
         claims: dict[str, Claim],
     ) -> bool:
-        """Take each by one update, if it is queued under the fence that was read; tell whether one was not.
+        """Take each by one update, if it is queued under the fence that was read; return whether one was not.
 
-        What was taken before an error is claimed all the same, and given to the caller.
+        What was taken before an error is claimed all the same, and returned to the caller.
         """
         if not candidates:
             return False
@@ -258,7 +258,7 @@ class ClaimAttempt:
         return lost
 
     def _write(self, transaction: Transaction, candidates: Sequence[Candidate]) -> dict[str, Claim]:
-        """Take runs of schedules with a limit, as many as there is room for; return them by source id."""
+        """Take runs of schedules with a limit, as many as the limit allows; return them by source id."""
         runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
         schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
@@ -286,7 +286,7 @@ class ClaimAttempt:
 
     @staticmethod
     def _room(transaction: Transaction, found_schedules: Iterable[StoredDocument[Schedule]]) -> dict[Any, int]:
-        """Return how many more runs the schedules with a limit may have; nobody else claims of them meanwhile."""
+        """Return how many more runs the schedules with a limit may have; no other session claims of them meanwhile."""
         limited = {one.row.id: one for one in found_schedules if one.row.max_concurrency is not None}
         if not limited:
             return {}
@@ -298,7 +298,7 @@ class ClaimAttempt:
 def pass_gates(transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]]) -> None:
     """Let one transaction at a time count the runs of these schedules and add to them; others raise ``OvertakenError``.
 
-    The document that they all write is gone before anybody could see it.
+    They all write one document, which is deleted before any other session could see it.
     """
     gates = [f"~claim/{one.row.tenant_id}/{one.row.id.hex}" for one in schedules]
     gates.sort()
@@ -328,7 +328,7 @@ class HeldRuns:
         return self._change([_held(claim) for claim in claims], kept)
 
     def release(self, claims: Sequence[Claim]) -> Sequence[UUID]:
-        """Put those that are still held into the queue again."""
+        """Queue those that are still held again."""
         return self._change(
             [_held(claim) for claim in claims], lambda run: transitions.released_run(run, self._now), queued=True
         )
@@ -352,7 +352,7 @@ class HeldRuns:
             return ExpiredRuns(transaction, self._foreign_ids, self._now, tenants, workers).first(limit)
 
     def _change(self, held: Sequence[_Held], change: Callable[[Run], Run], *, queued: bool = False) -> Sequence[UUID]:
-        """Change those that are still held; ``queued``: they wait again, with the priority of their schedule."""
+        """Change those that are still held; ``queued``: they are queued again, with the priority of their schedule."""
 
         def act(transaction: Transaction) -> Sequence[UUID]:
             runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
@@ -398,7 +398,7 @@ class _RunEnds:
         self._creation = RunCreation(transaction, foreign_ids, now)
 
     def end(self, ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
-        """Write what ends, and what follows from it."""
+        """Write the ends, and what follows from them."""
         held = [(one.tenant_id, one.run_id, one.worker_id, one.fence) for one in ends]
         rows = {stored.row.id: stored for stored in _still(self._runs, held)}
         found_schedules = self._schedules_of_ends(rows.values(), ends, only_expired=only_expired)
@@ -435,7 +435,7 @@ class _RunEnds:
     def _schedules_of_ends(
         self, rows: Collection[StoredDocument[Run]], ends: Sequence[Finish], *, only_expired: bool
     ) -> dict[Wanted, StoredDocument[Schedule]]:
-        """Return the schedules that somebody asks about."""
+        """Return the schedules that are needed."""
         asking = {end.run_id for end in ends if end.schedule_status is not None}
         wanted: dict[Wanted, Any] = {}
         for stored in rows:
@@ -468,7 +468,8 @@ class MongoQueue:
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
         with translate_errors(WHAT):
             found = set(runs.distinct("tenantId"))
-            for tenant in set(schedules.distinct("tenantId")) - found:  # the index knows them, not who is deleted
+            # The index has the schedules, but not whether they are deleted.
+            for tenant in set(schedules.distinct("tenantId")) - found:
                 if schedules.find_one({"tenantId": tenant, "deletedAt": None}, {"_id": 1}) is not None:
                     found.add(tenant)
             found |= set(schedules.distinct("selection.tenantId", {"tenantId": None, "deletedAt": None}))

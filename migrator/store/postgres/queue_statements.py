@@ -1,7 +1,7 @@
 """The statements of the queue: finding due triggers, claiming runs, and renewing, releasing and ending held ones.
 
-A run is held by the worker whose id and fence it has. What is to be done with held runs is one JSON parameter, whatever
-its length: a statement is prepared once, and a batch is one round trip.
+A run is held by the worker whose id and fence it has. The changes of held runs are one JSON parameter, whatever its
+length: a statement is prepared once, and a batch is one round trip.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ HANDLER = "coalesce(nullif(s.handler_name, ''), s.mode)"
 """The name of a schedule's handler (``queue.handler_of``)."""
 
 NOW = "coalesce($1::timestamptz, date_trunc('milliseconds', statement_timestamp()))"
-"""The time of a statement: its first parameter, or the database's clock, the same all through the statement."""
+"""The time of a statement: its first parameter, or the database's clock, the same throughout the statement."""
 
 SINCE = "coalesce({0}.available_at, {0}.created_at)"
 
@@ -31,15 +31,15 @@ def served(alias: str, tenants: int | None) -> str:
 
 
 def _schedule(identity: str, tenant: str) -> str:
-    """Return the join of each row with its schedule ``s``, looked up by its key: OFFSET 0 bars other joins."""
+    """Return the join of each row with its schedule ``s``, looked up by its key: OFFSET 0 prevents other joins."""
     where = f"id = {identity} AND tenant_id = {tenant}"
     return f"LEFT JOIN LATERAL (SELECT * FROM scheduler.schedules WHERE {where} OFFSET 0) AS s ON true"
 
 
 # The runs of a schedule are those of its tenant; of a schedule of the tenant *, those of all tenants, which share its
-# limit. Of a schedule that may have so many runs at a time, the first so many that wait, less those that run. What
-# others have locked counts as waiting, so that two claims at once do not take more between them, as long as nothing
-# else changed since the statement began; for that the schedule is locked, and must be as it was (xmin).
+# limit. Of a schedule with a limit, the first waiting runs are taken, as many as the limit minus the running ones. Runs
+# that others have locked count as waiting, so that two claims at once do not exceed the limit, if nothing else changed
+# since the statement began. To ensure that, the schedule is locked, and must be unchanged (xmin).
 _ROOM = f"""(s.max_concurrency IS NULL OR s.max_concurrency > (
         SELECT count(*) FROM scheduler.runs AS o
         WHERE o.state = 'running' AND o.schedule_id = s.id AND o.schedule_tenant_id = s.tenant_id
@@ -52,7 +52,7 @@ _ROOM = f"""(s.max_concurrency IS NULL OR s.max_concurrency > (
     ))"""
 
 
-# Due is what is due from its next fire on, available what waits since then: one index each has both after the priority.
+# A trigger is due from its next fire on, a run available from its time on: one index each has both after the priority.
 _DUE = "t.enabled AND t.next_fire_at IS NOT NULL"
 _QUEUED = "r.state = 'queued'"
 
@@ -61,10 +61,10 @@ def _ordered(table: str, alias: str, waiting: str, columns: str, condition: str,
     """Return two CTEs: ``levels``, the priorities of what waits, highest first, and ``chosen``, the rows, locked.
 
     One ordered scan of the index on (priority, since, id) of what is ``waiting``: in each priority it reads from the
-    first row to the first one whose time has not come, and goes on to the next priority. A plain ORDER BY over all
-    priorities would also read the rows of higher priorities whose time has not come. ``condition`` is asked of each
-    row in turn; a row that is locked is skipped. No more priorities are looked up, and no more rows locked, than it
-    takes for ``limit`` rows.
+    first row to the first one whose time has not come, and continues with the next priority. A plain ORDER BY over all
+    priorities would also read the rows of higher priorities whose time has not come. ``condition`` is evaluated for
+    each row in turn; a locked row is skipped. It looks up no more priorities, and locks no more rows, than ``limit``
+    rows need.
     """
     highest = f"SELECT {alias}.priority FROM {table} AS {alias} WHERE {waiting}"
     first = f"ORDER BY {alias}.priority DESC LIMIT 1"
@@ -88,10 +88,10 @@ _OWNER = {"r": "schedule_tenant_id", "t": "tenant_id"}
 
 
 def _named(first: int, *, of_tenants: bool, of_queues: bool, of_handlers: bool) -> tuple[int | None, str]:
-    """Return the number of the parameter that names tenants, and the condition on the schedule; "" where none is.
+    """Return the number of the parameter that names tenants, and the condition on the schedule; "" if there is none.
 
-    The parameters are, from the ``first`` on, each where it is asked for: tenants, queues, names of handlers and their
-    types. The condition is asked of the schedule of each row in turn: what is not served is passed over in the order of
+    The parameters are, from ``first`` on, each if it is used: tenants, queues, names of handlers and their types. The
+    condition is evaluated for the schedule of each row in turn: rows that are not served are skipped in the order of
     the queue.
     """
     numbers = iter(range(first, first + 4))
@@ -147,7 +147,7 @@ ORDER BY t.priority DESC, {SINCE.format("t")}, t.id
 """
 
 
-# IS TRUE, so that schedules are looked up by their ids, and no index on what is active is read whole.
+# IS TRUE, so that schedules are looked up by their ids, and no index on active ones is read whole.
 _MAY_FIRE = (
     f"(s.enabled AND s.deleted_at IS NULL AND s.status = ANY (ARRAY[{literals(states.SCHEDULE_FIRING)}])) IS TRUE"
 )
@@ -173,7 +173,7 @@ def due(limit: int, *, of_tenants: bool = False, of_queues: bool = False, of_han
 def locked() -> str:
     """Return the statement: now, ids, tenants of locked triggers → live runs, columns of triggers, of their schedules.
 
-    It sees what was committed until the rows were locked, which the one that locked them does not.
+    It sees what was committed until the rows were locked; the statement that locked them does not.
     """
     triggers, schedules = table(Trigger), table(Schedule)
     live = (
@@ -194,8 +194,8 @@ ORDER BY t.priority DESC, t.next_fire_at, t.id
 # ruff: noqa: S608 - statements are put together from our own column names, never from what is given
 
 
-# IS TRUE, so that the rows are found by their ids: the planner believes that hardly any run is running, and would
-# compare each of them with each of the given ones.
+# IS TRUE, so that the rows are found by their ids: the planner expects hardly any running runs, and would compare each
+# of them with each of the given ones.
 _HELD = (
     "r.id = g.id AND r.tenant_id = g.tenant AND (r.state = 'running') IS TRUE"
     " AND coalesce(r.worker_id, '') = g.worker AND coalesce(r.fence, 0) = g.fence"
