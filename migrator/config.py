@@ -139,7 +139,7 @@ class CutoverSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A cutover that would hold up the writers for longer is taken back."""
     overdue: Literal["fire_once", "skip", "keep"] = "fire_once"
     """What becomes of triggers that are overdue at the cutover; keep: as each trigger's own misfire policy says."""
-    comparison_max_age_s: Positive = 86_400
+    parity_check_max_age_s: Positive = 86_400
     """How old the last complete comparison may be; only what changed since is compared under the fence."""
     max_quarantined_percent: Annotated[int, Meta(ge=0, le=100)] = 10
     """How many documents of one collection may be in quarantine, in percent; 100: even all of them."""

@@ -1,6 +1,6 @@
 """Named points in production code at which a test may inject a fault; silent by default.
 
-A fault test names a listener in ``MIGRATOR_SIGNALS`` as ``module:function``. The listener is called with the name of
+A fault test names a listener in ``MIGRATOR_FAULT_POINTS`` as ``module:function``. It is called with the name of
 each point that is reached, in every process of the run, and may end that process. If the variable is not set, as in
 production, a point costs one comparison.
 """
@@ -37,7 +37,7 @@ CUTOVER_PREFIX = "cutover."
 
 
 def _listener() -> Callable[[str], None] | None:
-    named = os.environ.get("MIGRATOR_SIGNALS")
+    named = os.environ.get("MIGRATOR_FAULT_POINTS")
     if not named:
         return None
     module, _, function = named.partition(":")

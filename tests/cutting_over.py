@@ -142,7 +142,7 @@ def red(settings: Settings, conditions: GateOptions) -> dict[str, str]:
     finally:
         sessions.close()
     if found:
-        with pytest.raises(RefusedError, match="the switch is not made: ") as refused:
+        with pytest.raises(RefusedError, match="the cutover is refused: ") as refused:
             cutover.run(settings, conditions)
         assert all(f"{name}: " in str(refused.value) for name in found)
     return found

@@ -38,7 +38,7 @@ def clean() -> Result:
         basis={"profile": "stellaops/1", "schema revision": "0002", "tool": "migrator 0.1.0"},
         areas=(
             Area(name="schema", title="The target's schema", status="checked"),
-            Area(name="parity", title="Everything is there, and equal", status="checked"),
+            Area(name="parity", title="Every document and its rows are equal", status="checked"),
         ),
         tables=("runs",),
         checks=(
@@ -169,7 +169,7 @@ def troubled() -> Result:
                 cause="orphan",
                 collection="runs",
                 path="schedule_id",
-                title="a reference to a document that is not there",
+                title="a dangling reference: the document does not exist",
                 fix="the column stays null, the text stays in the remainder",
                 count=37,
                 keys=("run_0007",),
@@ -214,7 +214,7 @@ def troubled() -> Result:
         Check(
             id="parity.aggregates",
             area="parity",
-            title="Both databases compute the same figures",
+            title="Both databases compute the same aggregates",
             requirements=("0-X1",),
             outcome=unverified("too many documents are in quarantine to leave them out one by one"),
         ),
@@ -248,17 +248,17 @@ def troubled() -> Result:
         ),
         areas=(
             Area(name="schema", title="The target's schema", status="checked"),
-            Area(name="parity", title="Everything is there, and equal", status="checked"),
+            Area(name="parity", title="Every document and its rows are equal", status="checked"),
             Area(name="transitions", title="State machines", status="checked"),
             Area(name="locking", title="Locks under contention", status="checked"),
             Area(name="workers", title="Workers and their heartbeats", status="skipped", reason="left out by --skip"),
             Area(
                 name="execution",
-                title="From due to done",
+                title="Execution of due schedules",
                 status="absent",
                 reason="not checked by this version of the tool",
             ),
-            Area(name="performance", title="Times with ceilings", status="checked"),
+            Area(name="performance", title="Times and their ceilings", status="checked"),
             Area(name="cutover", title="The cutover and the rollback", status="checked"),
             Area(
                 name="sensitivity",
@@ -331,7 +331,7 @@ def troubled() -> Result:
                     columns=("gate", "now", "why"),
                     rows=(
                         ("schema", "met", "at its latest revision"),
-                        ("fence", "not met", "the server asks nobody for a password"),
+                        ("fence", "not met", "the server requires no authentication"),
                         ("history", "cannot be told", "the tool's user may not read local.oplog.rs"),
                     ),
                     rows_total=3,
@@ -356,17 +356,19 @@ def _of_the_cutover() -> tuple[Check, ...]:
         Check(
             id="cutover.gates",
             area="cutover",
-            title="The gates of the cutover were looked at",
+            title="The state of each gate of the cutover is recorded",
             outcome=PASSED,
             can_fail=False,
             counts={"gates": 3},
         ),
-        Check(id="cutover.downgrade", area="cutover", title="The schema goes down and up", outcome=lacking),
+        Check(
+            id="cutover.downgrade", area="cutover", title="The schema can be downgraded and upgraded", outcome=lacking
+        ),
         Check(id="cutover.configuration", area="cutover", title="The configuration can be changed", outcome=lacking),
         Check(
             id="cutover.rollback",
             area="cutover",
-            title="What is written after the cutover can be carried back",
+            title="Reverse sync writes what is written after the cutover",
             requirements=("4-B1",),
             outcome=not_asked_for("made only with --scratch-on-source"),
         ),

@@ -83,7 +83,7 @@ def held(config: Path, point: str, folder: Path, *arguments: str, command: str =
         str(config),
         *arguments,
         environment={
-            "MIGRATOR_SIGNALS": "gate:passed",
+            "MIGRATOR_FAULT_POINTS": "gate:passed",
             "PYTHONPATH": os.pathsep.join([str(FOLDER), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "GATE_AT": point,
             "GATE": str(folder),

@@ -113,7 +113,7 @@ class Supervised:
         tally = self.ready.folder / f"tally-{len(self._fates)}"
         self._fates.append((name, fate, tally))
         found = {
-            "MIGRATOR_SIGNALS": "listener:passed",
+            "MIGRATOR_FAULT_POINTS": "listener:passed",
             "KILL_AT": fate.point,
             "KILL_COUNT": str(fate.passing),
             "KILL_TALLY": str(tally),

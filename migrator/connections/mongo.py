@@ -131,7 +131,9 @@ def committed_time(source: MongoDatabase) -> Timestamp:
     elif "operationTime" in hello:  # a router, which speaks of what it has seen of its shards
         time = hello["operationTime"]
     else:
-        raise RefusedError("the source is not a replica set, and has no time that its changes could be followed from")
+        raise RefusedError(
+            "the source is not a replica set, and has no cluster time at which a change stream could begin"
+        )
     return time
 
 
@@ -152,13 +154,13 @@ def replica_set_in(hello: Mapping[str, Any]) -> str:
     """Return the replica set's name in what a server says of itself; raise as ``require_replica_set`` does."""
     if hello.get("msg") == "isdbgrid":  # MongoDB manual, hello: what a mongos says
         raise RefusedError(
-            "the source is a mongos, and a sharded cluster cannot be followed: its changes have never been tried;"
+            "the source is a mongos, and a sharded cluster cannot be followed: its change stream is not tested;"
             " call backfill with --no-position while nothing writes"
         )
     if "setName" not in hello:
         raise RefusedError(
-            "the source is not a replica set, so changes made during the copy could not be followed; "
-            "make it one (a single member is enough), or call backfill with --no-position while nothing writes"
+            "the source is not a replica set, so it has no change stream for changes made during the copy;"
+            " make it one (a single member is enough), or call backfill with --no-position while nothing writes"
         )
     return str(hello["setName"])
 

@@ -212,7 +212,7 @@ def translated(what: str, error: psycopg.Error) -> MigratorError:
         return UnreachableError(f"{what}: {line}; create the database first")
     kinds: tuple[tuple[type[psycopg.Error], type[UnreachableError], str], ...] = (
         (errors.InsufficientPrivilege, DeniedError, f"{what} denies a right: {line}"),
-        (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was waited for in vain: {line}"),
+        (errors.LockNotAvailable, LockedError, f"{what}: a lock on a table was not granted in time: {line}"),
         (errors.DiskFull, UnreachableError, f"{what} is out of disk space: {line}; free some and call again"),
         (psycopg.OperationalError, UnreachableError, f"{what} cannot be reached or went away: {line}"),
     )

@@ -97,7 +97,9 @@ def verified_manifest(folder: Path) -> Manifest:
         except (OSError, bson.errors.InvalidBSON):
             raise RefusedError(f"the backup of {part.collection} in {folder} cannot be read") from None
         if (count, digest.hexdigest()) != (part.documents, part.sha256):
-            raise RefusedError(f"the backup of {part.collection} in {folder} is not what was written: digest differs")
+            raise RefusedError(
+                f"the backup of {part.collection} in {folder} was changed after it was written: digest differs"
+            )
     return manifest
 
 
@@ -172,7 +174,7 @@ def _restore_collection(sessions: SourceSessions, folder: Path, part: BackupPart
     if indexes:
         source.command({"createIndexes": beside, "indexes": indexes})
     if fingerprint(sessions, beside) != (part.documents, part.sha256):
-        raise RefusedError(f"{part.collection} was not restored as it was: digest differs; nothing was replaced")
+        raise RefusedError(f"{part.collection} was not restored unchanged: digest differs; nothing was replaced")
     source[beside].rename(part.collection, dropTarget=True)
 
 

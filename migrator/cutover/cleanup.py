@@ -37,9 +37,9 @@ def after_completion(sessions: Sessions, cutover: Cutover) -> tuple[str, ...]:
     return (
         "the application: remove the old scheduler's file, its start and stop hooks, and their imports",
         "the application: remove the old scheduler's dependency, and MongoDB's driver where nothing else uses it",
-        "processes: end migrator tail, and take it from its supervisor",
+        "processes: end migrator tail, and remove it from its supervisor",
         f"{Path(cutover.config_path).name}: remove the section [mongo]",
-        "MongoDB: take the tool's user, and its right to pass the fence, away; then the scheduler's collections",
+        "MongoDB: remove the tool's user with its right to pass the fence, then the scheduler's collections",
         *(f"MongoDB: collection {name}: {why}" for name, why in _collections(sessions)),
         *_reverse_sync_fields(sessions),
         *_ledger(target),
@@ -66,20 +66,20 @@ def _after_both(sessions: Sessions, cutover: Cutover) -> Iterator[str]:
     target, own = sessions.target, sessions.settings.postgres
     roles = (own.migration_role, own.service_role, own.dispatcher_role)
     if _has_schema(target, "scheduler"):
-        yield f"PostgreSQL: roles {', '.join(roles)}: the schema's own, they go with it"
+        yield f"PostgreSQL: roles {', '.join(roles)}: they belong to the schema and are removed with it"
     else:
         yield (
             f"PostgreSQL: roles {', '.join(roles)}: no schema of this database needs them; DROP ROLE {', '.join(roles)}"
             " removes them where no other database of the server does"
         )
     for name in _scratch_databases(sessions):
-        yield f"{name}: a killed verification left it; drop it when no migrator verify runs"
+        yield f"{name}: a killed verification did not drop it; drop it when no migrator verify runs"
     count = _scratch_rows(target)
     if count:
-        why = "a killed check left them; migrator verify removes them"
+        why = "a killed check did not remove them; migrator verify does"
         yield f"PostgreSQL: {count:,} rows of tenants {SCRATCH}*: {why}"
     for path in kept_files(sessions, cutover):
-        yield f"file {path}: keep it as long as your rules for backups ask, then delete it"
+        yield f"file {path}: keep it as long as your rules for backups require, then delete it"
 
 
 def kept_files(sessions: Sessions, cutover: Cutover) -> list[Path]:
@@ -98,8 +98,8 @@ def _ledger(target: Connection) -> Iterator[str]:
     count = 0 if plan is None else ledger.quarantined_count(target, plan.profile)
     aside = f", and the bytes of {count:,} quarantined documents, which are in no row" if count else ""
     yield (
-        f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the move{aside}; {REMOVE_LEDGER}"
-        " removes it when nobody asks for it any more"
+        f"PostgreSQL: schema migration: the ledger and the journal, the evidence of the copy{aside}; {REMOVE_LEDGER}"
+        " removes it when nobody needs it any more"
     )
 
 

@@ -52,7 +52,7 @@ def finish(settings: Settings, *, early: EarlyFinish | None = None, now: datetim
     target's clock) and no person decided to close it ``early``.
     """
     if early is not None and not (early.who.strip() and early.reason.strip()):
-        raise UsageError("to close the window early is a person's decision: say who and why")
+        raise UsageError("closing the window early is a person's decision: give --who and --reason")
     with exclusive_sessions(settings) as sessions:
         found = latest(sessions.target)
         if found is None or found.state not in ("cut-over", "finished"):
@@ -89,11 +89,11 @@ def _naming_holders(settings: Settings) -> Iterator[None]:
 def _refusal(target: Connection, found: Cutover | None) -> str:
     """Return why there is no cutover to be finished, and which command to call."""
     if found is None or found.state != "running":
-        return "there is no cutover to be finished: migrator cutover status tells"
+        return "there is no cutover to be finished: see migrator cutover status"
     if Journal(target, found).done(POINT_OF_NO_RETURN):
         return (
             "the cutover was interrupted after its point of no return: call migrator cutover run, which finishes it,"
-            " or migrator rollback run, which goes back"
+            " or migrator rollback run, which rolls back"
         )
     return "the cutover was interrupted before its point of no return: call migrator cutover abort"
 
@@ -106,7 +106,7 @@ def _require_window_over(
         return
     if early is None:
         raise RefusedError(
-            f"the way back stays open until {until:%Y-%m-%d %H:%M:%S} UTC ({settings.cutover.window_hours} h): call"
+            f"a rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC ({settings.cutover.window_hours} h): call"
             " again then, or decide to close it early (--now --who --reason)"
         )
     record_decision(target, EARLY_DECISION, early.who.strip(), early.reason.strip(), cutover=str(cutover.id))

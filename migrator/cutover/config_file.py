@@ -52,11 +52,9 @@ def require_changeable(path: Path, environment: Mapping[str, str], backup: Path 
     if not os.access(file, os.W_OK):
         raise RefusedError(f"{path} cannot be written: make it writable for this user, then call again")
     if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise RefusedError(
-            f"the folder of {path} cannot be written, so the file cannot be replaced whole: make it writable"
-        )
+        raise RefusedError(f"the folder of {path} cannot be written, so the file cannot be replaced: make it writable")
     if str(file) in _mount_points():
-        raise RefusedError(f"{path} is mounted by itself, so it cannot be replaced whole: mount its folder instead")
+        raise RefusedError(f"{path} is a mount point, so it cannot be replaced: mount its folder instead")
     text = file.read_text(encoding="utf-8")
     for backend in ("mongo", "postgres"):
         with_backend(text, backend, str(path))
@@ -65,11 +63,9 @@ def require_changeable(path: Path, environment: Mapping[str, str], backup: Path 
     try:
         _write_sibling(file, text, like=file).unlink()
     except PermissionError:
-        raise RefusedError(
-            f"{path} belongs to another user, and would not after it is replaced: call as its owner"
-        ) from None
+        raise RefusedError(f"{path} belongs to another user, and its owner would change: call as its owner") from None
     except OSError as error:
-        raise RefusedError(f"nothing can be written beside {path}: {error.strerror}; mend it first") from None
+        raise RefusedError(f"no file can be written next to {path}: {error.strerror}; correct that first") from None
 
 
 def named_backend(path: Path) -> str:
@@ -95,7 +91,7 @@ def set_backend(path: Path, backend: Backend, backup: Path) -> None:
         _replace(file, changed, like=file)
     except OSError as error:
         raise ConfigFileError(
-            f"{path} cannot be replaced to name {backend}: {error.strerror}; mend it, then call again"
+            f"{path} cannot be replaced to name {backend}: {error.strerror}; correct that, then call again"
         ) from error
 
 
@@ -127,7 +123,7 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve(strict=True)
     except OSError:
-        raise ConfigurationError(f"no configuration file {path}: the switch needs one to write into") from None
+        raise ConfigurationError(f"no configuration file {path}: the cutover changes it, so it must exist") from None
 
 
 def _mount_points() -> set[str]:

@@ -66,11 +66,11 @@ def run(settings: Settings, conditions: GateOptions) -> CutoverResult:
                 journal = Journal(sessions.target, found)
                 resumed = journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found)
                 if not resumed:
-                    say("cutover: an earlier call was interrupted before the point of no return: it is undone first")
+                    say("cutover: an earlier call was interrupted before the point of no return and is undone first")
                     _undo(sessions, journal)
             if resumed and found is not None:
                 if found.config_path != str(conditions.config.absolute()):
-                    raise RefusedError(f"the switch was begun for {found.config_path}: call again with that file")
+                    raise RefusedError(f"the cutover was begun for {found.config_path}: call again with that file")
             else:
                 journal = _pass_point(sessions, conditions)
             _run_steps_after(sessions, journal)
@@ -89,7 +89,7 @@ def abort(settings: Settings) -> Cutover:
         if journal.done(POINT_OF_NO_RETURN) and point_holds(sessions, found):
             raise RefusedError(
                 "the point of no return is passed: call migrator cutover run, which finishes the cutover, or"
-                " migrator rollback run, which goes back"
+                " migrator rollback run, which rolls back"
             )
         _undo(sessions, journal)
         return journal.cutover
@@ -119,7 +119,7 @@ def _pass_point(sessions: Sessions, conditions: GateOptions) -> Journal:
     found = gates.evaluate(sessions, conditions)
     missing = gates.unmet(found)
     if missing:
-        raise RefusedError("the switch is not made: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
+        raise RefusedError("the cutover is refused: " + "; ".join(f"{one.name}: {one.words}" for one in missing))
     config = conditions.config.absolute()
     settings = sessions.settings.cutover
     number = epoch.next_number(sessions)
@@ -280,7 +280,9 @@ def _catch_up(sessions: Sessions, tail: Tail, goal: Timestamp, pause: "_WritePau
     if not done.applied:
         raise RefusedError(f"rows are not up to date: {done.reason}")
     if not done.reached or done.owed:
-        raise RefusedError("the write pause would exceed its limit: the tail did not come up to the fence in time")
+        raise RefusedError(
+            "the write pause would exceed its limit: the tail did not reach the position of the fence in time"
+        )
     return done.events
 
 
@@ -288,29 +290,31 @@ def _wait_for_other_tail(sessions: Sessions, goal: Timestamp, pause: "_WritePaus
     """Wait until the tail of another process has reached a position and has nothing pending."""
     seconds = pause.left() if pause is not None else sessions.settings.copy.patience_s
     if not wait_for_tail(sessions, goal, seconds, derived=True):
-        raise RefusedError("the write pause would exceed its limit: the tail that follows did not come up to the fence")
+        raise RefusedError(
+            "the write pause would exceed its limit: the running tail did not reach the position of the fence"
+        )
 
 
 def _compare(sessions: Sessions, position: Timestamp, pause: "_WritePause") -> int:
     """Compare what changed since the last clean parity check, or everything; return the number of documents."""
     last = recorded_check.last_check(sessions.target)
     if last is None or not last.clean:
-        raise RefusedError("the last complete comparison is not clean")
+        raise RefusedError("the last complete parity check found differences")
     changed = recheck.changed_since(sessions, last.position, position)
     if changed is not None:
         found = recorded_check.compare_changed(sessions, changed)
         if found.wrong:
             places = "; ".join(f"{name}: {', '.join(ids)}" for name, ids in found.wrong.items())
-            raise RefusedError(f"the last comparison found differences behind the fence: {places}")
+            raise RefusedError(f"the parity check under the fence found differences: {places}")
         return found.documents
     if last.seconds > pause.left():
         raise RefusedError(
             f"the write pause would exceed its limit: everything must be compared, which took {last.seconds:,.0f} s"
-            " before; call cutover compare shortly before the switch"
+            " before; call cutover compare shortly before the cutover"
         )
     outcome = check_parity(sessions.settings, Scope())
     if not recorded_check.is_complete(outcome) or not recorded_check.is_clean(outcome):
-        raise RefusedError("the last comparison found differences behind the fence: call migrator parity")
+        raise RefusedError("the parity check under the fence found differences: call migrator parity")
     return sum(one.documents for one in outcome.collections)
 
 

@@ -54,7 +54,9 @@ def examine(settings: Settings, clock: Callable[[], float] = time.time) -> Diagn
                 unreachable.append("source")
                 findings.append(Gate(name="source", passed=None, words=str(error)))
         else:
-            findings.append(Gate(name="source", passed=True, words="not configured ([mongo]): nothing to move from"))
+            findings.append(
+                Gate(name="source", passed=True, words="not configured ([mongo]): there is no source to copy")
+            )
         try:
             findings.append(_connection_path(settings))  # first: a pooler may refuse the rest for other reasons
             target = stack.enter_context(open_login(settings))
@@ -97,9 +99,9 @@ def _target_findings(settings: Settings, target: Connection) -> Iterator[Gate]:
 def _connection_path(settings: Settings) -> Gate:
     """Describe what is between the tool and the server; raises ``UnreachableError`` if that cannot be found out."""
     try:
-        return Gate(name="way to the target", passed=True, words=lock_sessions.describe_pooling(settings))
+        return Gate(name="connection", passed=True, words=lock_sessions.describe_pooling(settings))
     except RefusedError as error:
-        return Gate(name="way to the target", passed=False, words=str(error))
+        return Gate(name="connection", passed=False, words=str(error))
 
 
 def _finding(name: str, look: Look) -> Gate:
@@ -121,7 +123,7 @@ def _cutover(settings: Settings) -> Answer:
     """Whether the last cutover, or its rollback, needs a person."""
     found = attention(settings)
     if found is None:
-        return True, "no cutover or rollback waits for a person"
+        return True, "no cutover or rollback needs a person"
     return None, f"{found.words}: {'; or '.join(found.commands) or 'wait for it'}"
 
 
@@ -151,7 +153,12 @@ def _writers(settings: Settings) -> Answer:
     """Name the users who could still write after the rollback closes PostgreSQL; they do not stop it."""
     with open_target(settings, autocommit=True) as target:
         through = fence.unstopped_on_target(target, settings.postgres)
-    return True, f"the way back would not stop {', '.join(through)}" if through else "the way back stops everybody"
+    return (
+        True,
+        f"the fence of a rollback would not stop {', '.join(through)}"
+        if through
+        else "the fence of a rollback stops every other user",
+    )
 
 
 def _zones(settings: Settings, *, migrated: bool) -> Answer:
@@ -163,5 +170,5 @@ def _zones(settings: Settings, *, migrated: bool) -> Answer:
     named = {row[0] for row in rows}
     unknown = sorted(named - available_timezones())
     if unknown:
-        return False, f"{words} does not know what triggers name: {', '.join(unknown[:5])}"
-    return True, f"{words} knows each of the {len(named):,} that triggers name"
+        return False, f"{words} does not know these time zones of triggers: {', '.join(unknown[:5])}"
+    return True, f"{words} knows all  {len(named):,} time zones of triggers"

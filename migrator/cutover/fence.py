@@ -97,7 +97,9 @@ def survey_source(source: MongoDatabase, *, prefer: FenceKind | None = None) -> 
     with translate_errors("the source"):
         me = _own_users(source)
         if me is None:
-            return FenceSurvey(kind=None, why_not="the server asks nobody for a password, so nobody can be shut out")
+            return FenceSurvey(
+                kind=None, why_not="the server requires no authentication, so the fence cannot stop any user"
+            )
         try:
             users = tuple(_users(source))
         except OperationFailure:

@@ -82,27 +82,27 @@ def _replica_set(sessions: Sessions, _: GateOptions) -> Answer:
 def _tail(sessions: Sessions, _: GateOptions) -> Answer:
     standing = positions.tail_state(sessions.target, sessions.profile.name)
     if standing is None:
-        return False, "the source was never followed: call migrator tail"
+        return False, "no tail has run for this source: call migrator tail"
     if standing.alarm is not None:
         return False, f"alarm: {standing.alarm}; call migrator parity --repair apply"
     behind = max(0, committed_time(sessions.source).time - standing.position.time.time)
     owed = backlog.count(sessions.target)
     limit = sessions.settings.cutover.max_lag_s
     if behind > limit or owed:
-        return False, f"{behind} s behind (at most {limit}), {owed:,} documents owed: let migrator tail catch up"
-    return True, f"{behind} s behind, no alarm"
+        return False, f"lag {behind} s (at most {limit}), {owed:,} documents in the backlog: let migrator tail catch up"
+    return True, f"lag {behind} s, no alarm"
 
 
 def _comparison(sessions: Sessions, _: GateOptions) -> Answer:
     found = recorded_check.last_check(sessions.target)
-    limit = sessions.settings.cutover.comparison_max_age_s
+    limit = sessions.settings.cutover.parity_check_max_age_s
     if found is None:
-        return False, "nothing was compared as a whole: call migrator cutover compare"
+        return False, "there is no complete parity check: call migrator cutover compare"
     if not found.clean:
-        why = "the last complete comparison found differences"
+        why = "the last complete parity check found differences"
         return False, f"{why}: call migrator parity --repair apply, which repairs them and compares again"
     if found.age_s > limit:
-        age = f"the last complete comparison is {found.age_s:,.0f} s old (at most {limit:,})"
+        age = f"the last complete parity check is {found.age_s:,.0f} s old (at most {limit:,})"
         return False, f"{age}: call migrator cutover compare"
     return True, f"clean, {found.documents:,} documents, {found.age_s:,.0f} s ago"
 
@@ -112,7 +112,7 @@ def _quarantine(sessions: Sessions, conditions: GateOptions) -> Answer:
     allowed = conditions.quarantined
     if count > allowed:
         words = f"{count:,} documents are quarantined (at most {allowed:,}): migrator quarantine list names them"
-        return False, f"{words}; mend them, or allow so many with --quarantined {count}"
+        return False, f"{words}; correct them, or allow so many with --quarantined {count}"
     return True, f"{count:,} documents are quarantined (at most {allowed:,})" if count else "empty"
 
 
@@ -160,7 +160,7 @@ def _config(sessions: Sessions, conditions: GateOptions) -> Answer:
     named = config_file.named_backend(path)
     if named != "mongo":
         return False, f"{path} names {named} already"
-    return True, f"{path} can be switched; the text before is kept as {backup.name}"
+    return True, f"{path} can be changed; the present text is kept as {backup.name}"
 
 
 def _epoch(sessions: Sessions, _: GateOptions) -> Answer:
@@ -168,7 +168,7 @@ def _epoch(sessions: Sessions, _: GateOptions) -> Answer:
     moved = [side for side, found in sides.items() if found is not None and found.backend != "mongo"]
     if moved:
         return False, f"{' and '.join(moved)} say that the data is in PostgreSQL already"
-    return True, f"the next switch is number {epoch.next_number(sessions)}"
+    return True, f"the next epoch is {epoch.next_number(sessions)}"
 
 
 def _clocks(sessions: Sessions, conditions: GateOptions) -> Answer:
@@ -182,17 +182,23 @@ def _history(sessions: Sessions, _: GateOptions) -> Answer:
         return passed, words
     standing = positions.tail_state(sessions.target, sessions.profile.name)
     if standing is not None and found.oldest > standing.position.time:
-        return False, f"{words}, and the tail stands before that: call migrator parity --repair apply, then tail"
+        return (
+            False,
+            f"{words}, and the position of the tail is before that: call migrator parity --repair apply, then tail",
+        )
     limits = sessions.settings.cutover
     needed = limits.max_lag_s + limits.max_pause_s
     if found.full and found.seconds < needed:
-        return False, f"{words}, and a switch may need {needed} s: enlarge the oplog"
+        return False, f"{words}, and a cutover may need {needed} s: enlarge the oplog"
     last = recorded_check.last_check(sessions.target)
     if last is None or found.oldest <= last.position:
         return True, words
-    words += ", less than since the last comparison, so that everything is compared behind the fence"
+    words += ", less than since the last parity check, so everything is compared under the fence"
     if last.seconds > limits.max_pause_s:
-        return False, f"{words}, which took {last.seconds:,.0f} s: call migrator cutover compare, then switch at once"
+        return (
+            False,
+            f"{words}, which took {last.seconds:,.0f} s: call migrator cutover compare, then cutover run at once",
+        )
     return True, words
 
 
@@ -203,13 +209,13 @@ def _target(sessions: Sessions, _: GateOptions) -> Answer:
 def _alone(sessions: Sessions, _: GateOptions) -> Answer:
     found = journal.latest(sessions.target)
     if found is not None and found.state == "cut-over":
-        return False, "the switch was made already: finish it, or take it back"
+        return False, "there was a cutover already: finish it, or roll it back"
     if found is not None and found.state == "running":
         return (
             None,
-            "a cutover is under way, or was interrupted: migrator cutover status says what leads on",
+            "a cutover is under way, or was interrupted: migrator cutover status names the command to call",
         )
-    return True, "no other switch is open"
+    return True, "no other cutover is open"
 
 
 _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
@@ -217,7 +223,7 @@ _GATES: Final[dict[str, Callable[[Sessions, GateOptions], Answer]]] = {
     "copy": _copy,
     "replica set": _replica_set,
     "tail": _tail,
-    "comparison": _comparison,
+    "parity check": _comparison,
     "quarantine": _quarantine,
     "quarantined share": _quarantined_share,
     "schedules fire": _schedules_fire,

@@ -63,7 +63,7 @@ def take_snapshot(settings: Settings, *, cut_over: bool) -> MetricsSnapshot | No
         with closing(store):
             found = metrics.take_key_metrics(store, within=WITHIN)
     except MigratorError as error:
-        logger().warning("the key figures cannot be taken", why=str(error))
+        logger().warning("the key metrics cannot be collected", why=str(error))
         return None
     if asked == "its copy":
         found = msgspec.structs.replace(found, connections=None)

@@ -36,9 +36,9 @@ def count_late(target: Connection) -> int:
 def describe(count: int, policy: str) -> str:
     """Describe what will be done about them."""
     ends = {
-        "fire_once": "each makes one run for all it missed",
-        "skip": "each goes on with its next slot, and a skipped run says so",
-        "keep": "each goes by its own misfire policy",
+        "fire_once": "each makes one run for all missed slots",
+        "skip": "each continues with its next slot, and a skipped run records it",
+        "keep": "each applies its own misfire policy",
     }
     return f"{count:,} triggers are overdue; {ends[policy]}" if count else "no trigger is overdue"
 

@@ -88,8 +88,12 @@ def begin(target: Connection, profile: Profile, who: str, reason: str) -> dateti
     require_comparable(profile)
     stands = epoch.read(target)
     if stands is not None:
-        why = "holds the data alone" if stands.backend == "postgres" else "is closed since the last switch was undone"
-        raise RefusedError(f"PostgreSQL {why}: nothing can run beside")
+        why = (
+            "is the only backend"
+            if stands.backend == "postgres"
+            else "refuses all writers since the last cutover was undone"
+        )
+        raise RefusedError(f"PostgreSQL {why}: a parallel run is not possible")
     with target.transaction():
         since = record_decision(target, DECISION_BEGIN, who, reason)
         parallel_run.begin(target, since)
@@ -100,7 +104,7 @@ def end(target: Connection, who: str, reason: str) -> None:
     """Record that the parallel run has ended: every handler runs here, and its gates do not apply any more."""
     with target.transaction():
         if not parallel_run.end(target):
-            raise RefusedError("no parallel operation is on record")
+            raise RefusedError("no parallel run is recorded")
         record_decision(target, DECISION_END, who, reason)
 
 
@@ -220,7 +224,7 @@ def _summary_gate(target: Connection) -> Gate:
     row = target.execute(_SUMMARY_DIFFERENCES, {"ended": _ENDED}).fetchone()
     whole, counts, gone, last = row or (0, 0, 0, 0)
     words = (
-        f"of {whole:,} run summaries {counts:,} count other runs than there are, {gone:,} name a last run that is not"
-        f" there, {last:,} name a last run that is not the newest or is in another state"
+        f"of {whole:,} run summaries {counts:,} count other runs than there are, {gone:,} name a last run that does"
+        f" not exist, {last:,} name a last run that is not the newest or is in another state"
     )
-    return Gate(name="figures agree", passed=not (counts or gone or last), words=words)
+    return Gate(name="summaries agree", passed=not (counts or gone or last), words=words)

@@ -18,17 +18,17 @@ from migrator.pipeline.sessions import Sessions
 from migrator.pipeline.tail import positions
 
 STEP_TEXTS: Final = {
-    "preflight": "every gate is looked at again; one that is not met ends the switch",
-    "catch-up": "the tail comes up to now, while writers go on",
-    "fence": "MongoDB refuses every write of everybody but the tool, also of transactions that stay open",
-    "drain": "the tail comes up to a position taken behind the fence",
-    "parity": "what changed since the last complete comparison is compared; a difference ends the switch",
-    "outbox": "triggers in PostgreSQL note what is written from now on, for the way back",
-    steps.POINT_OF_NO_RETURN: "written down; until here everything is undone by itself, from here on it is finished",
-    "open-target": "epoch on both sides, overdue triggers, configuration file; PostgreSQL is open, writers go on",
-    "smoke": "a new process opens the store as the file says, writes, reads, fires, claims, finishes",
-    "backup": "MongoDB is exported as it was, with digests (rollback level 3)",
-    "reverse-sync": "what was written since is carried to MongoDB; migrator tail goes on doing so",
+    "preflight": "the tool evaluates every gate again; one that is not met ends the cutover",
+    "catch-up": "the tail catches up while writers continue",
+    "fence": "MongoDB refuses the writes of every other user, also in transactions that stay open",
+    "drain": "the tail catches up to a position taken under the fence",
+    "parity": "a parity check of what changed since the last complete one; a difference ends the cutover",
+    "outbox": "triggers in PostgreSQL record in the outbox what is written from now on, for the reverse sync",
+    steps.POINT_OF_NO_RETURN: "recorded; a cutover that stops before it is undone, after it is finished",
+    "open-target": "set the epoch, overdue triggers and the configuration file; PostgreSQL is open, writers continue",
+    "smoke": "a new process opens the store that the file names, writes, reads, fires, claims and finishes",
+    "backup": "export MongoDB as it was at the fence, with digests (rollback level 3)",
+    "reverse-sync": "write the changes of PostgreSQL to MongoDB; migrator tail continues to do so",
 }
 _FENCE_S: Final = 0.3
 _STEPS_S: Final = 0.7

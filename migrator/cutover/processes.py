@@ -63,7 +63,7 @@ def alive_before(settings: Settings) -> list[dict[str, Any]] | None:
             silent_for = timedelta(milliseconds=settings.scheduler.dead_after_ms)
             living = health.alive_workers(list(store.workers.list()), store.now(), silent_for)
     except MigratorError as error:
-        logger().warning("the processes of the old side cannot be asked for", why=str(error))
+        logger().warning("the processes of the old side cannot be read", why=str(error))
         return None
     return [msgspec.to_builtins(SchedulerProcess(id=one.id, host=one.hostname, pid=one.pid)) for one in living]
 
@@ -120,12 +120,12 @@ def wait_for_arrivals(
 
 def lines(found: Arrivals) -> Iterator[str]:
     """Yield the lines for a terminal."""
-    yield f"processes with a heartbeat on PostgreSQL since the switch: {len(found.here):,}"
+    yield f"processes with a heartbeat on PostgreSQL since the cutover: {len(found.here):,}"
     yield from (f"  {one}" for one in found.here)
     if found.missing is None:
-        yield "who worked on the old side before is not known: look there whether everybody came over"
+        yield "the processes of the old side are not known: check there that all were restarted"
     elif found.missing:
-        yield f"of the old side {len(found.missing):,} have not come back: start them anew"
+        yield f"of the old side {len(found.missing):,} have no heartbeat yet: restart them"
         yield from (f"  {one}" for one in found.missing)
     elif found.here:
-        yield "everybody of the old side has come back"
+        yield "every process of the old side has a heartbeat"

@@ -37,7 +37,7 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
             try:
                 return _tail(settings, until, metrics_file, stop)
             except BackendMovedError:
-                say("tail: the data is in PostgreSQL since the switch: what is written there is carried to MongoDB")
+                say("tail: the data is in PostgreSQL since the cutover: reverse sync to MongoDB")
             try:
                 _record_stop(settings, "")
                 return reverse_sync.run(settings, noted_by_now=until is not None, stop=stop)
@@ -53,7 +53,7 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
                         raise
                     stop.wait(POLL_S)  # another process, such as a rollback, carries the rows
                     continue
-                say("tail: the switch was taken back: follows the source again")
+                say("tail: the cutover was rolled back: following the source again")
             except ReverseSyncError as error:
                 _record_stop(settings, str(error))
                 raise
@@ -80,10 +80,10 @@ def _tail(settings: Settings, until: Until, metrics_file: Path | None, stop: thr
         try:
             return tail.run(until, stop)
         except AlarmError as alarm:
-            say(f"ALARM: {alarm}; everything is compared and repaired now, nothing is skipped")
+            say(f"ALARM: {alarm}; a parity check now compares and repairs everything")
             repaired = apply_repair(settings, Scope())
             documents = sum(len(ids) for ids in repaired.documents.values())
-            say(f"tail: repaired {documents:,} documents, and goes on from the position taken before")
+            say(f"tail: repaired {documents:,} documents, and continues from the position taken before")
             return tail.run(until, stop)
 
 

@@ -354,7 +354,7 @@ def _encode_document(
         every = {(type(row), str(_id(row))): set(codec(type(row)).columns) - PROVENANCE for row in stored}
         return document, _lost_columns(collection, context, document, stored, every)
     if outcome.decoded is None or outcome.loadable is None:
-        raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be read any more")
+        raise ReverseSyncError(f"a document of {collection.name} has rows, and cannot be decoded any more")
     made = {(type(row.record), str(_id(row.record))): row for row in outcome.loadable.rows}
     read = {(type(row), str(_id(row))): row for row in outcome.decoded.rows}
     now: list[Record] = []

@@ -128,7 +128,7 @@ class _ReverseSync:
         noted, ids = outbox.oldest(sessions.target, BATCH_NOTES, self._until)
         if not ids:
             if not outbox.is_open(sessions.target):
-                raise RefusedError("the outbox was closed: the switch was finished, or taken back")
+                raise RefusedError("the outbox was closed: the cutover was finished or rolled back")
             return ReverseSyncResult()
         assert self._context is not None  # noqa: S101 - set when it began
         sessions.forget()
@@ -156,13 +156,13 @@ class _ReverseSync:
 
     def _begin(self, sessions: Sessions) -> None:
         if not outbox.is_open(sessions.target):
-            raise RefusedError("the outbox is not open: there was no cutover, or it was finished or taken back")
-        advisory_locks.take(sessions.target, LOCK, busy="another process carries the rows back already")
+            raise RefusedError("the outbox is not open: there was no cutover, or it was finished or rolled back")
+        advisory_locks.take(sessions.target, LOCK, busy="another process runs the reverse sync already")
         if self._noted_by_now and self._until is None:
             self._until = outbox.newest_id(sessions.target)
         plan = latest_plan(sessions.target)
         if plan is None:
-            raise RefusedError("nothing was ever copied, so nothing can be carried back")
+            raise RefusedError("nothing was ever copied, so there is nothing for the reverse sync")
         self._context = plan_context(plan)
         _end_previous_transaction(sessions)
         self._source, self._session = sessions.source, sessions.source.client.start_session()
@@ -190,7 +190,7 @@ class _ReverseSync:
                 {"_id": FENCE_ID, "fence": self._fence}, {"$currentDate": {"at": True}}, session=session
             )
             if not held.matched_count:
-                raise LostLockError("another reverse stream has taken over")
+                raise LostLockError("another process has taken over the reverse sync")
             for collection, requests in operations.items():
                 sessions.source[sessions.name_of(collection)].bulk_write(requests, ordered=True, session=session)
 
@@ -225,7 +225,7 @@ def check_written(sessions: Sessions, since: datetime) -> int:
             wrong = [write for write in writes if not _is_written(sessions, write)]
             if wrong:
                 places = ", ".join(f"{one.collection} {source_id(one.key)}" for one in wrong[:5])
-                raise ReverseSyncError(f"{len(wrong)} documents are not as their rows say: {places}")
+                raise ReverseSyncError(f"{len(wrong)} documents are not equal to their rows: {places}")
             checked += len(writes)
     return checked
 

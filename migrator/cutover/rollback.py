@@ -42,7 +42,7 @@ Level: TypeAlias = Literal[1, 2, 3]
 RESTORED_ALARM: Final = "MongoDB was restored from the backup of the cutover"
 """The alarm of the tail after a rollback of level 3."""
 BEFORE_POINT: Final = (
-    "the cutover was interrupted before its point of no return, so there is nothing to go back from: call migrator"
+    "the cutover was interrupted before its point of no return, so there is nothing to roll back: call migrator"
     " cutover abort"
 )
 
@@ -74,9 +74,11 @@ def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
         other = _level_conflict(Journal(target, found), level)
         gates.append(Gate(name="level", passed=not other, words=other or f"level {level}"))
         count, age = outbox.backlog(target)
-        gates.append(Gate(name="outbox", passed=None, words=f"{count:,} notes wait, the oldest for {age:,.0f} s"))
+        gates.append(
+            Gate(name="outbox", passed=None, words=f"{count:,} outbox entries wait, the oldest for {age:,.0f} s")
+        )
         through = fence.unstopped_on_target(target, settings.postgres)
-        words = f"does not stop {', '.join(through)}" if through else "stops everybody but the tool"
+        words = f"does not stop {', '.join(through)}" if through else "stops every user but the tool"
         gates.append(Gate(name="fence of the target", passed=None if through else True, words=words))
         gates.append(_config_gate(config))
         if level != 3:  # noqa: PLR2004 - a level; it carries nothing
@@ -101,7 +103,7 @@ def run(settings: Settings, config: Path, level: Level) -> RollbackResult:
                 raise RefusedError(other)
             config_file.require_changeable(config, os.environ)
             if found.config_path != str(config.absolute()):
-                raise RefusedError(f"the switch was made in {found.config_path}: call again with that file")
+                raise RefusedError(f"the cutover was made with {found.config_path}: call again with that file")
             if level == 3:  # noqa: PLR2004 - a level
                 backup.verified_manifest(backup_folder(settings, found))  # before anything is changed
             done = _run(sessions, Journal(sessions.target, found), level)
@@ -171,7 +173,7 @@ def _undo(sessions: Sessions, cutover: Cutover) -> None:
     if not journal.begun(RESTORE_STEP):
         fence.lift_target(sessions.target, sessions.settings.postgres)
         journal.undo("rollback-")
-        say("rollback: undone: the fence is lifted, and PostgreSQL goes on")
+        say("rollback: undone: the fence is lifted, and PostgreSQL stays open")
 
 
 def _run_steps_before(
@@ -216,19 +218,19 @@ def _level_conflict(journal: Journal, level: Level) -> str:
 def _refusal(target: Connection, found: Cutover | None, level: Level) -> str:
     """Return why a rollback is not possible; empty if it is."""
     if found is None:
-        return "there was no switch, so there is nothing to go back from"
+        return "there was no cutover, so there is nothing to roll back"
     if found.state == "cut-over":
         return ""
     if found.state == "finished":
         return (
-            f"the window was closed by cutover finish at {found.ended_at:%Y-%m-%d %H:%M:%S} UTC: nothing was carried to"
+            f"the window was closed by cutover finish at {found.ended_at:%Y-%m-%d %H:%M:%S} UTC: nothing was written to"
             " MongoDB since, so that it does not hold what was written"
         )
     if found.state == "rolled-back" and level == 2:  # noqa: PLR2004 - a level
         return ""
     if found.state == "running":
         return "" if Journal(target, found).done(POINT_OF_NO_RETURN) else BEFORE_POINT
-    return f"the last switch is {found.state}: the data is in MongoDB already"
+    return f"the last cutover is {found.state}: the data is in MongoDB already"
 
 
 def _is_end_unrecorded(sessions: Sessions, found: Cutover | None) -> bool:
@@ -245,7 +247,7 @@ def _drain(sessions: Sessions) -> reverse_sync.ReverseSyncResult:
         if not outbox.is_open(sessions.target):
             raise
         if not outbox.wait_until_empty(sessions.target, sessions.settings.copy.patience_s):
-            raise UnreachableError("the reverse stream of another process does not come to an end") from None
+            raise UnreachableError("the reverse sync of another process does not end") from None
         return reverse_sync.ReverseSyncResult()
 
 
@@ -253,7 +255,9 @@ def _check(sessions: Sessions, since: datetime) -> int:
     """Compare each row created or changed since the cutover with its document; return the number of documents."""
     count, _ = outbox.backlog(sessions.target)
     if count:
-        raise RefusedError(f"{count:,} notes came in behind the fence: somebody still writes into the target")
+        raise RefusedError(
+            f"{count:,} outbox entries were added under the fence: another program still writes to the target"
+        )
     return reverse_sync.check_written(sessions, since)
 
 
@@ -267,7 +271,7 @@ def _config_gate(config: Path) -> Gate:
         config_file.require_changeable(config, os.environ)
     except RefusedError as error:
         return Gate(name="configuration", passed=False, words=str(error))
-    return Gate(name="configuration", passed=True, words=f"{config} can be switched back")
+    return Gate(name="configuration", passed=True, words=f"{config} can be changed back")
 
 
 def _backup_gate(settings: Settings, found: Cutover) -> Gate:
@@ -275,4 +279,4 @@ def _backup_gate(settings: Settings, found: Cutover) -> Gate:
         manifest = backup.verified_manifest(backup_folder(settings, found))
     except RefusedError as error:
         return Gate(name="backup", passed=False, words=str(error))
-    return Gate(name="backup", passed=True, words=f"digest {manifest.digest[:16]} is as it was written")
+    return Gate(name="backup", passed=True, words=f"digest {manifest.digest[:16]} is unchanged")

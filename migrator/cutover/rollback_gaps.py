@@ -21,7 +21,7 @@ from migrator.store.queue import SCRATCH
 MAX_LISTED: Final = 5
 BATCH: Final = 1_000
 PLAN_TEXT: Final = (
-    "after a rollback the old application fires what it can state: one cron line of each schedule, without bounds;"
+    "after a rollback the old application fires only one cron line of each schedule, without bounds;"
     " intervals, one-time and event triggers made on PostgreSQL would not fire there, and schedules made on PostgreSQL"
     " have the mode and the selection that it needs only where these are given"
 )
@@ -100,7 +100,7 @@ def _reasons(schedule: Schedule, triggers: list[Trigger]) -> Iterator[str]:
 
 def _reason(trigger: Trigger) -> str:
     if trigger.source == names.source(names.TRIGGERS):
-        return "would not fire for a cron line whose trigger has a document of its own, which it does not read"
+        return "would not fire for a cron line whose trigger has a document of its own: the old one does not read it"
     if trigger.kind != "cron":
         return f"would not fire for a trigger of kind {trigger.kind}: its fields state cron lines only"
     if trigger.max_fires is not None or trigger.start_at is not None or trigger.end_at is not None:

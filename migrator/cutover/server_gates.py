@@ -104,7 +104,10 @@ def replica_set(source: MongoDatabase) -> Answer:
     """Whether the source is a replica set: only its members have a change stream."""
     name = name_of_set(source)
     if name is None:
-        return False, "the source is no replica set, so nobody can follow it: make it one (a single member is enough)"
+        return (
+            False,
+            "the source is no replica set, so it has no change stream: make it one (a single member is enough)",
+        )
     return True, f"replica set {name}"
 
 
@@ -125,9 +128,9 @@ def writers(source: MongoDatabase, settings: Settings) -> Answer:
 def oplog(history: OplogHistory | None) -> Answer:
     """How far back the oplog of the source reaches."""
     if history is None:
-        return None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)"
+        return None, "not known: the tool's user may not read local.oplog.rs (role read on local)"
     length = f"{history.seconds:,} s" if history.seconds < 2 * 3600 else f"{history.seconds / 3600:,.1f} h"
-    dropped = "" if history.full else ", and has dropped nothing yet"
+    dropped = "" if history.full else ", and has removed nothing yet"
     return True, f"the source keeps {length} of its history (oplog){dropped}"
 
 
@@ -152,11 +155,11 @@ def target_writes(target: Connection) -> Answer:
     ).fetchone()
     assert row is not None  # noqa: S101 - the session's user exists
     if row[1]:
-        return False, "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
+        return False, "the target is a standby, which accepts no writes: postgres.dsn must name the primary"
     if row[2]:
-        return False, "the target takes no writes: default_transaction_read_only is on"
+        return False, "the target accepts no writes: default_transaction_read_only is on"
     if not row[0]:
-        return False, "the way back needs to see other sessions: grant pg_read_all_stats to the tool's user"
+        return False, "a rollback must see other sessions: grant pg_read_all_stats to the tool's user"
     with target.transaction(force_rollback=True):
         target.execute("CREATE TABLE migration.cutover_probe (filler bytea STORAGE EXTERNAL)")
         target.execute(
@@ -164,4 +167,4 @@ def target_writes(target: Connection) -> Answer:
             " FROM generate_series(1, %s)",
             (FREE_SPACE_MB,),
         )
-    return True, f"takes writes; the database holds {row[3]}"
+    return True, f"accepts writes; the database has {row[3]}"

@@ -138,7 +138,7 @@ def _of_reverse_sync(target: Connection, settings: Settings, last: journal.Cutov
     why = last.detail.get(REVERSE_STOPPED, "")
     if not count or (not why and oldest_s <= settings.cutover.max_lag_s):
         return None
-    words = f"the reverse sync does not carry what is written: {count:,} notes, the oldest {oldest_s:,.0f} s old"
+    words = f"the reverse sync has stopped: {count:,} outbox entries wait, the oldest {oldest_s:,.0f} s old"
     leads_on = (TAIL,) if profile_of(settings.source).reverse_sync else ()
     return Attention(words=f"{words}{f'; {why}' if why else ''}", commands=(*leads_on, RESTORE, CLOSE_EARLY))
 

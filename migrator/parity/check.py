@@ -26,7 +26,7 @@ from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
 from migrator.telemetry import Progress
 
-NEVER_COPIED = "no copy of this collection stands in the ledger"
+NEVER_COPIED = "the ledger has no copy of this collection"
 UNFINISHED = "its copy is unfinished: call backfill again"
 LEFT_OUT = "left out by --only"
 """Why a collection was not compared."""

@@ -164,7 +164,7 @@ FiresDifference: TypeAlias = Literal[
 
 DIFFERENCE_TEXTS: Final[dict[FiresDifference, tuple[str, str]]] = {
     "never-fires": ("the source fires, the target never does", "look for who disabled the trigger or its schedule"),
-    "fires-unasked": ("the target fires what the source has switched off", "look for who enabled it"),
+    "fires-unasked": ("the target fires what is disabled in the source", "look for who enabled it"),
     "no-trigger": ("a rule of the source without a trigger", "run backfill again: it writes the rows that are missing"),
     "trigger-unasked": ("a trigger of this source that no document asks for", "find out who wrote it, and remove it"),
     "another-kind": (

@@ -62,7 +62,7 @@ def changed_since(sessions: Sessions, start: Timestamp, end: Timestamp) -> dict[
 
 MAX_LOOKS = 10
 """How often a document is looked at that was touched each time."""
-TWO_MOMENTS = "the source is written to: figures of two moments; compare again when the tail has ended"
+TWO_MOMENTS = "the source is written to, so aggregates are of two moments; compare again when the tail has ended"
 MOVING = "{} documents changed whenever they were looked at; compare again when the tail has ended"
 
 

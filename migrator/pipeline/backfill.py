@@ -226,7 +226,7 @@ def _run_level(pool: Executor, jobs: Sequence[ChunkJob], done: list[ChunkResult]
         for future in as_completed(futures):
             _count(future.result(), done, progress)
     except KeyboardInterrupt:
-        progress.waiting("for the running chunks to finish; what is done is kept")
+        progress.waiting("for the running chunks to finish; finished chunks are kept")
         running = [future for future in futures if not future.cancel() and not future.done()]
         for future in running:
             _count_if_done(future, done, progress)
@@ -254,7 +254,7 @@ def _require_parents(target: Connection, profile: Profile, scope: Scope, present
             if parent in scope.only or parent not in present or parent in copied:
                 continue
             raise RefusedError(
-                f"--only {name} needs {parent} loaded first: its rows are referred to; add --only {parent}"
+                f"--only {name} needs {parent} loaded first, because other rows refer to it; add --only {parent}"
             )
 
 

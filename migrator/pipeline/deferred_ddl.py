@@ -75,7 +75,7 @@ def restore(settings: Settings, connections: int) -> int:
     with open_target(settings, autocommit=True) as target:
         due = outstanding(target)
     if due:
-        say(f"backfill: building {len(due)} indexes and foreign keys that the load went without")
+        say(f"backfill: building {len(due)} indexes and foreign keys that the load removed")
     fault_points.reach(fault_points.BEFORE_DEFERRED_RESTORED)
     for kind in ("index", "constraint"):
         by_table: dict[str, list[DeferredObject]] = {}

@@ -25,7 +25,7 @@ from migrator.sources.profile import Context
 from migrator.telemetry import shield_streams
 
 PR_SET_PDEATHSIG = 1
-LOST_WORKER = "a worker process was killed (out of memory?); what is done is kept, call again to go on"
+LOST_WORKER = "a worker process was killed (out of memory?); finished chunks are kept, call again to continue"
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")

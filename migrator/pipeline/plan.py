@@ -198,8 +198,8 @@ def guard_resume(plan: Plan, source: MongoDatabase, profile: Profile, settings: 
     ]
     if differs:
         raise RefusedError(
-            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun under other conditions"
-            f" ({'; '.join(differs)}); finish it under those, or call backfill --restart, which forgets the ledger and"
+            f"an unfinished copy of {plan.as_of:%Y-%m-%d %H:%M} was begun with other settings"
+            f" ({'; '.join(differs)}); finish it with those, or call backfill --restart, which discards the ledger and"
             " keeps the rows"
         )
 
@@ -371,7 +371,7 @@ def _risks(sessions: Sessions, chosen: list[SourceCollection], unknown: tuple[st
         if kept is not None and kept.full and kept.seconds < OPLOG_MARGIN * seconds:
             risks.append(
                 f"the oplog reaches back {kept.seconds} s and the copy may take {seconds} s: changes made meanwhile"
-                " could be lost to a change stream; enlarge the oplog, or let migrator tail run beside the copy"
+                " could be lost to a change stream; enlarge the oplog, or let migrator tail run during the copy"
             )
     except MigratorError as error:
         risks.append(str(error))

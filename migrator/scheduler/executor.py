@@ -192,7 +192,9 @@ class ParallelRunExecutor:
         parallel = isinstance(store, ParallelRunStore) and store.runs_beside()
         if parallel != (self._parallel_store is not None):
             said = "only handlers marked idempotent run" if parallel else "every handler runs"
-            logger().info(f"another scheduler {'runs' if parallel else 'no longer runs'} beside this one: {said}")
+            logger().info(
+                f"another scheduler {'runs' if parallel else 'no longer runs'} in parallel with this one: {said}"
+            )
         self._parallel_store = store if parallel else None
 
     def submit(self, claim: Claim, reports: RunListener) -> str | None:

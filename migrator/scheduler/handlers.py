@@ -129,9 +129,7 @@ class Registry:
     def send_with(self, handler_type: str, sender: Sender) -> None:
         """Hand runs of this type (agent, workflow, celery_task) to another system."""
         if handler_type not in EXTERNAL_TYPES:
-            raise UsageError(
-                f"handlers of type {handler_type!r} run here; sent away are: {', '.join(sorted(EXTERNAL_TYPES))}"
-            )
+            raise UsageError(f"handlers of type {handler_type!r} run here; others: {', '.join(sorted(EXTERNAL_TYPES))}")
         self._senders[handler_type] = sender
 
     def function(self, schedule: Schedule | None) -> Function | str:

@@ -126,7 +126,7 @@ def _ask(issues: list[Issue], component: Component, ask: Callable[[], Answer]) -
     try:
         return ask()
     except MigratorError as error:
-        message = f"the {component} cannot be asked: {type(error).__name__}"
+        message = f"the {component} cannot be read: {type(error).__name__}"
         issues.append(Issue(component=component, severity="critical", message=message))
         return None
 

@@ -89,15 +89,15 @@ def collect_samples(store: Store, tenants: Sequence[str], *, now: datetime | Non
     latency = store.ping()
     status = Scheduler(store, GLOBAL).status(now=now)
     found = [
-        _sample("database_latency_seconds", "How long the database took to answer.", latency.total_seconds()),
-        _sample("scheduler_leader", "1 where a scheduler process leads.", float(status.leader is not None)),
+        _sample("database_latency_seconds", "Response time of the database.", latency.total_seconds()),
+        _sample("scheduler_leader", "1 if a scheduler process is the leader.", float(status.leader is not None)),
         _sample(
             "scheduler_leader_term", "Term of the leader, 0 without one.", status.leader.term if status.leader else 0
         ),
     ]
     for alive, state in ((True, "alive"), (False, "dead")):
         count = len([one for one in status.instances if one.alive is alive])
-        help_ = f"Processes by whether they spoke in the last {health.SILENT_FOR.total_seconds():g} s."
+        help_ = f"Processes by whether they sent a heartbeat in the last {health.SILENT_FOR.total_seconds():g} s."
         found.append(_sample("scheduler_instances", help_, count, state=state))
     for tenant in tenants:
         found += _tenant_samples(tenant, Scheduler(store, tenant).metrics(now=now))
@@ -114,7 +114,10 @@ def _tenant_samples(tenant: str, metrics: Metrics) -> Iterator[Sample]:
     yield _sample("runs_delayed", "Runs queued and available later.", queue.delayed, tenant=tenant)
     yield _sample("runs_running", "Runs that are running.", queue.processing, tenant=tenant)
     yield _sample(
-        "runs_oldest_wait_seconds", "Wait of the run that is available longest.", queue.oldest_wait_s, tenant=tenant
+        "runs_oldest_wait_seconds",
+        "Waiting time of the run that has been available longest.",
+        queue.oldest_wait_s,
+        tenant=tenant,
     )
     performance = metrics.performance
     for name, part, rate in (
@@ -122,7 +125,7 @@ def _tenant_samples(tenant: str, metrics: Metrics) -> Iterator[Sample]:
         ("failure_rate_percent", "Failed", performance.failure_rate),
     ):
         if rate is not None:
-            yield _sample(name, f"{part} among the runs of 24 hours that were judged.", rate, tenant=tenant)
+            yield _sample(name, f"{part} among the runs of 24 hours that completed or failed.", rate, tenant=tenant)
     for quantile, value in (
         ("0.5", performance.p50_duration_ms),
         ("0.95", performance.p95_duration_ms),
@@ -197,7 +200,7 @@ KEY_METRICS: Final = (
         field="failure_percent",
         words="failed, percent",
         sample="overall_failure_rate_percent",
-        help="Failed among the runs of all tenants that were judged, last hour.",
+        help="Failed among the runs of all tenants that completed or failed, last hour.",
         wanted="near 0",
     ),
     KeyMetric(
@@ -209,7 +212,7 @@ KEY_METRICS: Final = (
     ),
     KeyMetric(
         field="ready",
-        words="runs that wait",
+        words="waiting runs",
         sample="overall_runs_ready",
         help="Runs of all tenants queued and available.",
         wanted="few",

@@ -297,7 +297,7 @@ class SchedulerProcess:
 
     def _heartbeat(self) -> None:
         if not self._store.workers.heartbeat(self.worker_id, self._now()):
-            raise DeclaredDeadError("this process was declared dead; what it worked on is for others to do again")
+            raise DeclaredDeadError("this process was declared dead; other processes repeat its runs")
         self.worker.renew()
         self._last_heartbeat = self._monotonic()
 
@@ -317,18 +317,22 @@ class SchedulerProcess:
             if not store.workers.heartbeat(self.worker_id, self._now()):
                 store.workers.register(self._row, self._now())
         except (MigratorError, OSError) as error:
-            logger().warning("the data was moved, and cannot be reached there yet", reason=str(error))
+            logger().warning("the data was moved to the other backend, which cannot be reached yet", reason=str(error))
             return False
         self._store = store
         self.worker.move(store)
         self.leadership.move(store)
         self._sweeper.move(store)
         self._adopted_in, self._has_more = None, False
-        logger().info("the data was moved: goes on there", backend=store.backend, runs=len(self.worker.active))
+        logger().info(
+            "the data was moved to the other backend: continues there",
+            backend=store.backend,
+            runs=len(self.worker.active),
+        )
         return True
 
     def _store_unreachable(self, error: MigratorError) -> None:
-        logger().warning("the store is away", reason=str(error))
+        logger().warning("the store cannot be reached", reason=str(error))
         if self.worker.active and self._monotonic() - self._last_heartbeat >= self._intervals.lease.total_seconds():
             logger().warning("stopped working on runs whose leases are over", runs=len(self.worker.active))
             self.worker.abandon()
@@ -371,7 +375,7 @@ class SchedulerProcess:
             logger().info("left", worker=str(self.worker_id), given_back=given)
         except (StoreError, UnreachableError, DeclaredDeadError) as error:
             self.worker.abandon()
-            logger().warning("left without a word to the store", reason=str(error))
+            logger().warning("ended without a last heartbeat", reason=str(error))
         finally:
             self._executor.close()
 
@@ -505,7 +509,7 @@ def announcement(store: Store, settings: SchedulerSettings, registry: Registry, 
     which += f"; types {', '.join(types)} handed to another system" if types else ""
     which += f"; queues {', '.join(settings.queues)} only" if settings.queues else ""
     yield f"run: on {store.backend}, fires and claims for schedules with {which}"
-    yield "run: leaves every other schedule, trigger and run as it is"
+    yield "run: does not change any other schedule, trigger or run"
     strangers = sum(not is_own_worker(worker) for worker in store.workers.list())
     if strangers:
         yield f"run: leaves the {strangers:,} workers of another scheduler, and the runs that they hold, as they are"

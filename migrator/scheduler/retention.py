@@ -75,7 +75,7 @@ class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
         if self.every is None:
             return "retention is off: removes no run (retention_every_ms in [scheduler] is 0)"
         if self.since is None:
-            return "retention says what it would remove, and removes nothing: retention_from in [scheduler] is not set"
+            return "retention logs what it would remove, and removes nothing: retention_from in [scheduler] is not set"
         return f"retention removes runs from {self.since.isoformat()} on, if this process leads: {self.rule.words}"
 
     def is_allowed(self, now: datetime) -> bool:

@@ -119,7 +119,7 @@ def _compare(schema: str, declared: Catalogue, live: Catalogue | None, owed: fro
         place = f"{schema}.{relation}" if relation else f"schema {schema}"
         what = " ".join(part for part in (place, kind if kind != "relation" else "", name) if part)
         if found is None and name in owed:
-            found = "taken away for a first load and not yet put back; call migrator backfill"
+            found = "removed for the first load and not yet restored; call migrator backfill"
         kind_of = "missing" if live.get(fact) is None else "extra" if expected is None else "changed"
         yield Difference(what, cast("Literal['missing', 'extra', 'changed']", kind_of), expected, found)
 

@@ -79,7 +79,7 @@ def revisions_folder() -> Path:
     for place in (package / "_alembic", package.parent / "alembic"):
         if (place / "env.py").is_file():
             return place
-    raise MigratorError(f"the schema's revisions are missing from the installation; looked beside {package}")
+    raise MigratorError(f"the schema's revisions are missing from the installation; looked next to {package}")
 
 
 def alembic_configuration() -> Config:
@@ -137,7 +137,7 @@ def check_recorded(branch: str, known: list[Revision], done: Mapping[str, tuple[
         only = expected[0] if expected else "no row"
         raise RefusedError(
             f"{branch}.{VERSION_TABLE} names {', '.join(names) or 'no revision'} where {only} is expected: another tool"
-            f" has changed this schema or its books; undo that, and let the table hold {only} alone"
+            f" has changed this schema or that table; undo that, so that the table has {only} alone"
         )
 
 
@@ -153,7 +153,7 @@ def check_applied(known: list[Revision], done: Mapping[str, tuple[str, str]]) ->
         if by_id[identity].sha256 != digest:
             raise RefusedError(
                 f"revision {identity} was applied from a file with another content than {by_id[identity].file}:"
-                " put the applied file back; a change needs a revision of its own"
+                " restore the applied file; a change needs a new revision"
             )
 
 
@@ -401,7 +401,9 @@ def _run(
     except DBAPIError as error:
         if isinstance(error.orig, errors.DuplicateTable | errors.DuplicateObject):
             said = first_line(error.orig)
-            raise RefusedError(f"schema {branch} holds something the tool has not made: {said}; move it away") from None
+            raise RefusedError(
+                f"schema {branch} holds an object that the tool did not create: {said}; move it away"
+            ) from None
         raise
     return done
 

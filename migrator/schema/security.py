@@ -163,12 +163,12 @@ def require_group_roles(connection: Connection, roles: Roles) -> None:
         for wrong, why in (
             (name.startswith(PREDEFINED), "belongs to PostgreSQL itself"),
             (superuser, "is a superuser"),
-            (serves and bypasses, "has BYPASSRLS, so nothing would keep the tenants apart"),
+            (serves and bypasses, "has BYPASSRLS, so row-level security would not isolate the tenants"),
             (serves and (owns or name == roles.migration), f"may act as {roles.migration}, which owns the tables"),
         ):
             if wrong:
                 raise ConfigurationError(
-                    f"postgres.{key}: the role {name} {why}; name a role of its own, which schema upgrade makes"
+                    f"postgres.{key}: the role {name} {why}; name another role, which schema upgrade creates"
                 )
 
 

@@ -66,5 +66,5 @@ def describe_holders(connection: Connection, *, weak: bool = False) -> str:
         found = lock_holders(connection, weak=weak) or lock_holders(connection, weak=True)
     except psycopg.Error:
         found = []
-    named = "; ".join(one.words() for one in found) or "who holds it has gone, or holds a row or a lock of the tool"
-    return f"the target: a lock on a table was waited for in vain: {named}"
+    named = "; ".join(one.words() for one in found) or "its holder has gone, or holds a row or a lock of the tool"
+    return f"the target: a lock on a table was not granted in time: {named}"

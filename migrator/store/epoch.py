@@ -29,6 +29,6 @@ def require(found: str | None, own: str) -> None:
     """Raise ``BackendMovedError`` if the row names another backend than the store's own; None: no cutover yet."""
     if found is not None and found != own:
         raise BackendMovedError(
-            f"the scheduler's data is in {found} since the last switch (lock {KEY}), and this process was configured"
-            f" for {own}: set [persistence] scheduler to {found} and open the store anew"
+            f"the scheduler's data is in {found} since the last cutover or rollback (lock {KEY}), and this process uses"
+            f" {own}: set [persistence] scheduler to {found} and open the store again"
         )

@@ -58,7 +58,7 @@ def remove_leftovers(store: Store) -> list[str]:
         finally:
             handle.release()
         removed.append(name)
-        logger().warning("removed what a killed process left", tenant=name, backend=store.backend)
+        logger().warning("removed scratch data of a killed process", tenant=name, backend=store.backend)
     return removed
 
 

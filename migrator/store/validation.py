@@ -160,7 +160,7 @@ def check_purgeable(tenant: str) -> None:
     if not tenant or "\0" in tenant:
         raise UsageError("a purge needs a tenant")
     if tenant == GLOBAL:
-        raise UsageError("the tenant * is not purged: its rows are everybody's")
+        raise UsageError("the tenant * is not purged: its rows belong to all tenants")
 
 
 def checked_time(now: datetime) -> datetime:

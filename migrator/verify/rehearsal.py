@@ -90,7 +90,7 @@ def _as_toml(settings: Settings) -> str:
     )
 
 
-WRITTEN_TEXT: Final = "written by the rehearsal of the way back"
+WRITTEN_TEXT: Final = "written by the rehearsal of the rollback"
 WRITTEN_COLUMNS: Final = {"schedules": "description", "runs": "error"}
 """Table → the column that is written."""
 ROWS_PER_TABLE: Final = 5
@@ -137,7 +137,7 @@ def rehearse_reverse_sync(
         one for one in after.keys() - before.keys() if one[0] == names.SCHEDULES and _holds_written_text(after[one])
     }
     silent = [one for one in written if one not in after or not _holds_written_text(after[one])]
-    wrong = [f"{left} notes were left behind"] * bool(left)
+    wrong = [f"{left} outbox entries were not written"] * bool(left)
     wrong += [f"{collection} {key} does not say what was written" for collection, key in sorted(silent)]
     wrong += [f"{collection} {key} was changed by nobody" for collection, key in sorted(changed - written - born)]
     if len(born) != 1:

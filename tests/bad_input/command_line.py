@@ -114,7 +114,7 @@ COMMAND_LINE = [
     case("unknown branch", "schema downgrade other@base", USAGE, "no revision other@base"),
     case("rows would be lost", "schema downgrade", USAGE, "rows would be lost", "scheduler.runs: ", "--discard-rows"),
     case(
-        "a rollback before a cutover", "rollback run", USAGE, "there was no switch, so there is nothing to go back from"
+        "a rollback before a cutover", "rollback run", USAGE, "there was no cutover, so there is nothing to roll back"
     ),
     case("a finish before a cutover", "cutover finish", USAGE, "cutover"),
     case("an abort before a cutover", "cutover abort", USAGE, "cutover"),

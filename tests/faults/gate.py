@@ -1,4 +1,4 @@
-"""A listener for ``MIGRATOR_SIGNALS`` that holds the first process to pass a point until the test lets it go on.
+"""A listener for ``MIGRATOR_FAULT_POINTS`` that holds the first process to pass a point until the test lets it go on.
 
 ``GATE_AT`` names the point, ``GATE`` a folder. The process writes its pid into the pipe ``reached`` and reads ``go``.
 """

@@ -1,4 +1,4 @@
-"""A listener for ``MIGRATOR_SIGNALS``: kills at the n-th passing of one point, its whole process group or a server.
+"""A listener for ``MIGRATOR_FAULT_POINTS``: kills at the n-th pass of one point, its whole process group or a server.
 
 ``KILL_AT`` names the point, ``KILL_COUNT`` says which passing, ``KILL_TALLY`` is a file that counts over all processes.
 ``KILL_PID`` is whom to kill: unset, everything in the group of this process; else that process, once, and on it goes.

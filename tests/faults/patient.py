@@ -1,4 +1,4 @@
-"""A listener for ``MIGRATOR_SIGNALS`` that passes every point: an interrupted command has a minute to end in order.
+"""A listener for ``MIGRATOR_FAULT_POINTS`` that passes every point, so that an interrupted command has a minute to end.
 
 The limit of the product is for people who wait at a terminal. A command that ends in order on a machine which other
 tests keep busy may take longer, and is not at fault.

@@ -57,7 +57,7 @@ def killed_at(point: str, scene: Scene, *arguments: str) -> bool:
         "--config",
         str(scene.config),
         environment={
-            "MIGRATOR_SIGNALS": "listener:passed",
+            "MIGRATOR_FAULT_POINTS": "listener:passed",
             "PYTHONPATH": str(FOLDER),
             "KILL_AT": point,
             "KILL_COUNT": "1",

@@ -137,7 +137,7 @@ def pending(pid: int, number: int) -> bool:
 @contextmanager
 def started(command: str, config: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """Start a command; all but the tail, which only the clock ends, have time to end in order."""
-    patient = {"MIGRATOR_SIGNALS": "patient:passed", "PYTHONPATH": str(FOLDER)} if command != "tail" else {}
+    patient = {"MIGRATOR_FAULT_POINTS": "patient:passed", "PYTHONPATH": str(FOLDER)} if command != "tail" else {}
     variables = {**patient, **(environment or {})}
     process = start(*command.split(), "--config", str(config), environment=variables, cwd=config.parent)
     try:

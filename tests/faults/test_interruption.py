@@ -55,7 +55,7 @@ def test_an_interrupted_copy_ends_at_a_chunk(
 ) -> None:
     with held(config, points.AFTER_LOAD_BEFORE_COMMIT, tmp_path) as copy:
         stop(copy.process.pid)
-        assert copy.hear("waiting") == "waiting: for the running chunks to finish; what is done is kept\n"
+        assert copy.hear("waiting") == "waiting: for the running chunks to finish; finished chunks are kept\n"
         copy.go()
         status, out, said = copy.end()
     assert status == INTERRUPTED, said
@@ -100,7 +100,7 @@ def test_a_killed_worker_is_named_and_the_next_call_finishes(config: Path, sched
         status, _, said = copy.end()
     assert status == TOOL_FAILED
     assert said.splitlines()[-1] == (
-        "migrator: a worker process was killed (out of memory?); what is done is kept, call again to go on"
+        "migrator: a worker process was killed (out of memory?); finished chunks are kept, call again to continue"
     )
     assert "Traceback" not in said
     assert number(scheduler_dsn, ROWS) == DOCUMENTS - number(scheduler_dsn, PENDING) < DOCUMENTS

@@ -80,7 +80,7 @@ def killed_at(config: Path, point: str, count: int, tally: Path) -> bool:
         "--config",
         str(config),
         environment={
-            "MIGRATOR_SIGNALS": "listener:passed",
+            "MIGRATOR_FAULT_POINTS": "listener:passed",
             "PYTHONPATH": str(FOLDER),
             "KILL_AT": point,
             "KILL_COUNT": str(count),

@@ -62,7 +62,7 @@ def source(demo: Database[Any], mongo_database: Database[Any]) -> Database[Any]:
 def killing(point: str, count: int, tally: Path) -> dict[str, str]:
     tally.unlink(missing_ok=True)
     return {
-        "MIGRATOR_SIGNALS": "listener:passed",
+        "MIGRATOR_FAULT_POINTS": "listener:passed",
         "PYTHONPATH": str(FOLDER),
         "KILL_AT": point,
         "KILL_COUNT": str(count),

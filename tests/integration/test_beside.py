@@ -76,14 +76,14 @@ def test_a_process_runs_what_may_run_twice_and_follows_the_end_of_it_by_itself(s
     with site.store.session(site.tenant) as session:
         said = [line.message for line in session.execution_logs.of_run(shadowed.id)]
     assert said == ["attempt 1 began", "shadowed: the other scheduler runs it", "completed"]
-    assert "no longer runs beside this one: every handler runs" in site.log(process)
+    assert "no longer runs in parallel with this one: every handler runs" in site.log(process)
 
 
 @pytest.mark.proves("4-P2")
 def test_nothing_runs_beside_a_side_that_holds_the_data_or_is_closed(target: Connection) -> None:
-    with pytest.raises(RefusedError, match="no parallel operation is on record"):
+    with pytest.raises(RefusedError, match="no parallel run is recorded"):
         parallel.end(target, "op", "why")
-    for backend, why in (("mongo", "is closed since"), ("postgres", "holds the data alone")):
+    for backend, why in (("mongo", "refuses all writers since"), ("postgres", "is the only backend")):
         epoch.write(target, Epoch(1, backend))
         with pytest.raises(RefusedError, match=f"PostgreSQL {why}"):
             parallel.begin(target, COMPARABLE, "op", "why")

@@ -59,8 +59,8 @@ def test_every_operation_has_its_figure_and_its_ceiling(
         assert figure.ceiling == ceiling
         assert figure.value > 0
     assert figures["connections used"].ceiling == performance.POOL
-    assert figures["runs that wait"].ceiling is None
-    assert figures["memory of the verification, at most"].value > 1
+    assert figures["waiting runs"].ceiling is None
+    assert figures["peak memory of the verification"].value > 1
     assert {title.title for title in result.run.panels["performance.queue"]} == {
         "Milliseconds, among 60 schedules and 80 waiting runs"
     }

@@ -279,7 +279,7 @@ def test_what_a_first_load_has_taken_away_says_so(scheduler_dsn: str) -> None:
         )
         (one,) = catalogue.differences(scheduler_dsn)
         assert (one.object, one.kind) == ("scheduler.runs index ix_runs_page", "missing")
-        assert one.found == "taken away for a first load and not yet put back; call migrator backfill"
+        assert one.found == "removed for the first load and not yet restored; call migrator backfill"
 
 
 def test_a_database_without_the_schemas_is_told_apart(postgres_dsn: str, scheduler_dsn: str) -> None:

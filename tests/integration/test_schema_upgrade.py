@@ -127,7 +127,7 @@ def test_an_upgrade_that_fails_half_way_leaves_nothing_and_completes_when_called
         revisions.downgrade(any_scheduler_dsn)
         connection.execute("CREATE SCHEMA scheduler AUTHORIZATION scheduler_migration")
         connection.execute("CREATE TABLE scheduler.locks (theirs integer)")
-        with pytest.raises(RefusedError, match=r"schema scheduler holds something the tool has not made.*locks"):
+        with pytest.raises(RefusedError, match=r"schema scheduler holds an object that the tool did not create.*locks"):
             revisions.upgrade(any_scheduler_dsn)
         found = connection.execute("SELECT relname FROM pg_class WHERE relnamespace = 'scheduler'::regnamespace")
         assert found.fetchall() == [("locks",)]

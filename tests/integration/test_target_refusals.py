@@ -188,7 +188,7 @@ def test_timeouts_that_the_dsn_names_stay(scheduler_dsn: str) -> None:
 )
 def test_a_role_that_keeps_no_tenants_apart_is_refused(key: str, name: str, why: str, scheduler_dsn: str) -> None:
     names = replace(Roles(), **{key: name})
-    sentence = f"postgres.{key}_role: the role {name} {why}; name a role of its own, which schema upgrade makes"
+    sentence = f"postgres.{key}_role: the role {name} {why}; name another role, which schema upgrade creates"
     for call in (revisions.upgrade, revisions.require_group_roles):
         with pytest.raises(ConfigurationError, match=sentence):
             call(scheduler_dsn, names=names)
@@ -199,7 +199,7 @@ def test_a_role_that_keeps_no_tenants_apart_is_refused(key: str, name: str, why:
 @pytest.mark.parametrize(
     ("attribute", "why"),
     [
-        ("BYPASSRLS", "has BYPASSRLS, so nothing would keep the tenants apart"),
+        ("BYPASSRLS", "has BYPASSRLS, so row-level security would not isolate the tenants"),
         ("IN ROLE scheduler_migration", "may act as scheduler_migration, which owns the tables"),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_table_that_stays_locked_is_waited_for_and_its_holder_named(
         assert "their reader" in str(refused.value)
         assert "holds scheduler.runs (AccessShareLock)" in str(refused.value)
         assert str(refused.value).endswith("nothing was changed, call again when it has ended")
-    assert "waiting: the target: a lock on a table was waited for in vain: process" in capsys.readouterr().err
+    assert "waiting: the target: a lock on a table was not granted in time: process" in capsys.readouterr().err
     assert revisions.downgrade(dsn)
 
 
@@ -301,7 +301,7 @@ def test_a_copy_says_who_holds_a_table_and_ends_at_its_limit(
         other.execute("LOCK TABLE scheduler.runs IN SHARE MODE")  # may be read, not written
         status, out, err = run("backfill", "--config", str(write_config(tmp_path, settings)))
     assert (status, out) == (16, "")
-    assert "waiting: the target: a lock on a table was waited for in vain: process" in err
+    assert "waiting: the target: a lock on a table was not granted in time: process" in err
     assert "application their lock, idle in transaction" in err.splitlines()[-1]
     assert "holds scheduler.runs (ShareLock)" in err.splitlines()[-1]
     assert number(scheduler_dsn, "SELECT count(*) FROM scheduler.runs") == 0

@@ -201,7 +201,7 @@ def test_moves_and_verifies_between_real_servers(alone: Installed, config: Path)
     plan = call("cutover", "plan")
     assert plan.stderr == ""
     assert plan.returncode in {DIFFERENT, UNVERIFIED}, plan.stdout
-    assert "\nnot ready, by tail, fence" in plan.stdout
+    assert "\nnot ready, because of tail, fence" in plan.stdout
 
 
 def keys(folder: Path) -> tuple[Path, Path]:

@@ -18,7 +18,7 @@ from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.sessions import Sessions
 
-UNFINISHED = "the copy is unfinished, and changes are recorded until it is complete"
+UNFINISHED = "the copy is unfinished; changes are recorded until it is complete"
 WRITING = "a backfill, a retry or a repair is writing rows"
 
 
@@ -53,7 +53,7 @@ def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
     """
     scope = plans.plan_scope(plan)
     if scope.tenants:
-        raise RefusedError("only some tenants were copied, which cannot be followed: copy all of them first")
+        raise RefusedError("only some tenants were copied, and the tail needs all: copy all of them first")
     profile = sessions.profile
     differs = [
         f"{what}: then {then}, now {now}"
@@ -69,8 +69,8 @@ def require_same_conditions(sessions: Sessions, plan: Plan) -> None:
     ]
     if differs:
         raise RefusedError(
-            f"the copy was made under other conditions ({'; '.join(differs)}): call migrator backfill, which brings"
-            " every row up to date"
+            f"the copy was made with other settings ({'; '.join(differs)}): call migrator backfill, which updates"
+            " every row"
         )
 
 

@@ -272,8 +272,8 @@ class TailSession:
         """Return the state as a line of text."""
         events, documents, written, removed = self.totals()
         return (
-            f"tail: {events:,} events, {documents:,} documents brought up to date, {written:,} rows written,"
-            f" {removed:,} removed; {self._rate.value:,.0f} events/s, {self._watch.seconds} s behind"
+            f"tail: {events:,} events, {documents:,} documents applied, {written:,} rows written,"
+            f" {removed:,} removed; {self._rate.value:,.0f} events/s, lag {self._watch.seconds} s"
         )
 
 

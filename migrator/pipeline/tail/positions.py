@@ -189,7 +189,7 @@ def first_position(target: Connection, profile: str, identity: str) -> Position 
         (profile,),
     ).fetchall()
     if not rows:
-        raise RefusedError("nothing was copied into this target yet: call migrator backfill; tail may run beside it")
+        raise RefusedError("nothing was copied into this target yet: call migrator backfill; tail may run during it")
     strangers = sorted({name for name, position in rows if position is not None and name != identity})
     if strangers:
         raise RefusedError(f"this target was copied from {', '.join(strangers)}, and the source is {identity}")
@@ -243,7 +243,7 @@ class LagMonitor:
         self.seconds = max(0, committed.time - position.time.time)
         if now - self._since > self._frozen_s < self.seconds:
             raise PositionFrozenError(
-                f"the source is at {as_datetime(committed):%Y-%m-%d %H:%M:%S} UTC, and the position has stood at"
+                f"the source is at {as_datetime(committed):%Y-%m-%d %H:%M:%S} UTC, and the position is still at"
                 f" {as_datetime(position.time):%Y-%m-%d %H:%M:%S} UTC for {now - self._since:.0f} s"
             )
 

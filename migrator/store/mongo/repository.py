@@ -165,7 +165,7 @@ class Repository(Generic[R]):
             return None
         found = self._of(record)._find(identity, shared=shared)  # noqa: SLF001 - of the same class
         if found is None or (isinstance(found.row, Schedule) and found.row.deleted_at is not None):
-            raise NotFoundError(f"a reference to {record.table} leads nowhere")
+            raise NotFoundError(f"a reference to {record.table} names no row")
         tenant: str = found.row.tenant_id  # type: ignore[attr-defined] # every table has it
         return tenant
 
@@ -232,7 +232,7 @@ class Repository(Generic[R]):
         for name in record.__struct_fields__:
             given, found = getattr(record, name), getattr(row, name)
             if name not in aside and given != found and not _same_json(given, found):
-                raise UsageError(f"{record.table}.{name} would not be read back as it is given")
+                raise UsageError(f"{record.table}.{name} would not be read back unchanged")
         return cast("R", row)
 
 

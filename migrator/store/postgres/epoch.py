@@ -32,7 +32,7 @@ def require_forward(connection: Connection) -> None:
     """Raise ``BackendMovedError`` if PostgreSQL holds the data: documents must not be written over its rows."""
     found = read(connection)
     if found is not None and found.backend == "postgres":
-        raise BackendMovedError("the data is in PostgreSQL since the switch: what MongoDB says counts no more")
+        raise BackendMovedError("the data is in PostgreSQL since the cutover: MongoDB is not current")
 
 
 def forget(connection: Connection, epoch: Epoch) -> None:

@@ -230,5 +230,5 @@ def _require_bound(connection: SessionConnection, role: str) -> None:
     if unguarded:
         raise RefusedError(
             f"row-level security does not bind the role {role} on {', '.join(unguarded)}: it owns them (or is a member "
-            "of their owner), or it is switched off there; call migrator schema upgrade, and use another role"
+            "of their owner), or it is disabled there; call migrator schema upgrade, and use another role"
         )

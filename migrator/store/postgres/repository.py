@@ -93,7 +93,7 @@ class Repository(Generic[R]):
         tenants = [self._tenant, GLOBAL] if shared else [self._tenant]
         owner: str | None = self._value(query, (identity, tenants))
         if owner is None:
-            raise NotFoundError(f"a reference to {name} leads nowhere")
+            raise NotFoundError(f"a reference to {name} names no row")
         return owner
 
     @contextmanager
@@ -116,5 +116,5 @@ def refusal(error: psycopg.IntegrityError) -> Exception:
     if isinstance(error, errors.UniqueViolation):
         return ConflictError(_TAKEN.get(name, f"the id is taken ({name})"))
     if isinstance(error, errors.ForeignKeyViolation):
-        return NotFoundError(f"a reference leads nowhere, or is still in use ({name})")
+        return NotFoundError(f"a row that is referred to does not exist, or is still in use ({name})")
     return UsageError(f"a value that its table refuses ({name or error.diag.column_name})")

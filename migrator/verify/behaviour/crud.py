@@ -28,7 +28,7 @@ def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
         "name": "report", "priority": _WORDS["high"], "tags": ["a", "b"], "handler_name": "work", "enabled": True,
         "status": "scheduled", "created_by": "verify", "max_retries": 3, "created_at": harness.now,
     }  # fmt: skip
-    observed.expect("what was asked for is stored", stated, {name: getattr(schedule, name) for name in stated})
+    observed.expect("the requested values are stored", stated, {name: getattr(schedule, name) for name in stated})
     observed.expect("the payload is stored", {"to": [1, 2.5, None]}, jsonb.decode(schedule.payload or b"null"))
     harness.advance(MINUTE)
     patch = Patch(name="report 2", priority=10, tags=("c",), payload={"n": 1}, description=None)
@@ -43,7 +43,7 @@ def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
     facade.toggle(every.id, enabled=False, now=harness.now)
     observed.expect_false("disabled", harness.job(every).schedule.enabled)
     facade.unschedule(once.id, by="other", now=harness.now)
-    observed.expect("what is removed is not read", None, facade.get(once.id, now=harness.now))
+    observed.expect("a removed schedule is not read", None, facade.get(once.id, now=harness.now))
     observed.expect("three are left", 3, facade.list(now=harness.now).total)
     refused_requests(harness, observed, cron)
 
@@ -60,15 +60,15 @@ def refused_requests(harness: Harness, observed: Observations, job: Job) -> None
         "update": lambda: facade.update(unknown, Patch(name="x"), now=harness.now),
     }.items():
         observed.expect_refused(f"{what} of nothing", NotFoundError, call)
-    observed.expect_refused("a cron line that is none", UsageError, lambda: harness.cron("61 * * * *"))
-    observed.expect_refused("a zone that is none", UsageError, lambda: harness.cron(timezone="Mars/Base"))
+    observed.expect_refused("a cron line that is not valid", UsageError, lambda: harness.cron("61 * * * *"))
+    observed.expect_refused("a time zone that does not exist", UsageError, lambda: harness.cron(timezone="Mars/Base"))
     observed.expect_refused("no interval", UsageError, lambda: harness.every(timedelta(0)))
-    observed.expect_refused("a time that is past", UsageError, lambda: harness.once(harness.now - MINUTE))
+    observed.expect_refused("a time in the past", UsageError, lambda: harness.once(harness.now - MINUTE))
     observed.expect_refused("a blank name", UsageError, lambda: harness.cron(name=" "))
     observed.expect_refused(
         "neither line nor interval", UsageError, lambda: facade.reschedule(job.id, Timing(), now=harness.now)
     )
-    observed.expect("what was refused changed nothing", before, harness.job(job))
+    observed.expect("a refused call changed nothing", before, harness.job(job))
 
 
 def listings(harness: Harness, observed: Observations) -> None:
@@ -182,10 +182,10 @@ def statistics(harness: Harness, observed: Observations, job: Job, ended: list[s
     )
     cancelled = harness.facade.trigger_now(job.id, now=harness.now)
     with harness.session() as session:
-        session.runs.cancel(cancelled.id, "for the figures")
+        session.runs.cancel(cancelled.id, "for the statistics")
     stats, metrics = harness.facade.stats(job.id, now=harness.now), harness.facade.metrics(now=harness.now)
     observed.expect(
-        "what was cancelled says nothing of success",
+        "cancelled runs do not count in the success rate",
         (rate, rate),
         (stats.success_rate, metrics.performance.success_rate),
     )

@@ -74,7 +74,7 @@ def due_to_done(harness: Harness, observed: Observations) -> None:
         actions = {entry.action for entry in session.audit.list(100, schedule_id=job.id)}
     counted = (counters.get("total"), counters.get("completed"), counters.get("lastRunNumber"))
     observed.expect("its summary counts it", (1, 1, 1), counted)
-    observed.expect_true("the audit trail tells of it", len(actions) >= 3)  # noqa: PLR2004 - made, begun, ended
+    observed.expect_true("the audit trail records it", len(actions) >= 3)  # noqa: PLR2004 - made, begun, ended
     observed.record("the actions of the audit trail", sorted(actions))
     observed.expect("the next fire is planned", START + 10 * MINUTE, harness.job(job).next_fire_at)
 

@@ -201,7 +201,7 @@ def contention(harness: Harness, observed: Observations) -> None:
 def _check_tenures(harness: Harness, observed: Observations, tenures: list[list[LockTenure]]) -> None:
     everybody = sorted((tenure for own in tenures for tenure in own), key=lambda tenure: tenure.fence)
     fences = [tenure.fence for tenure in everybody]
-    observed.expect("every fence is given once", len(fences), len(set(fences)))
+    observed.expect("every fencing token is given once", len(fences), len(set(fences)))
     overlaps = sum(later.acquired < before.released for before, later in pairwise(everybody))
     observed.expect("nobody has it while another one works", 0, overlaps)
     begun = min(tenure.requested for tenure in everybody)
@@ -259,9 +259,9 @@ def fences(harness: Harness, observed: Observations) -> None:
     )
     if second is None:
         return
-    _guarded(harness, observed, "a zombie's fence is refused", first, refused=True)
-    observed.expect_false("a zombie renews nothing", first.renew(now=harness.now))
-    observed.expect_false("a zombie releases nothing", first.release(now=harness.now))
+    _guarded(harness, observed, "the old holder's fencing token is refused", first, refused=True)
+    observed.expect_false("the old holder cannot renew", first.renew(now=harness.now))
+    observed.expect_false("the old holder cannot release", first.release(now=harness.now))
     holder = harness.store.locks.holder(harness.tenant, "work", harness.now)
     observed.expect("the new holder still has it", second.fence, None if holder is None else holder[1])
     observed.expect("nobody else gets it", None, _acquire(harness, "work"))

@@ -75,7 +75,7 @@ def bounds(harness: Harness, observed: Observations) -> None:
     fires = harness.fired(window)
     inside = all(one is not None and START + 3 * MINUTE <= one <= START + 5 * MINUTE for one in fires)
     observed.expect(
-        "no fire outside its window, the last instant included",
+        "no fire outside of its window, the last instant included",
         (True, START + 5 * MINUTE),
         (inside, fires[-1] if fires else None),
     )
@@ -153,9 +153,7 @@ def restarts(harness: Harness, observed: Observations) -> None:
         harness.sweeper().adopt()
         harness.facade.update(job.id, Patch(description=f"at {harness.now:%H:%M}"), now=harness.now)
         harness.run_once()
-    observed.expect(
-        "it is not put off by each start", [START + 5 * MINUTE * n for n in range(1, 5)], harness.fired(job)
-    )
+    observed.expect("a start does not delay it", [START + 5 * MINUTE * n for n in range(1, 5)], harness.fired(job))
 
 
 def disabled(harness: Harness, observed: Observations) -> None:
@@ -176,11 +174,11 @@ def disabled(harness: Harness, observed: Observations) -> None:
     with harness.session() as session:
         observed.expect("removed: nothing fires any more", 2, len(session.runs.of_schedule(gone.id, 50)))
     found = harness.facade.get_execution(waits.id, now=harness.now)
-    observed.expect("disabled: what waits is not begun", "queued", None if found is None else found.run.state)
+    observed.expect("disabled: waiting runs are not started", "queued", None if found is None else found.run.state)
     harness.facade.toggle(off.id, enabled=True, now=harness.now)
     harness.run_once()
     observed.expect(
-        "enabled again: no fire is made up for", 2, len([one for one in harness.fired(off) if one is not None])
+        "enabled again: no missed slot is fired", 2, len([one for one in harness.fired(off) if one is not None])
     )
 
 

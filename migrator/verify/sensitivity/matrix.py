@@ -60,11 +60,11 @@ def page() -> str:
     lines = [
         BEGIN,
         "",
-        "## Data: is everything there, and equal",
+        "## Data: missing, extra and different rows",
         "",
         *_table(data, PARITY),
         "",
-        "## Data: does it mean the same",
+        "## Data: semantics",
         "",
         "Failures that none of these checks sees are left out.",
         "",

@@ -59,7 +59,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " WHERE id = (SELECT id FROM scheduler.audit ORDER BY id LIMIT 1)"
         ),
         caught_by=("parity.documents", "parity.extra"),
-        note="Each figure stays the same, so the aggregates do.",
+        note="Each aggregate stays the same.",
     ),
     Mutation(
         name="a field of two rows exchanged",
@@ -71,7 +71,7 @@ ROW_MUTATIONS: Final[tuple[Mutation, ...]] = (
             " UPDATE scheduler.runs SET error = CASE id WHEN a THEN of_b ELSE of_a END FROM pair WHERE id IN (a, b)"
         ),
         caught_by=("parity.rows",),
-        note="Figures that cancel out in a sum are not seen by the aggregates.",
+        note="Differences that cancel out in a sum are not detected by the aggregates.",
     ),
     Mutation(
         name="statistics of two rows exchanged",

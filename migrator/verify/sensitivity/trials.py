@@ -162,7 +162,7 @@ def prepare(databases: ScratchDatabases, fill: Callable[[ScratchDatabases], int]
     postgres = databases.settings.postgres
     upgrade(str(postgres.dsn), names=Roles.of(postgres))
     if not backfill(databases.settings, Scope()).complete:
-        raise RefusedError("the copy of the sample did not come to its end")
+        raise RefusedError("the copy of the sample did not finish")
     close_cached()
     return documents
 
@@ -218,7 +218,9 @@ def _require_passed(settings: Settings, source: SourceSessions, specs: Sequence[
         failed, _ = failed_checks(context, specs)
     wrong = sorted(name for name, has_failed in failed.items() if has_failed)
     if wrong:
-        raise RefusedError(f"the sound copy of the sample is red already ({', '.join(wrong)}): nothing can be shown")
+        raise RefusedError(
+            f"the unchanged copy of the sample fails already ({', '.join(wrong)}): no mutation can be tried"
+        )
 
 
 def _run_trial(

@@ -59,7 +59,7 @@ class Table(Generic[R]):
         row = self._tables[record].get(identity)
         tenants = {self._tenant, validation.GLOBAL} if shared else {self._tenant}
         if row is None or row.tenant_id not in tenants or (record is Schedule and row.deleted_at is not None):
-            raise NotFoundError(f"a reference to {record.table} leads nowhere")
+            raise NotFoundError(f"a reference to {record.table} names no row")
         return str(row.tenant_id)
 
     def _require_of_run(self, run: Run, stored: Run | None = None) -> str | None:

@@ -74,8 +74,8 @@ def test_no_replica_set(ready: Scene) -> None:
     with MongoServer.start(auth=True, fast=True, replica_set=None) as plain:
         settings = with_mongo(ready.settings, uri=plain.uri)
         found = red(settings, ready.conditions)
-        assert found["replica set"].startswith("the source is no replica set, so nobody can follow it")
-        assert "has no time that its changes could be followed from" in found["tail"]
+        assert found["replica set"].startswith("the source is no replica set, so it has no change stream")
+        assert "has no cluster time at which a change stream could begin" in found["tail"]
         assert not cutover_plan(settings, ready.config, quarantined=0).ready
         uri = {"MIGRATOR_MONGO__URI": plain.uri}
         status, out, said = run("cutover", "plan", "--config", str(ready.config), environment=uri)
@@ -135,7 +135,7 @@ def test_the_rights_that_the_runbook_names_are_enough(ready: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("place", "mode", "words"),
-    [("file", 0o400, "cannot be written: make it"), ("folder", 0o500, "so the file cannot be replaced whole")],
+    [("file", 0o400, "cannot be written: make it"), ("folder", 0o500, "so the file cannot be replaced")],
 )
 def test_a_configuration_that_cannot_be_written(place: str, mode: int, words: str, ready: Scene) -> None:
     where = ready.config if place == "file" else ready.folder
@@ -219,7 +219,7 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
         words = red(ready.settings, ready.conditions)["target"]
         connection.execute("SET default_transaction_read_only = off")
         connection.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
-    assert words == "the target takes no writes: default_transaction_read_only is on"
+    assert words == "the target accepts no writes: default_transaction_read_only is on"
     with PostgresServer.start(fast=True) as postgres:
         dsn = postgres.create_database("target")
         upgrade(dsn)
@@ -228,7 +228,7 @@ def test_a_target_that_takes_no_writes(server: MongoServer, ready: Scene, tmp_pa
             (postgres._data / "standby.signal").touch()
             postgres.restart()
             words = red(other.settings, other.conditions)["target"]
-            assert words == "the target is a standby, which takes no writes: postgres.dsn must lead to the primary"
+            assert words == "the target is a standby, which accepts no writes: postgres.dsn must name the primary"
             assert not cutover_plan(other.settings, other.config, quarantined=0).ready
 
 

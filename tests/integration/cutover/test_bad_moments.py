@@ -55,13 +55,13 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
         oplog = ready.database.client.local["oplog.rs"]
 
         def lost() -> bool:
-            return "the tail stands before that" in gate(ready.settings, ready.conditions, "history")[1]
+            return "the position of the tail is before that" in gate(ready.settings, ready.conditions, "history")[1]
 
         fill_history(ready.database.client["elsewhere"], lost)
-        assert "and the tail stands before that" in red(ready.settings, ready.conditions)["history"]
+        assert "and the position of the tail is before that" in red(ready.settings, ready.conditions)["history"]
         status, _, said = run("tail", "--until-caught-up", "--config", str(ready.config))
         assert status == 0, said
-        assert "and a switch may need 60 s: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
+        assert "and a cutover may need 60 s: enlarge the oplog" in red(ready.settings, ready.conditions)["history"]
         patient = with_cutover(ready.settings, max_lag_s=1, max_pause_s=1)
         oldest = oplog.find_one(sort=[("$natural", 1)])["ts"].time  # type: ignore[index] # never empty
         while time.time() < oldest + 3:
@@ -72,7 +72,7 @@ def test_a_history_that_is_too_short_for_the_switch(scheduler_dsn: str, tmp_path
             past = '{"seconds": 0.5, "position": {"t": 1, "i": 1}}'
             connection.execute("UPDATE migration.parity_checks SET result = result || %s::jsonb", (past,))
         passed, words = gate(patient, ready.conditions, "history")
-        assert (passed, "everything is compared behind the fence" in words) == (True, True), words
+        assert (passed, "everything is compared under the fence" in words) == (True, True), words
         with psycopg.connect(ready.dsn) as connection:
             connection.execute("UPDATE migration.parity_checks SET result = result || '{\"seconds\": 90}'")
         assert "which took 90 s: call migrator cutover compare" in red(patient, ready.conditions)["history"]
@@ -93,7 +93,7 @@ def test_a_configuration_that_becomes_read_only_behind_the_return(
         monkeypatch.setattr(epoch, "close_source", locked)
         with ordinary_user():
             for _ in range(2):
-                with pytest.raises(MigratorError, match="to name postgres: Permission denied; mend it"):
+                with pytest.raises(MigratorError, match="to name postgres: Permission denied; correct that"):
                     ready.switch()
                 assert config_file.named_backend(ready.config) == "mongo"
                 assert fence.is_source_fenced(ready.database, "write-block", ())
@@ -128,7 +128,7 @@ def test_two_switches_at_once(server: MongoServer, scheduler_dsn: str) -> None:
             status, out, said = first.end()
         assert status == 0, said
         assert out.startswith("cut over to PostgreSQL, epoch 1\n")
-        with pytest.raises(RefusedError, match="the switch was made already"):
+        with pytest.raises(RefusedError, match="there was a cutover already"):
             ready.switch()
 
 

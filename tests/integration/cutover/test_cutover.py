@@ -82,7 +82,7 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     assert load_settings(str(ready.config)).persistence.scheduler == "postgres"
     assert "# which" in ready.config.read_text()
     assert tomllib.loads(Path(done.cutover.backup_path).read_text())["persistence"]["scheduler"] == "mongo"
-    with pytest.raises(BackendMovedError, match=r"is in postgres since the last switch"), old.session("a"):
+    with pytest.raises(BackendMovedError, match=r"is in postgres since the last cutover or rollback"), old.session("a"):
         pass
     old.close()
     with pytest.raises(BackendMovedError):
@@ -93,14 +93,14 @@ def test_there_and_back_and_nothing_is_lost(ready: Scene) -> None:
     with new.session("a") as session:
         assert session.schedules.get(before.id) is not None
         after = session.schedules.upsert(schedule(name="after"))
-    with pytest.raises(RefusedError, match="switch was made already"):
+    with pytest.raises(RefusedError, match="there was a cutover already"):
         ready.switch()
 
     back = rollback.run(ready.settings, ready.config, 1)
 
     assert back.documents >= 1
     assert load_settings(str(ready.config)).persistence.scheduler == "mongo"
-    with pytest.raises(BackendMovedError, match=r"is in mongo since the last switch"), new.session("a"):
+    with pytest.raises(BackendMovedError, match=r"is in mongo since the last cutover or rollback"), new.session("a"):
         pass
     new.close()
     again = open_scheduler_store(load_settings(str(ready.config)))
@@ -204,7 +204,7 @@ def test_the_day_of_another_environment_is_watched_to_its_end(
         status, said = called("cutover", "run", "--quarantined", str(staging.quarantined), *where)
 
         assert status == 0
-        assert "of the old side 3 have not come back" in said
+        assert "of the old side 3 have no heartbeat yet" in said
         moved = load_settings(str(staging.config))
         with open_target(moved, autocommit=True) as target:
             assert parallel_run.since(target) is None  # the switch ends it: every handler runs
@@ -258,7 +258,7 @@ def _figures_stand_side_by_side(moved: Settings, born: int, where: tuple[str, st
     status, said = called("cutover", "status", "--wait", "0", *where)
     assert status == 0
     assert "of staging" in said
-    assert "everybody of the old side has come back" in said
+    assert "every process of the old side has a heartbeat" in said
     assert f"runs in the last hour 4 {4 + born} {6 + born} about the same" in " ".join(said.split())
     status, text = called("metrics", "--max", f"overall_runs_1h={6 + born}", *where)
     assert (status, text.count("migrator_cutover_overall_runs_1h{")) == (0, 2)

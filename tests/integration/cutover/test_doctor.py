@@ -25,7 +25,7 @@ from tests.copying import run, settings_for, write_config
 from tests.integration.test_postgres_pooler import pooled
 
 SOURCE = ("source", "read", "replica set", "history", "writers of the source", "reverse sync")
-TARGET = ("way to the target", "target", "schema", "cutover", "roles", "writes", "writers of the target", "time zones")
+TARGET = ("connection", "target", "schema", "cutover", "roles", "writes", "writers of the target", "time zones")
 NOWHERE = "postgresql://nobody:x@127.0.0.1:1/nothing"
 
 
@@ -80,7 +80,7 @@ def test_one_side_is_not_there_and_the_other_is_told_of(settings: Settings, tmp_
 
 def test_no_source_is_needed_and_a_wrong_setting_is_no_finding(settings: Settings) -> None:
     alone = msgspec.structs.replace(settings, mongo=MongoSettings())
-    assert found(alone)["source"] == (True, "not configured ([mongo]): nothing to move from")
+    assert found(alone)["source"] == (True, "not configured ([mongo]): there is no source to copy")
     with pytest.raises(ConfigurationError, match=r"postgres\.dsn is not set"):
         examine(msgspec.structs.replace(alone, postgres=type(alone.postgres)()))
 
@@ -91,7 +91,7 @@ def test_a_source_that_asks_nobody_and_is_no_replica_set(settings: Settings) -> 
     assert one["replica set"][0] is False
     assert one["writers of the source"] == (
         False,
-        "the server asks nobody for a password, so nobody can be shut out",
+        "the server requires no authentication, so the fence cannot stop any user",
     )
     assert one["history"][0] is None
 
@@ -105,7 +105,7 @@ def test_rights_that_are_missing(server: MongoServer, settings: Settings) -> Non
         client.admin.command("dropUser", name)
     assert one["read"][0] is False
     assert one["read"][1].startswith("the source denies a right: ")
-    assert one["history"] == (None, "cannot be told: the tool's user may not read local.oplog.rs (role read on local)")
+    assert one["history"] == (None, "not known: the tool's user may not read local.oplog.rs (role read on local)")
     assert "may not see the users" in one["writers of the source"][1]
     assert settings.postgres.dsn is not None
     with psycopg.connect(settings.postgres.dsn, autocommit=True) as connection:
@@ -145,7 +145,7 @@ def test_zones_that_nobody_knows_and_clocks_that_differ(settings: Settings) -> N
             )
     one = found(settings, lambda: time.time() - 60)
     assert one["time zones"][0] is False
-    assert one["time zones"][1].endswith(" does not know what triggers name: Mars/Base")
+    assert one["time zones"][1].endswith(" does not know these time zones of triggers: Mars/Base")
     assert one["clocks"][0] is False
 
 
@@ -153,6 +153,6 @@ def test_zones_that_nobody_knows_and_clocks_that_differ(settings: Settings) -> N
 def test_a_pooler_in_between(mode: str, well: bool, settings: Settings, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
     assert settings.postgres.dsn is not None
     with pooled(settings.postgres.dsn, mode, tmp_path) as dsn:
-        passed, words = found(with_dsn(settings, dsn))["way to the target"]
+        passed, words = found(with_dsn(settings, dsn))["connection"]
     assert passed is well
     assert ("a pool in session mode lies between" in words) == well

@@ -118,7 +118,7 @@ def test_what_cannot_be_moved_does_not_hold_up_the_switch(store: PostgresStore) 
 
 def test_what_is_said_of_them() -> None:
     assert overdue.describe(0, "keep") == "no trigger is overdue"
-    assert overdue.describe(1_200, "skip").startswith("1,200 triggers are overdue; each goes on with its next slot")
+    assert overdue.describe(1_200, "skip").startswith("1,200 triggers are overdue; each continues with its next slot")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_the_number_is_printed_before_anything_happens_and_the_switch_does_as_wa
         ready.ready()
         status, out, said = run("cutover", "plan", "--config", str(ready.config))
         assert status == 0, said
-        assert "\n2 triggers are overdue; each makes one run for all it missed\n" in out
+        assert "\n2 triggers are overdue; each makes one run for all missed slots\n" in out
         keeping = with_policy(ready.settings, "keep")
         assert cutover_plan(keeping, ready.config, quarantined=0).overdue_words.endswith("its own misfire policy")
         with psycopg.connect(ready.dsn) as target:

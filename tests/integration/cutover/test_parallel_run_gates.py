@@ -14,7 +14,7 @@ from tests.copying import settings_for
 from tests.cutting_over import COMPARABLE
 from tests.store_postgres import opened, run, schedule
 
-NAMES = ("stable", "all jobs succeeded", "history recorded", "no errors", "figures agree")
+NAMES = ("stable", "all jobs succeeded", "history recorded", "no errors", "summaries agree")
 RUN = (
     "INSERT INTO scheduler.runs (id, tenant_id, source, source_id, schedule_id, state, scheduled_at, created_at,"
     " finished_at) SELECT gen_random_uuid(), 'a', %s, %s, id, %s, %s, now(), now() FROM scheduler.schedules"
@@ -91,8 +91,8 @@ def test_a_figure_that_is_not_that_of_the_rows_is_told(sessions: Sessions, sched
         session.runs.create(run(schedule_id=made.id, state="running", created_at=session.now))
     with psycopg.connect(scheduler_dsn, autocommit=True) as connection:
         connection.execute(RUN, ("stellaops/runs", "r1", "completed", datetime(2025, 1, 1, tzinfo=UTC)))
-        assert "figures agree" not in red(sessions)
+        assert "summaries agree" not in red(sessions)
         connection.execute("DELETE FROM scheduler.runs WHERE source IS NOT NULL")
-        assert "figures agree" not in red(sessions)
+        assert "summaries agree" not in red(sessions)
         connection.execute(UNTRUE[fault].encode())
-    assert "figures agree" in red(sessions)
+    assert "summaries agree" in red(sessions)

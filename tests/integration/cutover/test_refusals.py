@@ -73,13 +73,13 @@ def one_gate(scene: Scene, name: str, settings: Settings | None = None) -> tuple
 def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.parity_checks SET started_at = started_at - interval '1 hour'")
-    assert one_gate(ready, "comparison", with_cutover(ready.settings, comparison_max_age_s=1))[0] is False
+    assert one_gate(ready, "parity check", with_cutover(ready.settings, parity_check_max_age_s=1))[0] is False
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.parity_checks SET clean = false")
-    assert "found differences" in one_gate(ready, "comparison")[1]
+    assert "found differences" in one_gate(ready, "parity check")[1]
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("DELETE FROM migration.parity_checks")
-    assert "nothing was compared" in one_gate(ready, "comparison")[1]
+    assert "there is no complete parity check" in one_gate(ready, "parity check")[1]
     with psycopg.connect(ready.dsn) as connection:
         connection.execute("UPDATE migration.tail SET alarm = 'the position is lost'")
     assert one_gate(ready, "tail") == (False, "alarm: the position is lost; call migrator parity --repair apply")
@@ -88,7 +88,7 @@ def test_each_gate_is_red_when_its_condition_is_not_met(ready: Scene, monkeypatc
     assert one_gate(ready, "copy") == (False, "the copy is unfinished: call migrator backfill")
     monkeypatch.setenv(config_file.VARIABLE, "mongo")
     assert "would override" in one_gate(ready, "configuration")[1]
-    with pytest.raises(RefusedError, match=r"the switch is not made: copy: .*; tail: .*; comparison: "):
+    with pytest.raises(RefusedError, match=r"the cutover is refused: copy: .*; tail: .*; parity check: "):
         ready.switch()
     monkeypatch.delenv(config_file.VARIABLE)
     assert_as_before(ready)
@@ -103,7 +103,7 @@ def test_a_difference_behind_the_fence_ends_the_switch(ready: Scene, monkeypatch
         return real(sessions, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cutover, "_compare", disturbed)
-    with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
+    with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     assert_as_before(ready)
 
@@ -120,7 +120,7 @@ def test_rows_that_do_not_encode_back_are_refused_under_the_fence_as_by_the_pari
         return real(sessions, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cutover, "_compare", lossy)
-    with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
+    with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     with ThreadPoolExecutor(1) as pool:
         found = check_parity(ready.settings, Scope(), pool=pool)
@@ -152,7 +152,7 @@ def test_an_extra_row_of_a_changed_document_is_refused_under_the_fence(
         return real(sessions, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cutover, "_compare", doubled)
-    with pytest.raises(RefusedError, match="differences behind the fence: runs: "):
+    with pytest.raises(RefusedError, match="differences: runs: "):
         ready.switch()
     assert_as_before(ready)
 
@@ -210,7 +210,7 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     assert opened is not None
     assert until - opened == timedelta(hours=48)
     for early in (None, until - timedelta(seconds=1)):
-        with pytest.raises(RefusedError, match=r"the way back stays open until .* UTC \(48 h\): call again then, or"):
+        with pytest.raises(RefusedError, match=r"a rollback is possible until .* UTC \(48 h\): call again then, or"):
             completion.finish(ready.settings, now=early)
     with pytest.raises(UsageError, match="say who and why"):
         completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason=" "))
@@ -264,7 +264,9 @@ def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: S
     kept = shutil.copytree(folder, folder.with_name("kept"))
     with (folder / "schedules.bson").open("ab") as file:
         file.write(b"\5\0\0\0\0")
-    with pytest.raises(RefusedError, match=r"the backup of schedules in .* is not what was written: digest differs"):
+    with pytest.raises(
+        RefusedError, match=r"the backup of schedules in .* was changed after it was written: digest differs"
+    ):
         rollback.run(ready.settings, ready.config, 3)
     assert config_file.named_backend(ready.config) == "postgres"
     shutil.rmtree(folder)
@@ -281,7 +283,7 @@ def test_level_three_restores_what_was_there_and_refuses_another_backup(ready: S
 
 def test_forward_tools_stay_off_the_rows_behind_the_switch(ready: Scene) -> None:
     ready.switch()
-    with pytest.raises(BackendMovedError, match="what MongoDB says counts no more"):
+    with pytest.raises(BackendMovedError, match="MongoDB is not current"):
         backfill(ready.settings, Scope())
     ready.database.runs.update_one({}, {"$set": {"error": "by hand"}})
     with Tail(ready.settings) as tail, pytest.raises(BackendMovedError):

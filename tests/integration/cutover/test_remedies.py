@@ -76,14 +76,14 @@ def test_a_comparison_that_found_differences_is_satisfied_by_the_repair(wrong: s
     """The comparison after the repair is the one that the gate looks at."""
     sql(ready, wrong)
     assert call(ready, "migrator cutover compare")[0] & DIFFERENT
-    mended(ready, "comparison", ["migrator parity --repair apply"])
+    mended(ready, "parity check", ["migrator parity --repair apply"])
 
 
 def test_no_comparison_and_an_old_one(ready: Scene) -> None:
     sql(ready, "DELETE FROM migration.parity_checks")
-    mended(ready, "comparison", ["migrator cutover compare"])
+    mended(ready, "parity check", ["migrator cutover compare"])
     sql(ready, "UPDATE migration.parity_checks SET started_at = started_at - interval '3 days'")
-    mended(ready, "comparison", ["migrator cutover compare"])
+    mended(ready, "parity check", ["migrator cutover compare"])
 
 
 def test_the_tail(ready: Scene) -> None:
@@ -91,7 +91,7 @@ def test_the_tail(ready: Scene) -> None:
     mended(ready, "tail", ["migrator parity --repair apply"])
     sql(ready, "DELETE FROM migration.tail")
     passed, words = gate(ready.settings, ready.conditions, "tail")
-    assert (passed, words) == (False, "the source was never followed: call migrator tail")
+    assert (passed, words) == (False, "no tail has run for this source: call migrator tail")
     assert call(ready, "migrator tail --until-caught-up")[0] == DONE
     assert gate(ready.settings, ready.conditions, "tail")[0] is True
 
@@ -130,7 +130,7 @@ def test_a_comparison_under_writes_is_what_the_runbook_says(ready: Scene) -> Non
         if status & UNVERIFIED:
             assert "aggregates (counts, sums, times) not compared: the source is written to" in said
     patient = with_cutover(ready.settings, max_lag_s=600)
-    assert gate(patient, ready.conditions, "comparison")[0] is True
+    assert gate(patient, ready.conditions, "parity check")[0] is True
 
 
 def test_a_parallel_run_of_an_older_version_is_ended(ready: Scene) -> None:

@@ -223,7 +223,7 @@ def test_a_copy_made_under_other_conditions(day: Scene) -> None:
     day.config.write_text(day.config.read_text().replace("tenant-default", "another"))
     status, _, said = run("tail", "--until-caught-up", "--config", str(day.config))
     assert status == USAGE
-    assert "the copy was made under other conditions (digest of the section [source] of the configuration: then" in said
+    assert "the copy was made with other settings (digest of the section [source] of the configuration: then" in said
     assert "tool" not in said
     status, said = called(day, *remedy_in(said))
     assert status == 0, said

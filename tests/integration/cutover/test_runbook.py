@@ -191,7 +191,7 @@ def _the_hour(day: Day, pid: int) -> None:
     until(lambda: day.type("migrator cutover plan --quarantined N")[0] == DONE)
     before = site.config.read_text()
     assert "cut over to PostgreSQL, epoch 1" in day.ok("migrator cutover run --quarantined N")
-    assert "everybody of the old side has come back" in day.ok("migrator cutover status --wait 300")
+    assert "every process of the old side has a heartbeat" in day.ok("migrator cutover status --wait 300")
     until(lambda: (held := leader(site)) is not None and f":{pid}:" in held[0])
     said = day.ok("migrator status --scheduler")
     assert "scheduler on postgres" in said
@@ -212,7 +212,7 @@ def _the_hour(day: Day, pid: int) -> None:
     old = site.folder / "old.toml"
     old.write_text(before)
     status, _, words = copying.run("run", "--handlers", "tests.scheduled_work:registry", "--config", str(old))
-    assert (status, "is in postgres since the last switch" in words) == (USAGE, True), words
+    assert (status, "is in postgres since the last cutover or rollback" in words) == (USAGE, True), words
     in_mongo = {one["_id"] for one in site.database.runs.find({}, {"_id": True})}
     assert in_mongo <= every_run(site), "MongoDB has runs that PostgreSQL has not"
 

@@ -55,7 +55,7 @@ def test_a_source_without_a_way_back_is_refused_before_anything_is_written(agend
     assert out.splitlines()[-1] == "not ready, because of reverse sync; nothing was changed"
     status, out, said = run("cutover", "run", *where)
     assert (status, out) == (USAGE, "")
-    assert said.startswith(f"migrator: the switch is not made: reverse sync: {WORDS}")
+    assert said.startswith(f"migrator: the cutover is refused: reverse sync: {WORDS}")
     assert state(agenda) == before
     assert config_file.named_backend(agenda.config) == "mongo"
     assert not fence.is_source_fenced(agenda.database, "write-block", ())

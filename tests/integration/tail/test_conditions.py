@@ -66,7 +66,7 @@ def test_a_late_chunk_undoes_nothing_and_nothing_deleted_comes_back(
         done = caught_up(settings)
         assert (done.reached, done.applied, done.documents) == (True, False, 0)
         assert done.owed >= 2
-        assert done.reason == "the copy is unfinished, and changes are recorded until it is complete"
+        assert done.reason == "the copy is unfinished; changes are recorded until it is complete"
         copy.go()
         assert copy.end()[0] == 0
     assert number(scheduler_dsn, RUNS) == 6  # the chunk was late
@@ -181,7 +181,7 @@ def test_one_tail_at_a_time(settings: Settings) -> None:
 
 def test_what_is_refused(source: Source, settings: Settings, scheduler_dsn: str, tmp_path: Path) -> None:
     other = replace(settings, source=replace(settings.source, default_tenant="another"))
-    with pytest.raises(RefusedError, match="the copy was made under other conditions"):
+    with pytest.raises(RefusedError, match="the copy was made with other settings"):
         caught_up(other)
     elsewhere = replace(settings, mongo=replace(settings.mongo, database="elsewhere"))
     with pytest.raises(RefusedError, match="this target was copied from rs0/test_"):
@@ -192,7 +192,7 @@ def test_what_is_refused(source: Source, settings: Settings, scheduler_dsn: str,
     status, _, said = run("tail", "--until-caught-up", "--config", str(write_config(tmp_path, settings)))
     assert (status, said) == (
         USAGE,
-        "migrator: nothing was copied into this target yet: call migrator backfill; tail may run beside it\n",
+        "migrator: nothing was copied into this target yet: call migrator backfill; tail may run during it\n",
     )
     del source
 
@@ -201,7 +201,7 @@ def test_a_copy_of_some_tenants_is_refused(source: Source, scheduler_dsn: str) -
     settings = settings_for(source, scheduler_dsn)
     source["runs"].insert_one(run_of(_id="of one", tenantId="one"))
     flow.backfill(settings, Scope(tenants=("one",)))
-    with pytest.raises(RefusedError, match="only some tenants were copied, which cannot be followed"):
+    with pytest.raises(RefusedError, match="only some tenants were copied, and the tail needs all"):
         caught_up(settings)
 
 
@@ -264,7 +264,9 @@ def test_a_plain_server_is_refused(scheduler_dsn: str, tmp_path: Path) -> None:
         assert run("backfill", "--no-position", "--config", str(config))[0] == 0
         status, _, said = run("tail", "--until-caught-up", "--config", str(config))
         assert status == USAGE
-        assert said.startswith("migrator: the source is not a replica set, so changes made during the copy could not")
+        assert said.startswith(
+            "migrator: the source is not a replica set, so it has no change stream for changes made during the copy"
+        )
 
 
 def test_a_sharded_cluster_is_refused_in_words() -> None:
@@ -286,7 +288,7 @@ def test_the_watch_tells_a_frozen_position_from_an_idle_source() -> None:
     watch.observe(position_at_time(Timestamp(1049, 1)), Timestamp(1200, 1))
     assert watch.seconds == 151
     clock[0] = 161.0
-    with pytest.raises(PositionFrozenError, match="the position has stood at 1970-01-01 00:17:29 UTC for 61 s"):
+    with pytest.raises(PositionFrozenError, match="the position is still at 1970-01-01 00:17:29 UTC for 61 s"):
         watch.observe(position_at_time(Timestamp(1049, 1)), Timestamp(1200, 1))
 
 
@@ -385,7 +387,7 @@ def test_a_short_oplog_is_a_risk_of_the_plan(
         assert risk.startswith("the oplog reaches back ")
         assert risk.endswith(
             " s: changes made meanwhile could be lost to a change stream; enlarge the oplog, or let"
-            " migrator tail run beside the copy"
+            " migrator tail run during the copy"
         )
 
 

@@ -132,7 +132,9 @@ def test_a_folder_that_takes_no_new_file_is_refused(file: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RefusedError, match=r"nothing can be written beside .*: No space left on device; mend it first"):
+    with pytest.raises(
+        RefusedError, match=r"no file can be written next to .*: No space left on device; correct that first"
+    ):
         config_file.require_changeable(file, {})
     assert [one.name for one in file.parent.iterdir()] == ["config.toml"]
 
@@ -145,7 +147,7 @@ def test_a_file_that_would_change_its_owner_is_refused(owned: Path) -> None:
     account = unprivileged()
     assert account is not None
     os.setresuid(account.uid, account.uid, 0)
-    with pytest.raises(RefusedError, match="belongs to another user, and would not after it is replaced"):
+    with pytest.raises(RefusedError, match="belongs to another user, and its owner would change"):
         config_file.require_changeable(owned, {})
 
 
@@ -162,7 +164,7 @@ def test_a_file_that_is_mounted_by_itself_is_refused(
     config_file.require_changeable(moved, {})
     escaped = str(moved).replace(" ", r"\040")
     mounts.write_text(f"28 1 8:1 / / rw - ext4 /dev/sda1 rw\n29 28 8:1 /x {escaped} rw - ext4 /dev/sda1 rw\n")
-    with pytest.raises(RefusedError, match="is mounted by itself"):
+    with pytest.raises(RefusedError, match="is a mount point"):
         config_file.require_changeable(moved, {})
 
 
@@ -186,7 +188,7 @@ def test_what_stands_in_the_place_of_the_backup_is_refused(file: Path) -> None:
 
 def test_a_folder_that_became_read_only_leaves_the_old_file(owned: Path) -> None:
     owned.parent.chmod(0o500)
-    with pytest.raises(config_file.ConfigFileError, match="to name postgres: Permission denied; mend it"):
+    with pytest.raises(config_file.ConfigFileError, match="to name postgres: Permission denied; correct that"):
         config_file.set_backend(owned, "postgres", owned.with_name("backup"))
     assert owned.read_text() == TEXT
     owned.parent.chmod(0o700)

@@ -43,12 +43,12 @@ def test_a_process_comes_back_by_its_id_or_as_another_of_its_host(
 def test_what_is_not_known_is_said() -> None:
     unknown = match_arrivals(None, [ONE], SINCE)
     assert unknown.complete
-    assert "is not known" in "\n".join(lines(unknown))
+    assert "are not known" in "\n".join(lines(unknown))
     assert not match_arrivals([], [], SINCE).complete  # nobody was there, and nobody is
     some = "\n".join(lines(match_arrivals([ONE, THREE], [ONE], SINCE)))
-    assert "PostgreSQL since the switch: 1\n  x:1 (" in some
-    assert "1 have not come back: start them anew\n  y:3 (" in some
-    assert "everybody of the old side has come back" in "\n".join(lines(match_arrivals([ONE], [ONE], SINCE)))
+    assert "PostgreSQL since the cutover: 1\n  x:1 (" in some
+    assert "1 have no heartbeat yet: restart them\n  y:3 (" in some
+    assert "every process of the old side has a heartbeat" in "\n".join(lines(match_arrivals([ONE], [ONE], SINCE)))
 
 
 def test_the_wait_ends_when_all_are_there_or_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ def test_what_was_not_checked_is_said() -> None:
         "too many documents are in quarantine to leave them out one by one",
         "the copy of impact_snapshots is not finished",
         "Area workers: Workers and their heartbeats — left out by --skip",
-        "Area execution: From due to done — not checked by this version of the tool",
+        "Area execution: Execution of due schedules — not checked by this version of the tool",
         "collection audit_old is in no profile: not copied, so not compared",
     ):
         assert sentence in text, sentence
