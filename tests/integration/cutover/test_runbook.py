@@ -186,6 +186,7 @@ def _the_hour(day: Day, pid: int) -> None:
         "migrator run",
         "migrator cutover status --wait 300",
         "migrator status --scheduler",
+        "migrator cutover status",
     ]
     day.compare("migrator cutover compare")
     until(lambda: day.type("migrator cutover plan --quarantined N")[0] == DONE)
