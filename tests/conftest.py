@@ -5,6 +5,7 @@ at head is made once per server and copied for each test that wants one. Where m
 lie there: a database is some three hundred files, which a disk takes ten times as long to make.
 """
 
+import gc
 import itertools
 import os
 import secrets
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ from migrator.embedded.mongo import MongoServer
 from migrator.embedded.postgres import PostgresServer
 from migrator.parity import check
 from migrator.pipeline import backfill, census, executors
+from migrator.verify.behaviour import locking
 from tests import preloaded
 from tests.cron_lines import DEEP
+from tests.forked_children import ForkedContenders
 from tests.kept_worker import KeptWorker
 
 Document = dict[str, Any]
@@ -158,6 +161,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the cyclic collector out of the collection of ten thousand tests, and from what it has made, which stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 DESELECTED = pytest.StashKey[bool]()
 """Whether the session leaves out tests that it has collected."""
 
@@ -241,6 +255,14 @@ def command_servers() -> Iterator[None]:
         patched.setattr(smoke, "subprocess", preloaded.ForkedSmoke)
         yield
     preloaded.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_contenders() -> Iterator[None]:
+    """Spare the start of an interpreter for each contender of the scenarios of locking (`tests.forked_children`)."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(locking, "multiprocessing", ForkedContenders)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Processes of their own that use a PostgreSQL store, for tests of what only shows between processes."""
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -9,21 +8,19 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from migrator.store.postgres.store import PostgresStore
+from tests.forked_children import CONTEXT
 from tests.store_postgres import opened
 
 Work = Callable[..., Any]
 """Called in the child with its store, the pipe to the parent, and what was given; its result is the last message."""
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["migrator.store.postgres.store", "tests.store_postgres"])
 
 
 class Child:
     """A process with a store of its own."""
 
     def __init__(self, work: Work, dsn: str, given: tuple[Any, ...]) -> None:
-        self.pipe, theirs = _context.Pipe()
-        self.process = _context.Process(target=_run, args=(work, dsn, theirs, given), daemon=True)
+        self.pipe, theirs = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(target=_run, args=(work, dsn, theirs, given), daemon=True)
         self.process.start()
         theirs.close()
 
