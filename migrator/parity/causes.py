@@ -5,7 +5,7 @@ was written by another program) need more than the two values; ``parity.compare`
 
 DeepDiff describes the first few differences and decides nothing: equality is decided on canonical bytes. DeepDiff is a
 thousand times slower than a comparison, and its equality is another one. Paths and types are named, types as BSON
-and PostgreSQL call them; values only when asked for.
+and PostgreSQL call them; values only when asked for. The behaviour checks use the same words.
 """
 
 import math
@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from bson import Decimal128, Int64
 from deepdiff import DeepDiff
+from deepdiff.helper import NotPresent
 
 from migrator.values.document import type_name
 
@@ -233,42 +234,60 @@ _CLASSIFIERS: Final[tuple[tuple[_Fits, _Classifier], ...]] = (
 MAX_LINES: Final = 5
 """Of one difference."""
 
+LONGEST_VALUE: Final = 160
+"""Characters of a value that is shown."""
+
 _SENTENCES: Final = {
-    "dictionary_item_added": "{path} is only in the target",
-    "dictionary_item_removed": "{path} is only in the source",
-    "iterable_item_added": "{path} is only in the target",
-    "iterable_item_removed": "{path} is only in the source",
-    "type_changes": "{path} is {before} in the source and {after} in the target",
+    "dictionary_item_added": "{path} is only in {actual}",
+    "dictionary_item_removed": "{path} is only in {expected}",
+    "iterable_item_added": "{path} is only in {actual}",
+    "iterable_item_removed": "{path} is only in {expected}",
+    "type_changes": "{path} is {before} in {expected} and {after} in {actual}",
     "values_changed": "{path} differs ({before})",
 }
 
 
 def describe_difference(
-    expected: object, actual: object, *, values: bool = False, lines: int = MAX_LINES
+    expected: object,
+    actual: object,
+    *,
+    sides: tuple[str, str] = ("the source", "the target"),
+    values: bool = False,
+    lines: int = MAX_LINES,
 ) -> tuple[str, ...]:
-    """Say where ``actual`` (rebuilt, or stored) is not ``expected`` (the source's), in at most ``lines`` lines.
+    """Say where ``actual`` (of the second of ``sides``) is not ``expected`` (of the first), in at most ``lines`` lines.
 
-    Where DeepDiff sees nothing although the canonical bytes differ (1 and 1.0, -0.0), it says so in a line of its own.
+    ``values``: each line ends with the values, in ``sides``' order. Where DeepDiff sees nothing although the canonical
+    bytes differ (1 and 1.0, -0.0), a line of its own says so.
     """
     if expected is ABSENT or actual is ABSENT:
-        return (f"the value is {_type_of(expected)} in the source and {_type_of(actual)} in the target",)
-    said = sorted(_sentences(expected, actual, values=values))
+        return (f"the value is {_type_of(expected)} in {sides[0]} and {_type_of(actual)} in {sides[1]}",)
+    said = sorted(_sentences(expected, actual, sides, values=values))
     if not said:
         return ("they look the same, and their typed bytes differ (int32, int64 and double, or the sign of zero)",)
     rest = len(said) - lines
     return (*said[:lines], f"and {rest} more") if rest > 0 else tuple(said)
 
 
-def _sentences(expected: object, actual: object, *, values: bool) -> Iterator[str]:
+def shown(value: object) -> str:
+    """Return a value as text of at most ``LONGEST_VALUE`` characters."""
+    text = value.isoformat() if isinstance(value, datetime) else repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
+
+
+def _sentences(expected: object, actual: object, sides: tuple[str, str], *, values: bool) -> Iterator[str]:
     tree = DeepDiff(expected, actual, view="tree", ignore_nan_inequality=True, threshold_to_diff_deeper=0)
     for kind, levels in tree.items():
         for level in _levels(levels):
             sentence = _SENTENCES.get(kind, "{path} differs").format(
                 path=path_of(level.path(output_format="list")),
+                expected=sides[0],
+                actual=sides[1],
                 before=_type_of(level.t1),
                 after=_type_of(level.t2),
             )
-            yield f"{sentence}: {level.t1!r} and {level.t2!r}" if values else sentence
+            there = " and ".join(shown(one) for one in (level.t1, level.t2) if not isinstance(one, NotPresent))
+            yield f"{sentence}: {there}" if values else sentence
 
 
 def _type_of(value: object) -> str:

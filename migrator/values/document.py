@@ -6,7 +6,7 @@ Decoding folds several encodings into one value (a duplicate key, a deprecated t
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -213,7 +213,13 @@ TYPE_NAMES: Final[dict[type, str]] = {
 }
 
 
-_COLUMN_TYPE_NAMES: Final[dict[type, str]] = {UUID: "uuid", tuple: "array", Decimal: "numeric", date: "date"}
+_COLUMN_TYPE_NAMES: Final[dict[type, str]] = {
+    UUID: "uuid",
+    tuple: "array",
+    Decimal: "numeric",
+    date: "date",
+    timedelta: "interval",
+}
 """Values of columns that BSON has no type for, as PostgreSQL calls them."""
 
 

@@ -19,11 +19,11 @@ from migrator.scheduler.models import EventRequest, HistoryQuery, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.store.scratch import new_scratch_tenant
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness
-from migrator.verify.behaviour.scenarios import could_not_tell, differences, plain
+from migrator.verify.behaviour.scenarios import could_not_tell, plain, wording
 from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
 from migrator.verify.check import Context
 
-BACKENDS: Final = ("postgres", "mongo")
+BACKENDS: Final[tuple[str, str]] = ("postgres", "mongo")
 OPERATIONS_PER_ROUND: Final = 150
 """Operations of one round; then the scratch tenants are emptied."""
 
@@ -188,9 +188,9 @@ class Lockstep:
             mine, theirs = one.play(operation), other.play(operation)
             self.refused += isinstance(mine, str)
             if mine != theirs:
-                return number, tuple(differences(mine, theirs))[:3]
+                return number, wording(mine, theirs, BACKENDS)
         mine, theirs = one.state(), other.state()
-        return None if mine == theirs else (len(operations) - 1, tuple(differences(mine, theirs))[:3])
+        return None if mine == theirs else (len(operations) - 1, wording(mine, theirs, BACKENDS))
 
     def shortened(self, operations: Sequence[Operation], tries: int = 60) -> Difference | None:
         """Return a difference, its operations cut down as far as so many tries allow; none where there is none."""

@@ -3,12 +3,13 @@
 Every expectation that does not hold is a finding, and so is every answer that differs between the backends.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from migrator.errors import DeniedError, MigratorError, UnreachableError
+from migrator.parity.causes import describe_difference, shown
 from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, StateMachine, Tally
 from migrator.store.scratch import new_scratch_tenant
 from migrator.values import jsonb
@@ -18,6 +19,8 @@ from migrator.verify.check import CheckFunction, CheckResult, Context, outcome_o
 
 _OF_THE_BACKEND: Final = frozenset({"source", "source_id", "extra", "store"})
 """Columns and members that say where a row lies."""
+
+EXPECTED_AND_FOUND: Final = ("the expected answer", "the answer")
 
 
 def plain(answer: Any) -> Any:  # noqa: ANN401 - answers of all calls
@@ -34,22 +37,9 @@ def plain(answer: Any) -> Any:  # noqa: ANN401 - answers of all calls
     return answer
 
 
-def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - as above
-    """Yield where two plain answers differ, and how."""
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        for key, value in one.items():
-            yield from differences(value, other[key], f"{path}.{key}".lstrip("."))
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
-            yield from differences(mine, theirs, f"{path}[{place}]")
-    elif one != other:
-        yield f"{path or 'answer'}: {shown(one)} against {shown(other)}"
-
-
-def shown(value: Any, longest: int = 160) -> str:  # noqa: ANN401 - as above
-    """Return a value as a few words; all values here were made by the verification itself."""
-    words = value.isoformat() if hasattr(value, "isoformat") else repr(value)
-    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+def wording(one: Any, other: Any, sides: tuple[str, str]) -> tuple[str, ...]:  # noqa: ANN401 - as above
+    """Say where two plain answers differ, with their values: the verification itself made all of them."""
+    return describe_difference(one, other, sides=sides, values=True, lines=3)
 
 
 def could_not_tell(error: MigratorError) -> bool:
@@ -86,7 +76,7 @@ class Observations:
         self.seen.append((what, found))
         if wanted == found:
             return True
-        self.failures.append(UnmetExpectation(what, tuple(differences(wanted, found))[:3]))
+        self.failures.append(UnmetExpectation(what, wording(wanted, found, EXPECTED_AND_FOUND)))
         return False
 
     def expect_true(self, what: str, found: Any) -> bool:  # noqa: ANN401 - as above
@@ -250,10 +240,10 @@ def _disagreements(observations: ByBackend) -> list[UnmetExpectation]:
     """Return where the backends answered differently; what came after the first such answer is not compared."""
     if len(observations) < 2:  # noqa: PLR2004 - one side agrees with itself
         return []
-    (_, first), (_, second) = sorted(observations.items())
+    (mine, first), (theirs, second) = sorted(observations.items())
     for (what, one), (_, other) in zip(first.seen, second.seen, strict=False):
         if one != other:
-            return [UnmetExpectation(what, tuple(differences(one, other))[:3])]
+            return [UnmetExpectation(what, wording(one, other, (mine, theirs)))]
     if len(first.seen) != len(second.seen):
         return [UnmetExpectation("as many answers", (f"{len(first.seen)} against {len(second.seen)}",))]
     return []

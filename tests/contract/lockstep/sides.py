@@ -1,6 +1,6 @@
 """The backends that are driven in lockstep, and what of their answers must be equal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ import msgspec
 from pymongo import MongoClient
 
 from migrator.errors import MigratorError
-from migrator.records import Record
+from migrator.parity.causes import describe_difference
 from migrator.store.protocols import Store
-from migrator.values import jsonb
+from migrator.verify.behaviour.scenarios import plain
 from tests.contract.memory.store import MemoryStore
-from tests.contract.rows import bare, fresh
+from tests.contract.rows import fresh
 from tests.schema_rows import connect
 
 TABLES = (
@@ -58,40 +58,13 @@ def outcome(act: Callable[[], Any]) -> Any:  # noqa: ANN401 - answers of all cal
         return Raised(type(error).__name__)
 
 
-def plain(answer: Any) -> Any:  # noqa: ANN401 - as above
-    """Return an answer without what tells where its rows came from; JSON by meaning, since key order is not kept."""
-    if isinstance(answer, Record):
-        row = bare(answer)
-        return type(answer), {name: plain(getattr(row, name)) for name in row.__struct_fields__}
-    if isinstance(answer, bytes):
-        return jsonb.decode(answer)
-    if isinstance(answer, msgspec.Struct):
-        return type(answer), {name: plain(getattr(answer, name)) for name in answer.__struct_fields__}
-    if isinstance(answer, Mapping):
-        return {plain(key): plain(value) for key, value in answer.items()}
-    if isinstance(answer, (list, tuple)):
-        return [plain(each) for each in answer]
-    return answer
-
-
-def differences(reference: Any, other: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - as above
-    """Yield where two answers differ, and how."""
-    if isinstance(reference, dict) and isinstance(other, dict) and reference.keys() == other.keys():
-        for key, value in reference.items():
-            yield from differences(value, other[key], f"{path}.{key}")
-    elif isinstance(reference, (list, tuple)) and isinstance(other, (list, tuple)) and len(reference) == len(other):
-        for place, (mine, theirs) in enumerate(zip(reference, other, strict=True)):
-            yield from differences(mine, theirs, f"{path}[{place}]")
-    elif reference != other:
-        yield f"{path or 'answer'}: {reference!r} against {other!r}"
-
-
 def agreed(what: str, answers: Sequence[tuple[str, Any]]) -> Any:  # noqa: ANN401 - as above
     """Return the answer that all gave; raises ``DivergenceError`` where one gave another."""
     (first, reference), *others = answers
     for name, answer in others:
         if answer != reference:
-            told = "\n  ".join(differences(reference, answer))
+            words = describe_difference(plain(reference), plain(answer), sides=(first, name), values=True, lines=20)
+            told = "\n  ".join(words)
             raise DivergenceError(f"{what}: {first} against {name}:\n  {told}")
     return reference
 

@@ -1,6 +1,6 @@
 """Words for a few differences: paths and types, no values unless asked for."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -29,6 +29,19 @@ def test_paths_and_types_are_named_and_values_are_not() -> None:
 
 def test_values_are_quoted_when_asked_for() -> None:
     assert describe_difference({"a": 1}, {"a": 2}, values=True) == ("a differs (int): 1 and 2",)
+    now = datetime(2061, 3, 7, 8, tzinfo=UTC)
+    found = describe_difference(
+        {"a": now, "b": [1], "c": 1, "d": "x" * 200},
+        {"a": now + timedelta(hours=1), "b": [], "c": None, "d": "x"},
+        sides=("mongo", "postgres"),
+        values=True,
+    )
+    assert found == (
+        "a differs (date): 2061-03-07T08:00:00+00:00 and 2061-03-07T09:00:00+00:00",
+        "b[0] is only in mongo: 1",
+        "c is int in mongo and null in postgres: 1 and None",
+        f"d differs (string): '{'x' * 158}… and 'x'",
+    )
 
 
 def test_many_lines_are_cut_and_counted() -> None:
