@@ -17,10 +17,9 @@ from psycopg.types.json import Jsonb
 from migrator import __version__, fault_points
 from migrator.config import Settings
 from migrator.connections.advisory_locks import advisory_lock
-from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import Connection, translate_errors
+from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.telemetry import redact, say
 from migrator.values.identity import stable_hash64
 
@@ -111,12 +110,8 @@ def exclusive_sessions(settings: Settings) -> Iterator[Sessions]:
 
     Errors of the drivers are raised as errors of the tool, which name the side.
     """
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"), exclusive(sessions.target):
-            yield sessions
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions, exclusive(sessions.target):
+        yield sessions
 
 
 @contextmanager

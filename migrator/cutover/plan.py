@@ -7,14 +7,12 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import translate_errors
 from migrator.cutover import gates, overdue, rollback_gaps, steps
 from migrator.cutover.gates import GateOptions
 from migrator.cutover.server_gates import Gate
 from migrator.errors import MigratorError
 from migrator.parity import recheck, recorded_check
-from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
 
 STEP_TEXTS: Final = {
@@ -56,29 +54,25 @@ class CutoverPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def cutover_plan(settings: Settings, config: Path, *, quarantined: int) -> CutoverPlan:
     """Evaluate everything, and change nothing (a probe table is created and dropped again)."""
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"):
-            found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))
-            pause, changed = _expected_pause(sessions)
-            late = overdue.count_late(sessions.target)
-            return CutoverPlan(
-                environment=settings.cutover.called,
-                config=str(config),
-                steps=STEP_TEXTS
-                if settings.cutover.backup
-                else STEP_TEXTS | {"backup": "left out (cutover.backup): no level 3"},
-                gates=found,
-                pause_s=pause,
-                pause_limit_s=settings.cutover.max_pause_s,
-                changed=changed,
-                overdue=late,
-                overdue_words=overdue.describe(late, settings.cutover.overdue),
-                ready=not gates.unmet(list(found)),
-                rollback_words=rollback_gaps.PLAN_TEXT if rollback_gaps.applies(sessions.profile) else "",
-            )
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions:
+        found = tuple(gates.evaluate(sessions, GateOptions(config=config, quarantined=quarantined)))
+        pause, changed = _expected_pause(sessions)
+        late = overdue.count_late(sessions.target)
+        return CutoverPlan(
+            environment=settings.cutover.called,
+            config=str(config),
+            steps=STEP_TEXTS
+            if settings.cutover.backup
+            else STEP_TEXTS | {"backup": "left out (cutover.backup): no level 3"},
+            gates=found,
+            pause_s=pause,
+            pause_limit_s=settings.cutover.max_pause_s,
+            changed=changed,
+            overdue=late,
+            overdue_words=overdue.describe(late, settings.cutover.overdue),
+            ready=not gates.unmet(list(found)),
+            rollback_words=rollback_gaps.PLAN_TEXT if rollback_gaps.applies(sessions.profile) else "",
+        )
 
 
 def _expected_pause(sessions: Sessions) -> tuple[float | None, int | None]:

@@ -7,8 +7,6 @@ from functools import partial
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity.aggregates import compare_aggregates, split_columns, with_column_measures
 from migrator.parity.compare import compare_chunk, compare_derived
@@ -21,7 +19,7 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.executors import ChunkJob, executor, submit
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.plan import Scope, SourceCollection
-from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import positions
 from migrator.pipeline.tail.conditions import tailed_collections
 from migrator.telemetry import Progress
@@ -38,12 +36,8 @@ def check_parity(settings: Settings, scope: Scope, *, pool: Executor | None = No
     ``pool`` runs the chunks, silently, in place of the configuration's executor. Raises ``RefusedError`` when nothing
     was ever copied from this source, ``UnreachableError`` when a server fails.
     """
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
-            return _check_parity(sessions, scope, pool)
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions:
+        return _check_parity(sessions, scope, pool)
 
 
 def _check_parity(sessions: Sessions, scope: Scope, pool: Executor | None) -> ParityOutcome:

@@ -15,7 +15,6 @@ from psycopg.types.json import Jsonb
 
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import Connection, translate_errors
 from migrator.errors import MigratorError
 from migrator.log import logger
@@ -27,7 +26,7 @@ from migrator.pipeline import checksums, ledger
 from migrator.pipeline import plan as plans
 from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail.lookups import RowLookups, has_source_column
 from migrator.pipeline.transform import transform_batch
 from migrator.sources.profile import Collection, Context
@@ -63,23 +62,19 @@ def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
 
     Without ``must`` an outcome that cannot be put on record is returned all the same, with a line of the log.
     """
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
-            position = committed_time(sessions.source)
-            row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
-            began = time.monotonic()
-            outcome = check_parity(settings, Scope())
-            took = time.monotonic() - began
-            try:
-                with translate_errors("the target"):
-                    record(sessions.target, outcome, row[0] if row else None, position, took)
-            except MigratorError as error:
-                if must:
-                    raise
-                logger().warning("the parity check is not recorded: the cutover will ask for another", why=str(error))
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions:
+        position = committed_time(sessions.source)
+        row = sessions.target.execute("SELECT clock_timestamp()").fetchone()
+        began = time.monotonic()
+        outcome = check_parity(settings, Scope())
+        took = time.monotonic() - began
+        try:
+            with translate_errors("the target"):
+                record(sessions.target, outcome, row[0] if row else None, position, took)
+        except MigratorError as error:
+            if must:
+                raise
+            logger().warning("the parity check is not recorded: the cutover will ask for another", why=str(error))
     return outcome
 
 

@@ -10,8 +10,6 @@ import msgspec
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import translate_errors
 from migrator.errors import RefusedError
 from migrator.parity import recorded_check
 from migrator.parity.check import check_parity
@@ -22,7 +20,7 @@ from migrator.pipeline.completion import write_derived
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.locks import ROWS_KEY
 from migrator.pipeline.plan import Scope
-from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.applier import Applier
 from migrator.pipeline.tail.conditions import UNFINISHED, require_same_conditions
@@ -53,13 +51,9 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
 def plan_repair(settings: Settings, scope: Scope) -> Repair:
     """Return what a repair would do; writes nothing."""
     found = _checked(settings, scope)
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
-            plan = _plan(sessions)
-            return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions:
+        plan = _plan(sessions)
+        return Repair(found=found, documents=_named(Applier(sessions, plan), sessions, found))
 
 
 def apply_repair(settings: Settings, scope: Scope) -> Repair:
@@ -70,32 +64,28 @@ def apply_repair(settings: Settings, scope: Scope) -> Repair:
     under other conditions.
     """
     whole = not scope.only and not scope.tenants
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
-            plan = _plan(sessions)
-            profile = sessions.profile.name
-            standing = positions.tail_state(sessions.target, profile)
-            alarm = standing.alarm if standing is not None and whole else None
+    with open_sessions(settings) as sessions:
+        plan = _plan(sessions)
+        profile = sessions.profile.name
+        standing = positions.tail_state(sessions.target, profile)
+        alarm = standing.alarm if standing is not None and whole else None
+        if alarm is not None:
+            # before anything is compared: what changes from here on, the tail will see
+            start = positions.position_at_time(committed_time(sessions.source))
+            positions.start_from(sessions.target, profile, plans.source_identity(sessions.source), start)
+        found = _checked(settings, scope)
+        applier = Applier(sessions, plan)
+        named = _named(applier, sessions, found)
+        with sessions.target.transaction():
+            ensure_indexes(sessions.target, sessions.profile)
+            backlog.add(sessions.target, named)
             if alarm is not None:
-                # before anything is compared: what changes from here on, the tail will see
-                start = positions.position_at_time(committed_time(sessions.source))
-                positions.start_from(sessions.target, profile, plans.source_identity(sessions.source), start)
-            found = _checked(settings, scope)
-            applier = Applier(sessions, plan)
-            named = _named(applier, sessions, found)
-            with sessions.target.transaction():
-                ensure_indexes(sessions.target, sessions.profile)
-                backlog.add(sessions.target, named)
-                if alarm is not None:
-                    backlog.add(sessions.target, _quarantined(sessions))
-            written, removed = _drain(sessions, applier)
-            if whole:
-                write_derived(sessions)
-            if alarm is not None:
-                positions.settle_alarm(sessions.target, profile)
-    finally:
-        sessions.close()
+                backlog.add(sessions.target, _quarantined(sessions))
+        written, removed = _drain(sessions, applier)
+        if whole:
+            write_derived(sessions)
+        if alarm is not None:
+            positions.settle_alarm(sessions.target, profile)
     return Repair(
         found=found,
         documents=named,

@@ -8,8 +8,7 @@ import msgspec
 
 from migrator import fault_points
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import Connection, translate_errors
+from migrator.connections.postgres import Connection
 from migrator.errors import RefusedError
 from migrator.pipeline import deferred_ddl, ledger
 from migrator.pipeline import plan as plans
@@ -20,7 +19,7 @@ from migrator.pipeline.ledger import Chunk, ChunkResult, Plan
 from migrator.pipeline.locks import backfill_lock, keep_backfill_lock
 from migrator.pipeline.plan import Scope, SourceCollection
 from migrator.pipeline.references import ORPHAN, fill_links
-from migrator.pipeline.sessions import Sessions, lock_holders_named, retry_transient
+from migrator.pipeline.sessions import Sessions, open_sessions, retry_transient
 from migrator.pipeline.tail import applier
 from migrator.sources.profile import Profile
 from migrator.store.postgres.epoch import require_forward
@@ -62,17 +61,8 @@ def backfill(
     under other conditions, or the source has no collection of the profile; ``UnreachableError`` if a server stays
     unreachable.
     """
-    sessions = Sessions(settings)
-    try:
-        with (
-            translate_errors("the target"),
-            translate_source_errors("the source"),
-            lock_holders_named(settings),
-            backfill_lock(sessions),
-        ):
-            return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions, backfill_lock(sessions):
+        return _backfill(sessions, scope, restart=restart, dry_run=dry_run, position=position)
 
 
 def _backfill(sessions: Sessions, scope: Scope, *, restart: bool, dry_run: bool, position: bool) -> BackfillResult:

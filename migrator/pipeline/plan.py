@@ -13,13 +13,13 @@ from migrator import __version__
 from migrator.config import Settings
 from migrator.connections.mongo import MongoDatabase, committed_time, require_replica_set
 from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import Connection, translate_errors
+from migrator.connections.postgres import Connection
 from migrator.errors import MigratorError, RefusedError, UsageError
 from migrator.pipeline import ledger
 from migrator.pipeline.executors import workers
 from migrator.pipeline.extract import bound_cursor, tenant_filter
 from migrator.pipeline.ledger import Chunk, LoadMode, Plan
-from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail.positions import oplog_history
 from migrator.records import Lock
 from migrator.sources.profile import Collection, Context, Profile
@@ -315,12 +315,8 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_backfill(settings: Settings, scope: Scope) -> BackfillPlan:
     """Return what a backfill in ``scope`` would do; writes nothing to either side."""
-    sessions = Sessions(settings)
-    try:
-        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
-            return _plan_backfill(sessions, scope)
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions:
+        return _plan_backfill(sessions, scope)
 
 
 def _plan_backfill(sessions: Sessions, scope: Scope) -> BackfillPlan:

@@ -1,27 +1,28 @@
 """The quarantine: list and show its documents, and retry them after the source or the profile was corrected."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from datetime import datetime
 from itertools import groupby
-from typing import Final, cast
+from typing import Final
 
 import bson
 import msgspec
 from bson import json_util
 
 from migrator.config import Settings
-from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
+from migrator.pipeline.extract import DocumentReader
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.load import DUPLICATE_ID, DUPLICATE_KEY, merge_rows, quarantined_conflict
 from migrator.pipeline.locks import backfill_lock
 from migrator.pipeline.plan import Scope
 from migrator.pipeline.references import ORPHAN, fill_links
-from migrator.pipeline.sessions import Sessions, lock_holders_named
+from migrator.pipeline.sessions import Sessions, open_sessions
 from migrator.pipeline.tail import applier
 from migrator.pipeline.transform import (
     NOT_ROUND_TRIP,
@@ -33,7 +34,7 @@ from migrator.pipeline.transform import (
 )
 from migrator.sources import profile_of
 from migrator.values import document as documents
-from migrator.values.identity import id_filter, source_id_of
+from migrator.values.identity import source_id_of
 
 BATCH = 500
 
@@ -121,34 +122,27 @@ def retry(settings: Settings, collection: str | None = None, reason: str | None 
     A document that cannot be loaded stays in quarantine, with the reason of now. The entry of a document that does not
     exist any more is closed as superseded. Raises ``RefusedError`` before the first copy.
     """
-    sessions = Sessions(settings)
-    try:
-        with (
-            translate_errors("the target"),
-            translate_source_errors("the source"),
-            lock_holders_named(settings),
-            backfill_lock(sessions),
-        ):
-            plan = ledger.latest_plan(sessions.target)
-            if plan is None:
-                raise RefusedError("nothing was copied into this target yet, so nothing was quarantined")
-            plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
-            counts: Counter[str] = Counter()
-            chosen = entries(settings, collection, reason)
-            for name, group in groupby(chosen, key=lambda one: one.collection):
-                ids = [one.source_id for one in group]
-                for begin in range(0, len(ids), BATCH):
-                    counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
-            fill_links(sessions.target, plan)
-            applier.settle_contested_keys(sessions, plan)
-    finally:
-        sessions.close()
+    with open_sessions(settings) as sessions, backfill_lock(sessions):
+        plan = ledger.latest_plan(sessions.target)
+        if plan is None:
+            raise RefusedError("nothing was copied into this target yet, so nothing was quarantined")
+        plan = msgspec.structs.replace(plan, profile_version=sessions.profile.version)
+        counts: Counter[str] = Counter()
+        chosen = entries(settings, collection, reason)
+        for name, group in groupby(chosen, key=lambda one: one.collection):
+            ids = [one.source_id for one in group]
+            for begin in range(0, len(ids), BATCH):
+                counts.update(_retry(sessions, plan, name, ids[begin : begin + BATCH]))
+        fill_links(sessions.target, plan)
+        applier.settle_contested_keys(sessions, plan)
     return RetryResult(loaded=counts["loaded"], rejected=counts["rejected"], gone=counts["gone"])
 
 
 def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str]) -> Counter[str]:
     collection, target = sessions.profile.by_name()[name], sessions.target
-    current = dict(_current(sessions, name, source_ids))
+    with closing(DocumentReader(sessions)) as reader:
+        batches = reader.documents(name, source_ids)
+        current = {source_id_of(raw): raw for batch in batches for raw in documents.split(batch)}
     gone = [one for one in source_ids if one not in current]
     loadable: dict[str, LoadableDocument] = {}
     still: list[QuarantinedDocument] = []
@@ -175,13 +169,6 @@ def _retry(sessions: Sessions, plan: Plan, name: str, source_ids: Sequence[str])
         references.store_dangling(target, name, waiting)
         ledger.store_links(target, name, [link for document in loadable.values() for link in document.links])
     return Counter(loaded=len(loadable), rejected=len(still), gone=len(gone))
-
-
-def _current(sessions: Sessions, name: str, source_ids: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the documents as they are in the source now."""
-    for batch in sessions.source[sessions.name_of(name)].find_raw_batches({"_id": id_filter(source_ids)}):
-        for raw in documents.split(cast("bytes", batch)):
-            yield source_id_of(raw), raw
 
 
 def extended_json(raw: bytes) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import ClassVar, TypeVar
 
 import psycopg
@@ -129,6 +129,20 @@ def lock_holders_named(settings: Settings) -> Iterator[None]:
         with open_login(settings) as connection:
             words = table_locks.describe_holders(connection)
         raise LockedError(words) from error
+
+
+@contextmanager
+def translate_server_errors(settings: Settings) -> Iterator[None]:
+    """Raise the drivers' errors as the tool's: they name the side, and who holds a lock that was waited for in vain."""
+    with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(settings):
+        yield
+
+
+@contextmanager
+def open_sessions(settings: Settings) -> Iterator[Sessions]:
+    """Open both sides, and close them at the end; the drivers' errors become those of ``translate_server_errors``."""
+    with closing(Sessions(settings)) as sessions, translate_server_errors(settings):
+        yield sessions
 
 
 class _RetryBudget:

@@ -18,7 +18,6 @@ from pymongo.errors import PyMongoError
 from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.mongo import translate_errors as translate_source_errors
 from migrator.connections.postgres import open_target, translate_errors
 from migrator.errors import UnreachableError
 from migrator.pipeline import ledger, locks
@@ -26,7 +25,13 @@ from migrator.pipeline import plan as plans
 from migrator.pipeline.completion import write_derived
 from migrator.pipeline.executors import collector_paused
 from migrator.pipeline.ledger import Plan
-from migrator.pipeline.sessions import Sessions, is_transient, lock_holders_named, reason_of, retry_transient
+from migrator.pipeline.sessions import (
+    Sessions,
+    is_transient,
+    reason_of,
+    retry_transient,
+    translate_server_errors,
+)
 from migrator.pipeline.tail import backlog, positions
 from migrator.pipeline.tail.applier import Applier, ApplyResult
 from migrator.pipeline.tail.conditions import require_same_conditions, tailed_collections, write_permission
@@ -339,7 +344,7 @@ class Tail:
         (recorded; ``parity --repair apply`` ends it), ``UnreachableError`` if a server stays unreachable.
         """
         stop = threading.Event() if stop is None else stop
-        with translate_errors("the target"), translate_source_errors("the source"), lock_holders_named(self._settings):
+        with translate_server_errors(self._settings):
             session = self._opened()  # a failure at the start is not retried
             goal = committed_time(session.sessions.source) if until == "caught-up" else until
             begun = session.totals()

@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import translate_errors
 from migrator.cutover import gates, metrics, overdue, smoke
-from migrator.pipeline.sessions import Sessions, close_cached
+from migrator.pipeline.sessions import close_cached, open_sessions
 from migrator.result import Finding, Measurement, Panel, Tally, not_applicable, not_asked_for, unverified
 from migrator.scheduler.metrics import KEY_METRICS
 from migrator.sources import load_profile
@@ -66,13 +64,11 @@ def overdue_counted(context: Context) -> CheckResult:
 
 def gates_listed(context: Context) -> CheckResult:
     """List the gates of the cutover with their present state. A gate that is not met is no fault of the data."""
-    sessions = Sessions(context.settings)
+    config = Path("config.toml") if context.config is None else context.config
     try:
-        with translate_errors("the target"), translate_source_errors("the source"):
-            config = Path("config.toml") if context.config is None else context.config
+        with open_sessions(context.settings) as sessions:
             found = gates.evaluate(sessions, gates.GateOptions(config=config))
     finally:
-        sessions.close()
         close_cached()
     told = tuple((one.name, GATE_STATES[one.passed], one.words) for one in found)
     unmet = len(gates.unmet(found))
