@@ -9,7 +9,7 @@ import click
 from migrator.cli.options import common_options, finish, load, print_json, print_lines
 from migrator.cli.parity import parity_lines, parity_status
 from migrator.config import DEFAULT_PATH
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.cutover import completion, cutover, metrics, parallel, processes, rollback, status
 from migrator.cutover.doctor import examine
 from migrator.cutover.gates import GateOptions, gate_lines, unmet
@@ -99,7 +99,7 @@ def parallel_command(config: str | None, who: str, reason: str, *, ended: bool, 
     """
     settings = load(config)
     profile = profile_of(settings.source)
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         if ended:
             parallel.end(target, who, reason)
         else:

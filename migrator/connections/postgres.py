@@ -155,6 +155,16 @@ def open_target(settings: Settings, *, autocommit: bool = False, role: str | Non
     return connection
 
 
+@contextmanager
+def target_connection(settings: Settings) -> Iterator[Connection]:
+    """Connect to the target in the migration role and in autocommit, and close at the end.
+
+    Raises as `open_target` does; inside, the driver's errors become the tool's.
+    """
+    with open_target(settings, autocommit=True) as connection, translate_errors("the target"):
+        yield connection
+
+
 def open_login(settings: Settings) -> Connection:
     """Connect as the user of the DSN, pinned and in autocommit; raises as `open_target` does, but for the role."""
     dsn = postgres_dsn(settings)

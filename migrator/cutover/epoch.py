@@ -1,7 +1,7 @@
 """Writing the persistence epoch on both sides. ``store.epoch`` describes it, and the stores obey it."""
 
 from migrator.config import Settings
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.pipeline.sessions import Sessions
 from migrator.sources.stellaops import PROFILE
 from migrator.store.epoch import Epoch
@@ -22,7 +22,7 @@ def target_epoch(sessions: Sessions) -> Epoch | None:
 
 def is_in_target(settings: Settings) -> bool:
     """Return whether PostgreSQL holds the data."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         found = postgres.read(target)
     return found is not None and found.backend == "postgres"
 

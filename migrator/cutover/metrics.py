@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
 from migrator.log import logger
@@ -81,7 +81,7 @@ def recorded(settings: Settings) -> CutoverMetrics:
     Nothing is returned if the target cannot be read: the scheduler's own metrics do not depend on it.
     """
     try:
-        with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        with target_connection(settings) as target:
             return _from_journal(journal.latest(target))
     except MigratorError:
         return CutoverMetrics()
@@ -89,7 +89,7 @@ def recorded(settings: Settings) -> CutoverMetrics:
 
 def collect(settings: Settings, *, fresh: bool = False) -> CutoverMetrics:
     """Return the metrics of the last cutover, if there was one, and of now; ``fresh``: there is no MongoDB."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         found = _from_journal(journal.latest(target))
     cut_over = fresh or settings.persistence.scheduler == "postgres" or epoch.is_in_target(settings)
     return msgspec.structs.replace(found, now=take_snapshot(settings, cut_over=cut_over))

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.cutover import epoch, journal
 from migrator.errors import MigratorError
 from migrator.log import logger
@@ -88,7 +88,7 @@ def match_arrivals(
 
 def arrivals(settings: Settings) -> Arrivals | None:
     """Return the processes since the last cutover; None if PostgreSQL was not opened by a cutover."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         last = journal.latest(target)
         since = None if last is None else journal.opened_at(target, last.id)
         if last is None or since is None or last.state not in ("running", "cut-over", "finished"):

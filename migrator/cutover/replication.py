@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from migrator.config import Settings
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.cutover import reverse_sync
 from migrator.cutover.epoch import is_in_target
 from migrator.cutover.journal import Journal, latest
@@ -61,14 +61,14 @@ def follow(settings: Settings, *, until: Until, metrics_file: Path | None) -> Ta
 
 def _is_finished(settings: Settings) -> bool:
     """Return whether the last cutover was finished, so that there is nothing to replicate."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         found = latest(target)
     return found is not None and found.state == "finished"
 
 
 def _record_stop(settings: Settings, why: str) -> None:
     """Record for ``cutover status`` why the reverse sync stopped; empty: it continues."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         found = latest(target)
         if found is not None and found.detail.get(REVERSE_STOPPED, "") != why:
             Journal(target, found).note(**{REVERSE_STOPPED: why})

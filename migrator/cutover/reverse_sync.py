@@ -26,7 +26,7 @@ from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections import advisory_locks
 from migrator.connections.mongo import MongoDatabase
-from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import outbox
 from migrator.cutover.reverse_encoding import (
     DocumentWrite,
@@ -197,7 +197,7 @@ class _ReverseSync:
 
 def is_open(settings: Settings) -> bool:
     """Return whether the outbox is open, so that rows are carried to MongoDB."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         return outbox.is_open(target)
 
 

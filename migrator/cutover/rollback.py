@@ -22,7 +22,7 @@ import psycopg
 
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.advisory_locks import advisory_lock
-from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import backup, cleanup, config_file, epoch, fence, outbox, reverse_sync
 from migrator.cutover.cutover import backup_folder, lift_source_fence, point_holds
 from migrator.cutover.journal import Cutover, Journal, exclusive_sessions, latest
@@ -65,7 +65,7 @@ class RollbackResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def gates(settings: Settings, config: Path, level: Level) -> list[Gate]:
     """Return the gates of a rollback, evaluated now."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         found = latest(target)
         why_not = _refusal(target, found, level)
         gates = [Gate(name="window", passed=not why_not, words=why_not or "open")]

@@ -19,10 +19,10 @@ from migrator.config import load_settings
 from migrator.errors import MigratorError, RefusedError, UnreachableError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler.firing import plan
+from migrator.scratch import PARTS, new_scratch_tenant, scratch_tenant
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import Store
 from migrator.store.queue import Finish
-from migrator.store.scratch import PARTS, new_scratch_tenant, scratch_tenant
 
 LIMIT_S = 120
 DRIVER = "pymongo"

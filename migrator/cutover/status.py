@@ -8,7 +8,7 @@ import msgspec
 
 from migrator.config import Settings
 from migrator.connections import advisory_locks
-from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.connections.postgres import Connection, target_connection
 from migrator.cutover import journal, metrics, outbox, processes
 from migrator.cutover.journal import Journal
 from migrator.cutover.metrics import CutoverMetrics
@@ -58,7 +58,7 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
 
     ``config`` is the configuration file that the commands of ``attention`` name.
     """
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         since = parallel_run.since(target)
         found = journal.latest(target)
         if found is None:
@@ -80,7 +80,7 @@ def cutover_status(settings: Settings, *, wait_s: float = 0.0, config: str | Non
 
 def attention(settings: Settings, config: str | None = None) -> Attention | None:
     """Return what a person must do about the last cutover; None: nothing. ``config`` is named in the commands."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         found = _find(target, settings)
     if found is None or config is None:
         return found

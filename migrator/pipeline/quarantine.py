@@ -12,7 +12,7 @@ import msgspec
 from bson import json_util
 
 from migrator.config import Settings
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.errors import RefusedError, UsageError
 from migrator.pipeline import ledger, references
 from migrator.pipeline import plan as plans
@@ -89,7 +89,7 @@ def entries(settings: Settings, collection: str | None = None, reason: str | Non
         raise UsageError(f"unknown reason {reason}; known: {', '.join(REASONS)}")
     if collection is not None:
         plans.check_scope(profile_of(settings.source), Scope(only=(collection,)))
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         rows = target.execute(
             "SELECT collection, source_id, tenant_id, reason, path, expected, length(raw), tool_version,"
             " profile_version, created_at FROM migration.quarantine WHERE state = 'open'"
@@ -108,7 +108,7 @@ def raw_document(settings: Settings, collection: str, source_id: str) -> tuple[E
         raise UsageError(
             f"no document of {collection} with that source id is in quarantine; see migrator quarantine list"
         )
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         row = target.execute(
             "SELECT raw FROM migration.quarantine WHERE collection = %s AND source_key = %s",
             (collection, ledger.source_key(source_id)),

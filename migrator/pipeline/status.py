@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from migrator.config import Settings
-from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.connections.postgres import Connection, target_connection
 from migrator.pipeline import deferred_ddl, ledger, locks
 from migrator.pipeline.ledger import Plan
 from migrator.pipeline.tail import backlog, positions
@@ -60,7 +60,7 @@ class CopyStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def copy_status(settings: Settings) -> CopyStatus:
     """Return the status of the copy."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         plan = ledger.latest_plan(target)
         if plan is None:
             return CopyStatus(plan=None)

@@ -40,17 +40,18 @@ def open_store(settings: Settings) -> Store:
 
 
 def open_scheduler_store(settings: Settings) -> Store:
-    """Open the chosen backend's store with its queue, workers and locks; shadow reads are for sessions alone.
+    """Open the store that ``[persistence] scheduler`` names without shadow reads, for a process that executes runs.
 
-    Raises as ``open_store`` does.
+    Shadow reads compare what an application reads; a process would compare its own polls. Raises as ``open_store``
+    does.
     """
     return open_backend(settings, settings.persistence.scheduler)
 
 
-def open_side(settings: Settings, backend: Literal["mongo", "postgres"]) -> Store:
-    """Open one backend's store as a tool does, whichever side holds the data: the epoch does not apply to it.
+def open_side(settings: Settings, backend: str) -> Store:
+    """Open the store of ``backend`` (``mongo`` or ``postgres``) for the tool, whichever holds the data.
 
-    Opening it writes nothing, indexes included. Raises as ``open_store`` does.
+    The epoch is not looked at, and no index is created. Raises as ``open_store`` does.
     """
     other: Literal["mongo", "postgres"] = "mongo" if backend == "postgres" else "postgres"
     tools = msgspec.structs.replace(settings.persistence, scheduler=other, shadow="off")

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.errors import MigratorError, RefusedError
 from migrator.parity.model import ParityOutcome
 from migrator.result import (
@@ -79,7 +79,7 @@ class Context:
     @contextmanager
     def target(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """Connect to the target as the owner of the tables; each statement on its own."""
-        with open_target(self.settings, autocommit=True) as connection, translate_errors("the target"):
+        with target_connection(self.settings) as connection:
             yield connection
 
     @property

@@ -13,13 +13,12 @@ from psycopg.types.json import Jsonb
 
 from migrator import __version__
 from migrator.config import Settings, postgres_dsn
-from migrator.connections.postgres import Connection, open_target, translate_errors
+from migrator.connections.postgres import Connection, open_login, open_target, translate_errors
 from migrator.errors import RefusedError, UsageError
 from migrator.records import ALL
 from migrator.result import Decision
 from migrator.schema import revisions
 from migrator.schema.security import Roles
-from migrator.schema.transaction import connect
 from migrator.store.queue import SCRATCH
 
 KIND: Final = "fresh start"
@@ -86,7 +85,7 @@ def _words(given: str, option: str) -> str:
 def _tables_with_rows(settings: Settings) -> list[str]:
     """Return the tables that hold rows; what a verification itself left does not count."""
     full = []
-    with translate_errors("the target"), connect(postgres_dsn(settings)) as connection:
+    with open_login(settings) as connection, translate_errors("the target"):
         _bypass_row_security(connection, settings.postgres.migration_role)
         for record in ALL:
             own = sql.SQL("WHERE NOT starts_with(tenant_id, {})").format(sql.Literal(SCRATCH))

@@ -21,8 +21,7 @@ import tomlkit
 
 from migrator.config import Settings, postgres_dsn
 from migrator.connections.mongo import MongoDatabase, translate_errors
-from migrator.connections.postgres import Connection, open_target
-from migrator.connections.postgres import translate_errors as translate_target_errors
+from migrator.connections.postgres import Connection, open_target, target_connection
 from migrator.cutover import backup, config_file, outbox, reverse_sync
 from migrator.errors import RefusedError
 from migrator.pipeline.sessions import Sessions, close_cached
@@ -124,7 +123,7 @@ def rehearse_reverse_sync(
         closing.callback(close_cached)
         sample = prepare(place, lambda there: copy_sample(sessions, there.source))
         sessions.close()
-        with open_target(place.settings, autocommit=True) as target, translate_target_errors("the target"):
+        with target_connection(place.settings) as target:
             outbox.open_outbox(target)
             before = _documents(place.source)
             written = _write_rows(target)

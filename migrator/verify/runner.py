@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 from migrator import __version__, files
 from migrator.config import Settings
 from migrator.connections.mongo import translate_errors as translate_source_errors
-from migrator.connections.postgres import not_migrated, open_target, translate_errors
+from migrator.connections.postgres import not_migrated, target_connection, translate_errors
 from migrator.errors import DeniedError, MigratorError, RefusedError, UnreachableError, UsageError
 from migrator.log import logger
 from migrator.records import ALL
@@ -46,7 +46,7 @@ def record_run(settings: Settings, result: Result, folder: Path) -> bool:
         "report": str(folder.absolute()),
     }
     try:
-        with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+        with target_connection(settings) as target:
             target.execute(
                 "INSERT INTO migration.tool_runs (id, command, started_at, finished_at, exit_status, tool_version,"
                 " host, settings) VALUES (%s, %s, %s, clock_timestamp(), %s, %s, %s, %s)",

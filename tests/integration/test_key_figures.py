@@ -7,8 +7,8 @@ import pytest
 
 from migrator.scheduler import metrics
 from migrator.scheduler.metrics import KEY_METRICS_WINDOW
+from migrator.scratch import new_scratch_tenant
 from migrator.store.protocols import Store
-from migrator.store.scratch import new_scratch_tenant
 from tests import store_mongo, store_postgres
 from tests.contract.rows import NOW, run, schedule
 

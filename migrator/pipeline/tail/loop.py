@@ -18,7 +18,7 @@ from pymongo.errors import PyMongoError
 from migrator import fault_points
 from migrator.config import Settings
 from migrator.connections.mongo import committed_time
-from migrator.connections.postgres import open_target, translate_errors
+from migrator.connections.postgres import target_connection
 from migrator.errors import UnreachableError
 from migrator.pipeline import ledger, locks
 from migrator.pipeline import plan as plans
@@ -433,5 +433,5 @@ class Tail:
 
 def state_of_tail(settings: Settings) -> positions.TailState | None:
     """Return the state of a target's tail; None if it never ran."""
-    with open_target(settings, autocommit=True) as target, translate_errors("the target"):
+    with target_connection(settings) as target:
         return positions.tail_state(target, profile_of(settings.source).name)

@@ -19,12 +19,13 @@ from migrator.config import Settings
 from migrator.errors import LostLockError, MigratorError
 from migrator.result import Measurement, Panel
 from migrator.scheduler.leadership import Leadership
+from migrator.scratch import PARTS
+from migrator.store import open_side
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Store
-from migrator.store.scratch import PARTS
 from migrator.verify.behaviour.harness import FAILED, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations, could_not_tell
-from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope, open_as_tool
+from migrator.verify.behaviour.scratch_tenants import Components, ScopedStore, TenantScope
 
 COUNTER: Final = "counter"
 HOLD: Final = "hold"
@@ -117,7 +118,7 @@ def contenders(count: int, task: ContenderTask) -> Iterator[list[Contender]]:
 def _contender_main(task: ContenderTask, pipe: Connection) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt):
         try:
-            inner = open_as_tool(task.settings, task.backend)
+            inner = open_side(task.settings, task.backend)
             try:
                 scope = TenantScope(task.base, [task.base + part for part in PARTS])
                 _serve(task, task.components.store(cast("Store", ScopedStore(inner, scope))), pipe)

@@ -16,8 +16,8 @@ import msgspec
 from migrator.errors import MigratorError
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.models import EventRequest, HistoryQuery, Patch, Timing
+from migrator.scratch import new_scratch_tenant
 from migrator.store.protocols import ScheduleQuery
-from migrator.store.scratch import new_scratch_tenant
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import could_not_tell, plain, wording
 from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants

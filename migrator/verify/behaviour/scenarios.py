@@ -11,7 +11,7 @@ import msgspec
 from migrator.errors import DeniedError, MigratorError, UnreachableError
 from migrator.parity.causes import describe_difference, shown
 from migrator.result import FAILED, PASSED, Cell, Finding, Measurement, Panel, StateMachine, Tally
-from migrator.store.scratch import new_scratch_tenant
+from migrator.scratch import new_scratch_tenant
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import Harness
 from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants

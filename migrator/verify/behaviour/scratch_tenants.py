@@ -1,6 +1,6 @@
 """The scratch tenants of one check, and a store that serves these tenants only.
 
-Whatever a scenario gets wrong, it touches no real tenant. ``store.scratch`` says how the tenants are named, locked and
+Whatever a scenario gets wrong, it touches no real tenant. ``scratch`` says how the tenants are named, locked and
 removed. ``Components`` are the parts of the scheduler that a scenario drives: a mutation replaces one by a faulty one
 (``sensitivity.behaviour_mutations``); in a verification all are the tool's own.
 """
@@ -21,11 +21,11 @@ from migrator.scheduler.client import Scheduler
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import WorkerCore
-from migrator.store import backend_module, open_backend, open_side
+from migrator.scratch import PARTS, remove, scratch_tenant
+from migrator.store import backend_module, open_side
 from migrator.store.locks import LockHandle
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish, FirePlan
-from migrator.store.scratch import PARTS, remove, scratch_tenant
 
 
 def unchanged(store: Store) -> Store:
@@ -233,25 +233,17 @@ class ScratchTenants(msgspec.Struct, frozen=True):
         remove(inner_store(self.store), self.base, keep=True)
 
 
-def open_as_tool(settings: Settings, backend: str) -> Store:
-    """Open a backend as a tool does: the setting that the cutover changes does not matter.
-
-    MongoDB is opened as the settings have it: its indexes are made only where it is the chosen one.
-    """
-    return open_backend(settings, "mongo") if backend == "mongo" else open_side(settings, "postgres")
-
-
 @contextmanager
 def scratch_tenants(settings: Settings, backend: str, components: Components, name: str) -> Iterator[ScratchTenants]:
     """Lend scratch tenants of one backend, removed afterwards in every case; first remove what killed ones left.
 
-    ``name`` is the base tenant (``fresh``). Raises ``RefusedError`` before anything is written where it could not be
-    removed again.
+    ``name`` is the base tenant (``new_scratch_tenant``). Raises ``RefusedError`` before anything is written where it
+    could not be removed again.
     """
     with ExitStack() as closing:
         closing.enter_context(bound_contextvars(verification=name))  # nobody takes its lines for a live scheduler's
         try:
-            store = open_as_tool(settings, backend)
+            store = open_side(settings, backend)
             closing.callback(store.close)
             closing.enter_context(scratch_tenant(store, name, "migrator verify"))
         except DeniedError as error:

@@ -15,9 +15,9 @@ import msgspec
 
 from migrator.result import Finding, Measurement, Panel, Tally
 from migrator.scheduler.client import Scheduler
+from migrator.scratch import new_scratch_tenant
 from migrator.store.postgres.pool import SessionPool
 from migrator.store.queue import SCRATCH
-from migrator.store.scratch import new_scratch_tenant
 from migrator.verify import timing
 from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of

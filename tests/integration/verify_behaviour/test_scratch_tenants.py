@@ -18,10 +18,11 @@ from migrator.config import PostgresSettings, Settings
 from migrator.embedded.postgres import PostgresServer
 from migrator.errors import RefusedError
 from migrator.records import WorkerRecord
+from migrator.scratch import HELD, leftover_tenants, new_scratch_tenant, remove_leftovers
+from migrator.store import open_side
 from migrator.store.protocols import Store
-from migrator.store.scratch import HELD, leftover_tenants, new_scratch_tenant, remove_leftovers
 from migrator.verify.behaviour.harness import START, Harness
-from migrator.verify.behaviour.scratch_tenants import Components, open_as_tool, scratch_tenants
+from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
 from migrator.verify.check import Context
 from migrator.verify.runner import Request, verify
 from tests.integration.verify_behaviour.conftest import SPECS
@@ -64,7 +65,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def store(settings: Settings, backend: str) -> Iterator[Store]:
-    opened = open_as_tool(settings, backend)
+    opened = open_side(settings, backend)
     try:
         yield opened
     finally:

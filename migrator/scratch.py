@@ -31,9 +31,10 @@ def new_scratch_tenant() -> str:
 
 @contextmanager
 def scratch_tenant(store: Store, base: str, holder: str) -> Iterator[None]:
-    """Yield the tenants of ``base`` (``fresh``), and empty them afterwards; first delete what killed ones left.
+    """Yield the tenants of ``base`` (``new_scratch_tenant``), and empty them afterwards.
 
-    Raises ``RefusedError`` before anything is written if it could not be deleted again.
+    What killed processes left is deleted first. Raises ``RefusedError`` before anything is written
+    if it could not be deleted again.
     """
     with ExitStack() as closing:
         remove(store, base)  # there is nothing to delete; a user without the right is refused here
