@@ -46,6 +46,39 @@ def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
     observed.expect("a removed schedule is not read", None, facade.get(once.id, now=harness.now))
     observed.expect("three are left", 3, facade.list(now=harness.now).total)
     refused_requests(harness, observed, cron)
+    one_life(harness, observed)
+
+
+def one_life(harness: Harness, observed: Observations) -> None:
+    """Make a schedule with every column that a request has, run it, remove it, and use its name again."""
+    facade = harness.facade
+    asked: dict[str, Any] = {
+        "name": "life", "description": "all of it", "max_retries": 7, "retry_delay_ms": 10, "timeout_ms": 99_000,
+        "max_concurrency": None, "tags": ("x", "y"), "queue": "slow", "created_by": "me",
+    }  # fmt: skip
+    job = harness.cron(priority="high", payload={"a": [1, None]}, metadata={"team": "blue"}, **asked)
+    row = harness.job(job).schedule
+    stored = asked | {"priority": _WORDS["high"], "retry_strategy": "exponential", "retry_cap_ms": 3_600_000}
+    stored["retry_count"] = 0
+    observed.expect("all that was asked for is stored", stored, {name: getattr(row, name) for name in stored})
+    observed.expect(
+        "as are payload and metadata",
+        ({"a": [1, None]}, {"team": "blue"}),
+        (jsonb.decode(row.payload or b"null"), jsonb.decode(row.metadata or b"null")),
+    )
+    named = ScheduleQuery(name_contains="lif")
+    observed.expect("it is found by its name", 1, facade.list(named, now=harness.now).total)
+    harness.run_until(harness.now + 5 * MINUTE)
+    observed.expect("its run is counted", 1, facade.stats(job.id, now=harness.now).successful)
+    facade.unschedule(job.id, now=harness.now)
+    observed.expect(
+        "removed: neither read nor listed",
+        (None, 0),
+        (facade.get(job.id, now=harness.now), facade.list(named, now=harness.now).total),
+    )
+    kept = facade.history(job.id, now=harness.now).executions
+    observed.expect("removed: its history stays", ["completed"], [one.run.state for one in kept])
+    observed.expect_true("removed: its name is free", harness.cron(name="life").id != job.id)
 
 
 def refused_requests(harness: Harness, observed: Observations, job: Job) -> None:

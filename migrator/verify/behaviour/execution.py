@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import msgspec
 
-from migrator.records import Trigger
+from migrator.records import Run, Trigger
 from migrator.result import Panel
 from migrator.scheduler import retention
 from migrator.scheduler.executor import InProcessExecutor
@@ -113,6 +113,7 @@ def retries(harness: Harness, observed: Observations) -> None:
     harness.run_once()
     observed.expect("the repetition may succeed", ["error", "completed"], [run.state for run in harness.runs(fixed)])
     one_time_retry(harness, observed)
+    exhausted_retries(harness, observed)
 
 
 def one_time_retry(harness: Harness, observed: Observations) -> None:
@@ -136,6 +137,18 @@ def one_time_retry(harness: Harness, observed: Observations) -> None:
         ("completed", ["error", "completed"]),
         (harness.status(job), [run.state for run in harness.runs(job)]),
     )
+
+
+def exhausted_retries(harness: Harness, observed: Observations) -> None:
+    """Fail at each fire without a retry: the schedule goes on, unless it is to stop."""
+    jobs = {
+        policy: harness.every(MINUTE, name=policy, max_retries=0, on_exhausted=policy) for policy in ("keep", "stop")
+    }
+    harness.executor.outcome = lambda _claim: FAILED
+    harness.run_until(harness.now + 3 * MINUTE)
+    for policy, wanted in {"keep": ("scheduled", ["error"] * 3), "stop": ("failed", ["error"])}.items():
+        states = [run.state for run in harness.runs(jobs[policy])]
+        observed.expect(f"{policy}, when no retry is left", wanted, (harness.status(jobs[policy]), states))
 
 
 def one_time_failure(harness: Harness, observed: Observations) -> None:
@@ -173,30 +186,41 @@ def timeouts(harness: Harness, observed: Observations) -> None:
 
 
 def cancellation(harness: Harness, observed: Observations) -> None:
-    """Cancel a running run: a later failure changes nothing, and is not retried."""
-    job = harness.every(30 * DAY, max_retries=3)
+    """Cancel a running run: a later end of it changes nothing and is not retried; its handler is told to stop."""
     harness.executor.outcome = lambda _claim: None
+    for outcome, what in ((FAILED, "failure"), (DONE, "success")):
+        job, run = _cancelled(harness, name=what)
+        observed.expect(
+            "schedule and run are cancelled",
+            ("cancelled", ["cancelled"]),
+            (harness.status(job), [one.state for one in harness.runs(job)]),
+        )
+        harness.executor.end(outcome)
+        observed.expect(f"a late {what} is not written", 0, harness.worker.collect())
+        harness.advance(HOUR)
+        harness.run_once()
+        found = harness.facade.get_execution(run.id, now=harness.now)
+        observed.expect(
+            "cancelled it stays, for the same reason",
+            ("cancelled", "enough"),
+            None if found is None else (found.run.state, found.run.error),
+        )
+        observed.expect("nothing is repeated", ("cancelled", 1), (harness.status(job), len(harness.runs(job))))
+        observed.expect("its handler was told to stop", [run.id], harness.executor.cancelled)
+        harness.executor.cancelled.clear()
+    _, run = _cancelled(harness, name="renewed")
+    harness.worker.renew()
+    observed.expect("its handler is told to stop before it ends", [run.id], harness.executor.cancelled)
+
+
+def _cancelled(harness: Harness, name: str) -> tuple[Job, Run]:
+    """Return a schedule that was cancelled while its run was running, and the run."""
+    job = harness.every(30 * DAY, name=name, max_retries=3)
     run = harness.facade.trigger_now(job.id, now=harness.now)
     harness.run_once()
     harness.advance(SECOND)
     harness.facade.cancel(job.id, reason="enough", now=harness.now)
-    observed.expect(
-        "schedule and run are cancelled",
-        ("cancelled", ["cancelled"]),
-        (harness.status(job), [one.state for one in harness.runs(job)]),
-    )
-    harness.executor.end(FAILED, harness.executor.taken[0])
-    observed.expect("a late failure is not written", 0, harness.worker.collect())
-    harness.advance(HOUR)
-    harness.run_once()
-    found = harness.facade.get_execution(run.id, now=harness.now)
-    observed.expect(
-        "cancelled it stays, for the same reason",
-        ("cancelled", "enough"),
-        None if found is None else (found.run.state, found.run.error),
-    )
-    observed.expect("nothing is repeated", 1, len(harness.runs(job)))
-    observed.expect("its handler was told to stop", [run.id], harness.executor.cancelled)
+    return job, run
 
 
 def concurrency_limit(harness: Harness, observed: Observations) -> None:
@@ -208,12 +232,21 @@ def concurrency_limit(harness: Harness, observed: Observations) -> None:
     observed.expect("one works, the others are skipped", ["running", "skipped", "skipped"], [run.state for run in runs])
     reasons = [jsonb.decode(run.reason or b"null") for run in runs[1:]]
     observed.expect("they say why", [SKIPPED_FOR_OTHERS] * 2, reasons)
+    observed.expect("it goes on to the next slot", START + 4 * MINUTE, harness.job(job).next_fire_at)
     harness.facade.trigger_now(job.id, now=harness.now)
     other = harness.worker_for(ScriptedExecutor())
     observed.expect("nobody else begins a second one", (0, 0), (harness.worker.claim(), other.claim()))
     harness.executor.end(DONE, harness.executor.taken[0])
     harness.worker.collect()
     observed.expect("when it has ended the next one begins", 1, other.claim())
+    other.collect()
+    harness.advance(MINUTE)
+    harness.run_once()
+    observed.expect(
+        "and the next slot has its run",
+        ["completed", "completed", "running", "skipped", "skipped"],
+        sorted(run.state for run in harness.runs(job)),
+    )
 
 
 def single_execution(harness: Harness, observed: Observations) -> None:

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from migrator.scheduler.models import EventRequest, Patch, Timing
+from migrator.scheduler.models import EventRequest, Job, Patch, Timing
 from migrator.store.protocols import ScheduleQuery
 from migrator.verify.behaviour.cron_oracle import expected_fires, next_clock_change
-from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, START, Harness
+from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, SECOND, START, Harness
 from migrator.verify.behaviour.scenarios import Observations
 
 LINES: Final = ("30 2 * * *", "*/40 1-3 * * *", "15 */7 * * *", "0 9 * * 1-5", "45 1 28-31 * 0", "0 3 */2 * 0")
@@ -65,13 +65,21 @@ def intervals(harness: Harness, observed: Observations) -> None:
 
 
 def bounds(harness: Harness, observed: Observations) -> None:
-    """Stop where a schedule says so: after so many fires, at its end; begin where it says so."""
-    three = harness.every(MINUTE, name="three", max_fires=3)
+    """Begin where a schedule says so; stop at its end, or after so many fires, also when turns of workers overlap."""
+    times = {
+        count: harness.every(MINUTE, name=f"fires {count}", max_fires=count, max_concurrency=None)
+        for count in (1, 2, 3, 5)
+    }
     window = harness.every(MINUTE, name="window", start_at=START + 3 * MINUTE, end_at=START + 5 * MINUTE)
-    harness.run_until(START + 10 * MINUTE)
-    observed.expect("exactly as often as it may", 3, len(harness.fired(three)))
-    observed.expect("counted as often as it fired", 3, harness.job(three).triggers[0].fire_count)
-    observed.expect("completed after its last run", "completed", harness.status(three))
+    observed.expect("planned for its start", START + 3 * MINUTE, window.next_fire_at)
+    one, other = harness.worker, harness.worker_for(harness.executor)
+    while harness.advance(MINUTE) <= START + 10 * MINUTE:
+        for step in (one.fire, other.fire, other.claim, one.claim, other.collect, one.collect):
+            step()
+    for count, job in times.items():
+        observed.expect(f"{count}: exactly as often as it may", ["completed"] * count, _states(harness, job))
+        observed.expect(f"{count}: counted as often as it fired", count, harness.job(job).triggers[0].fire_count)
+        observed.expect(f"{count}: completed after its last run", "completed", harness.status(job))
     fires = harness.fired(window)
     inside = all(one is not None and START + 3 * MINUTE <= one <= START + 5 * MINUTE for one in fires)
     observed.expect(
@@ -92,7 +100,9 @@ def misfires(harness: Harness, observed: Observations) -> None:
     jobs = {
         policy: harness.every(5 * MINUTE, name=policy, misfire_policy=policy, max_concurrency=None) for policy in wanted
     }
-    jobs["overdue"] = harness.every(5 * MINUTE, name="overdue", skip_if_overdue=True, max_concurrency=None)
+    for name, skips in (("overdue", True), ("late", False)):
+        jobs[name] = harness.every(5 * MINUTE, name=name, skip_if_overdue=skips, max_concurrency=None)
+    wanted["late"] = 1
     harness.advance(HOUR + 3 * MINUTE)
     harness.run_once()
     for policy, job in jobs.items():
@@ -101,29 +111,49 @@ def misfires(harness: Harness, observed: Observations) -> None:
         observed.expect(f"{policy}: what was missed", wanted.get(policy, 0), count)
         observed.expect(f"{policy}: in phase afterwards", START + HOUR + 5 * MINUTE, harness.job(job).next_fire_at)
     for policy in ("skip", "overdue"):
-        observed.expect(f"{policy}: it says so", ["skipped"], [run.state for run in harness.runs(jobs[policy])])
+        observed.expect(f"{policy}: it says so", ["skipped"], _states(harness, jobs[policy]))
+    harness.advance(2 * MINUTE)
+    harness.run_once()
+    for policy, job in jobs.items():
+        last = harness.runs(job)[-1]
+        observed.expect(
+            f"{policy}: it fires on", (START + HOUR + 5 * MINUTE, "completed"), (last.scheduled_at, last.state)
+        )
 
 
 def pause_and_resume(harness: Harness, observed: Observations) -> None:
     """Pause across several fires, and resume: nothing fires at once, and the phase stays."""
-    job = harness.every(10 * MINUTE)
+    begin = START + 7 * MINUTE
+    jobs = {
+        policy or "no policy": harness.every(10 * MINUTE, name=f"{policy}", start_at=begin, misfire_policy=policy)
+        for policy in (None, "skip")
+    }
     harness.run_until(START + 12 * MINUTE)
-    planned = harness.job(job).next_fire_at
-    paused = harness.facade.pause(job.id, by="other", now=harness.now)
-    observed.expect(
-        "paused: since when, and by whom",
-        ("paused", harness.now, "other"),
-        (paused.schedule.status, paused.schedule.paused_at, paused.schedule.updated_by),
-    )
-    observed.expect("paused: its next fire stays", planned, paused.next_fire_at)
-    harness.run_until(START + 47 * MINUTE)
-    observed.expect("paused: nothing fires", 1, len(harness.fired(job)))
-    harness.facade.resume(job.id, now=harness.now)
-    harness.run_once()
-    observed.expect("resumed: no surprise", 1, len(harness.fired(job)))
-    observed.expect("resumed: in its old phase", START + 50 * MINUTE, harness.job(job).next_fire_at)
-    harness.run_until(START + 51 * MINUTE)
-    observed.expect("resumed: it fires again", [START + 10 * MINUTE, START + 50 * MINUTE], harness.fired(job))
+    for policy, job in jobs.items():
+        planned = harness.job(job).next_fire_at
+        paused = harness.facade.pause(job.id, by="other", now=harness.now)
+        observed.expect(
+            f"{policy}, paused: since when, and by whom",
+            ("paused", harness.now, "other"),
+            (paused.schedule.status, paused.schedule.paused_at, paused.schedule.updated_by),
+        )
+        observed.expect(f"{policy}, paused: its next fire stays", planned, paused.next_fire_at)
+    harness.run_until(START + 45 * MINUTE)
+    for policy, job in jobs.items():
+        observed.expect(f"{policy}, paused: nothing fires", [begin], harness.fired(job))
+        resumed = harness.facade.resume(job.id, now=harness.now)
+        observed.expect(
+            f"{policy}, resumed: in its old phase",
+            ("scheduled", None, begin + 40 * MINUTE),
+            (resumed.schedule.status, resumed.schedule.paused_at, resumed.next_fire_at),
+        )
+        observed.expect(
+            f"{policy}, resumed: its next fire is stored", resumed.next_fire_at, harness.job(job).next_fire_at
+        )
+    observed.expect("resumed: no surprise", 0, harness.run_once())
+    harness.run_until(begin + 41 * MINUTE)
+    for policy, job in jobs.items():
+        observed.expect(f"{policy}, resumed: it fires again", [begin, begin + 40 * MINUTE], harness.fired(job))
 
 
 def unrelated_changes(harness: Harness, observed: Observations) -> None:
@@ -163,7 +193,8 @@ def disabled(harness: Harness, observed: Observations) -> None:
     counts = [len(harness.fired(job)) for job in (off, paused, ended, gone)]
     observed.expect("all have fired twice", [2] * 4, counts)
     waits = harness.facade.trigger_now(off.id, now=harness.now)
-    harness.facade.toggle(off.id, enabled=False, now=harness.now)
+    toggled = harness.facade.toggle(off.id, enabled=False, now=harness.now).schedule
+    observed.expect("disabled, and not paused", (False, "scheduled"), (toggled.enabled, toggled.status))
     harness.facade.pause(paused.id, now=harness.now)
     harness.facade.cancel(ended.id, now=harness.now)
     harness.facade.unschedule(gone.id, now=harness.now)
@@ -175,10 +206,17 @@ def disabled(harness: Harness, observed: Observations) -> None:
         observed.expect("removed: nothing fires any more", 2, len(session.runs.of_schedule(gone.id, 50)))
     found = harness.facade.get_execution(waits.id, now=harness.now)
     observed.expect("disabled: waiting runs are not started", "queued", None if found is None else found.run.state)
-    harness.facade.toggle(off.id, enabled=True, now=harness.now)
+    harness.advance(SECOND)
+    enabled = harness.facade.toggle(off.id, enabled=True, now=harness.now)
+    observed.expect("enabled again: in its phase", START + 9 * MINUTE, enabled.next_fire_at)
     harness.run_once()
     observed.expect(
         "enabled again: no missed slot is fired", 2, len([one for one in harness.fired(off) if one is not None])
+    )
+    harness.now = START + 9 * MINUTE
+    harness.run_once()
+    observed.expect(
+        "enabled again: it fires", START + 9 * MINUTE, max(one for one in harness.fired(off) if one is not None)
     )
 
 
@@ -214,9 +252,15 @@ def one_time(harness: Harness, observed: Observations) -> None:
 
 
 def events(harness: Harness, observed: Observations) -> None:
-    """Fire handlers of an event, highest priority first, each once per delivery."""
-    for name, priority in (("low", 10), ("high", 90), ("middle", 50)):
-        harness.facade.on_event("push", name, EventRequest(priority=priority), now=harness.now)
+    """Fire handlers of an event, highest priority first, each once per delivery; who is switched off hears nothing."""
+    priorities: dict[str, int | str] = {"low": 10, "high": "critical", "middle": 50}
+    jobs = {
+        name: harness.facade.on_event("push", name, EventRequest(priority=priority), now=harness.now)
+        for name, priority in priorities.items()
+    }
+    harness.facade.on_event("push", "off", EventRequest(enabled=False), now=harness.now)
+    silenced = harness.facade.on_event("push", "silenced", now=harness.now)
+    harness.facade.pause(silenced.id, now=harness.now)
     first = harness.facade.trigger_event("push", {"n": 1}, event_id="e-1", now=harness.now)
     again = harness.facade.trigger_event("push", {"n": 1}, event_id="e-1", now=harness.now)
     names = []
@@ -226,7 +270,25 @@ def events(harness: Harness, observed: Observations) -> None:
         names.append(None if job is None else job.schedule.handler_name)
     observed.expect("every handler, by priority", ["high", "middle", "low"], names)
     observed.expect("a second delivery makes no second run", (0, 3), (len(again.runs), again.repeated))
-    observed.expect("another event wakes nobody", 0, len(harness.facade.trigger_event("pull", now=harness.now).runs))
+    harness.run_once()
+    observed.expect(
+        "handed over by priority",
+        [jobs[name].id for name in ("high", "middle", "low")],
+        [claim.run.schedule_id for claim in harness.executor.taken],
+    )
+    harness.advance(MINUTE)
+    late = harness.facade.trigger_event("push", {"n": 1}, event_id="e-1", now=harness.now)
+    observed.expect("nor does one that comes when they have ended", (0, 3), (len(late.runs), late.repeated))
+    observed.expect("one run of each", [1] * 3, [len(harness.runs(job)) for job in jobs.values()])
+    for event_id in ("e-2", None, None):
+        other = harness.facade.trigger_event("push", {"n": 1}, event_id=event_id, now=harness.now)
+        observed.expect(f"delivered as {event_id}: another event", 3, len(other.runs))
+    unheard = harness.facade.trigger_event("pull", now=harness.now)
+    observed.expect("an event of another name wakes nobody", (0, 0), (len(unheard.runs), unheard.repeated))
+
+
+def _states(harness: Harness, job: Job) -> list[str]:
+    return [run.state for run in harness.runs(job)]
 
 
 def _next(harness: Harness) -> datetime | None:

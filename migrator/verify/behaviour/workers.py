@@ -1,7 +1,7 @@
 """Scenarios of area workers: heartbeats; a silent worker is declared dead once, and its runs go to another once."""
 
 from migrator.records import WorkerRecord
-from migrator.verify.behaviour.harness import DONE, MINUTE, SECOND, START, Harness
+from migrator.verify.behaviour.harness import DONE, LEASE, MINUTE, SECOND, Harness
 from migrator.verify.behaviour.scenarios import Observations
 
 
@@ -62,17 +62,28 @@ def heartbeats(harness: Harness, observed: Observations) -> None:
 
 
 def leases(harness: Harness, observed: Observations) -> None:
-    """Keep a run by renewing its lease; lose it by not renewing."""
-    job = harness.every(MINUTE, max_retries=0, timeout_ms=10 * 3_600_000)
+    """Keep a run by renewing its lease; lose it by not renewing: it is repeated where its schedule allows it."""
     harness.executor.outcome = lambda _claim: None
-    harness.advance(MINUTE)
-    harness.run_once()
-    for _ in range(3):
-        harness.advance(90 * MINUTE)
-        harness.worker.renew()
-        observed.expect("renewed: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
-    harness.advance(121 * MINUTE)
-    observed.expect("not renewed: it is reclaimed", (1, 0), harness.sweeper().reclaim())
-    harness.executor.end(DONE, harness.executor.taken[0])
-    observed.expect("its late end counts no more", (0, "error"), (harness.worker.collect(), harness.runs(job)[0].state))
-    observed.record("the run", harness.runs(job)[0].scheduled_at == START + MINUTE)
+    for retries in (0, 1):
+        job = harness.every(MINUTE, name=f"retries {retries}", max_retries=retries, timeout_ms=10 * 3_600_000)
+        slot = harness.advance(MINUTE)
+        harness.run_once()
+        for _ in range(3):
+            harness.advance(LEASE * 3 / 4)
+            harness.worker.renew()
+            observed.expect("renewed: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
+        observed.expect("renewed: it is running", ["running"], [run.state for run in harness.runs(job)])
+        harness.advance(LEASE - SECOND)
+        observed.expect("its lease is not over: it is not reclaimed", (0, 0), harness.sweeper().reclaim())
+        harness.advance(SECOND)
+        observed.expect("not renewed: it is reclaimed", (1, retries), harness.sweeper().reclaim())
+        observed.expect("once", (0, 0), harness.sweeper().reclaim())
+        lost = harness.runs(job)[0]
+        why = "lost: its worker did not renew the lease"
+        observed.expect("it says why", (slot, "error", why), (lost.scheduled_at, lost.state, lost.error))
+        execution = harness.facade.get_execution(lost.id, now=harness.now)
+        lines = [] if execution is None else [line.message for line in execution.logs]
+        observed.expect_true("so does its log", f"error: {why}" in lines)
+        harness.executor.end(DONE)
+        observed.expect("its late end counts no more", (0, lost), (harness.worker.collect(), harness.runs(job)[0]))
+        harness.facade.unschedule(job.id, now=harness.now)

@@ -11,7 +11,7 @@ from migrator.errors import ConflictError, NotFoundError, RefusedError, Transiti
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.models import HistoryQuery, Patch, Timing
 from migrator.values import jsonb
-from migrator.verify.behaviour.harness import DAY, DONE, FAILED, HOUR, MINUTE, Harness
+from migrator.verify.behaviour.harness import DAY, DONE, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import everything, force_status, status_of, stored
 from tests.contract.rows import NOW, SECOND, handler
 
@@ -27,20 +27,6 @@ def test_runs_that_were_queued_before_the_pause_wait(harness: Harness) -> None:
     assert harness.worker.claim() == 0
     harness.facade.resume(job.id, now=harness.now)
     assert harness.worker.claim() == 1
-
-
-@pytest.mark.proves("2-F11", "3-B6")
-@pytest.mark.parametrize("policy", [None, "skip"])
-def test_resuming_makes_nothing_fire_at_once_and_keeps_the_phase(harness: Harness, policy: str | None) -> None:
-    job = harness.recurring(Timing(interval=HOUR), start_at=NOW + 10 * MINUTE, misfire_policy=policy)
-    harness.facade.pause(job.id, now=NOW)
-    harness.advance(3 * HOUR)
-    resumed = harness.facade.resume(job.id, now=harness.now)
-    assert resumed.next_fire_at == NOW + 3 * HOUR + 10 * MINUTE
-    assert (resumed.schedule.status, resumed.schedule.paused_at) == ("scheduled", None)
-    assert harness.run_once() == 0
-    harness.advance(10 * MINUTE)
-    assert harness.run_once() == 1
 
 
 @pytest.mark.proves("2-F11")
@@ -95,32 +81,6 @@ def test_a_cancelled_schedule_is_at_its_end_and_its_live_runs_too(harness: Harne
     assert [(run.state, run.error) for run in runs] == [("cancelled", "no longer wanted")] * 2
     harness.run_until(harness.now + 5 * MINUTE, MINUTE)
     assert harness.runs(job) == runs
-
-
-@pytest.mark.proves("2-F12", "3-B7")
-@pytest.mark.parametrize("outcome", [DONE, FAILED], ids=["success", "failure"])
-def test_a_run_in_flight_cannot_bring_a_cancelled_schedule_back(harness: Harness, outcome: object) -> None:
-    job = harness.recurring(max_retries=3)
-    harness.executor.outcome = lambda _: None
-    harness.advance(MINUTE)
-    harness.run_once()
-    harness.facade.cancel(job.id, now=harness.now)
-    harness.executor.end(outcome, harness.executor.taken[0])  # type: ignore[arg-type] # an outcome
-    harness.advance(MINUTE)
-    assert harness.run_once() == 0
-    assert [run.state for run in harness.runs(job)] == ["cancelled"]  # and no retry
-    assert status_of(harness, job) == "cancelled"
-
-
-@pytest.mark.proves("3-C6")
-def test_the_worker_hears_that_its_run_was_cancelled(harness: Harness) -> None:
-    job = harness.recurring()
-    harness.executor.outcome = lambda _: None
-    harness.advance(MINUTE)
-    harness.run_once()
-    harness.facade.cancel(job.id, now=harness.now)
-    harness.worker.renew()
-    assert harness.executor.cancelled == [harness.runs(job)[0].id]
 
 
 # -- another timing
@@ -227,22 +187,6 @@ def test_a_schedule_of_a_system_handler_is_not_removed(harness: Harness) -> None
 
 
 # -- enabling and disabling
-
-
-@pytest.mark.proves("4-S2")
-def test_a_schedule_disabled_between_two_ticks_does_not_fire_at_the_next(harness: Harness) -> None:
-    job = harness.recurring()
-    harness.advance(MINUTE)
-    assert harness.run_once() == 1
-    disabled = harness.facade.toggle(job.id, enabled=False, by="ann", now=harness.now)
-    assert (disabled.schedule.enabled, disabled.schedule.status) == (False, "scheduled")
-    harness.run_until(harness.now + 5 * MINUTE, MINUTE)
-    assert len(harness.runs(job)) == 1
-    enabled = harness.facade.toggle(job.id, enabled=True, now=harness.now + SECOND)
-    assert enabled.next_fire_at == harness.now + MINUTE  # in its phase, and nothing at once
-    assert harness.run_once() == 0
-    harness.advance(MINUTE)
-    assert harness.run_once() == 1
 
 
 @pytest.mark.proves("4-S2")

@@ -37,21 +37,6 @@ def test_each_handler_of_an_event_gets_a_run_with_the_payload(harness: Harness) 
     assert harness.runs(other) == []
 
 
-@pytest.mark.proves("2-F7", "2-X8")
-def test_an_event_that_is_delivered_twice_makes_one_run(harness: Harness) -> None:
-    hears = harness.facade.on_event(EVENT, "deploy", now=NOW)
-    first = harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW)
-    again = harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW + MINUTE)
-    assert (len(first.runs), first.repeated, len(again.runs), again.repeated) == (1, 0, 0, 1)
-    harness.run_once()
-    third = harness.facade.trigger_event(EVENT, 1, event_id="e1", now=NOW + MINUTE)  # also when it has run by then
-    assert (third.runs, third.repeated) == ((), 1)
-    assert len(harness.runs(hears)) == 1
-    assert len(harness.facade.trigger_event(EVENT, 1, event_id="e2", now=NOW).runs) == 1
-    assert len(harness.facade.trigger_event(EVENT, 1, now=NOW).runs) == 1
-    assert len(harness.facade.trigger_event(EVENT, 1, now=NOW).runs) == 1
-
-
 @pytest.mark.proves("2-F7")
 def test_deliveries_at_the_same_moment_make_one_run(harness: Harness) -> None:
     hears = [harness.facade.on_event(EVENT, name, now=NOW) for name in "ab"]
@@ -63,24 +48,6 @@ def test_deliveries_at_the_same_moment_make_one_run(harness: Harness) -> None:
         made = list(pool.map(deliver, range(8)))
     assert sum(made) == 2
     assert [len(harness.runs(job)) for job in hears] == [1, 1]
-
-
-@pytest.mark.proves("2-F6")
-def test_the_highest_priority_comes_first_and_a_disabled_handler_hears_nothing(harness: Harness) -> None:
-    names: dict[str, int | str] = {"low": 5, "top": "critical", "mid": 50}
-    jobs = {
-        name: harness.facade.on_event(EVENT, name, EventRequest(priority=priority), now=NOW)
-        for name, priority in names.items()
-    }
-    harness.facade.on_event(EVENT, "off", EventRequest(enabled=False), now=NOW)
-    silenced = harness.facade.on_event(EVENT, "silenced", now=NOW)
-    harness.facade.pause(silenced.id, now=NOW)
-    done = harness.facade.trigger_event(EVENT, now=NOW)
-    assert [run.schedule_id for run in done.runs] == [jobs[name].id for name in ("top", "mid", "low")]
-    harness.run_once()
-    assert [claim.run.schedule_id for claim in harness.executor.taken] == [
-        jobs[name].id for name in ("top", "mid", "low")
-    ]
 
 
 @pytest.mark.proves("2-F6", "2-P1")
@@ -189,8 +156,3 @@ def test_a_handler_registered_twice_is_told_so(harness: Harness) -> None:
     assert (
         harness.facade.on_event(EVENT, "deploy", EventRequest(name="once more"), now=NOW).schedule.name == "once more"
     )
-
-
-def test_an_event_that_nobody_hears_of_leads_to_nothing(harness: Harness) -> None:
-    done = harness.facade.trigger_event(EVENT, now=NOW)
-    assert (done.runs, done.repeated) == ((), 0)

