@@ -1,14 +1,15 @@
-"""Random calls on both backends in lockstep: the same operations, and every answer must be the same.
+"""Random calls on several backends in lockstep: the same operations, and every answer must be the same.
 
-An operation is a word and a few whole numbers, which choose among what there is; so any part of a list of operations
-can be played again, and a list that shows a difference is cut down to what is needed for it.
+An operation is a word and a number, from which its arguments follow; so any part of a list of operations can be played
+again, and a list that shows a difference is cut down to what is needed for it. ``migrator verify`` plays them on
+MongoDB and PostgreSQL, the tests on the model in memory besides.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
@@ -17,18 +18,53 @@ from migrator.errors import MigratorError
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.models import EventRequest, HistoryQuery, Patch, Timing
 from migrator.scratch import new_scratch_tenant
-from migrator.store.protocols import ScheduleQuery
-from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, SECOND, Harness
+from migrator.store.protocols import RunQuery, ScheduleQuery, Store
+from migrator.store.queue import Claim
+from migrator.verify.behaviour.harness import (
+    DAY,
+    DONE,
+    FAILED_FOR_GOOD,
+    HOUR,
+    MINUTE,
+    SECOND,
+    START,
+    Clock,
+    Harness,
+)
 from migrator.verify.behaviour.scenarios import could_not_tell, plain, wording
-from migrator.verify.behaviour.scratch_tenants import Components, ScratchTenants, scratch_tenants
+from migrator.verify.behaviour.scratch_tenants import Components, scratch_tenants
 from migrator.verify.check import Context
 
-BACKENDS: Final[tuple[str, str]] = ("postgres", "mongo")
+BACKENDS: Final = ("postgres", "mongo")
 OPERATIONS_PER_ROUND: Final = 150
 """Operations of one round; then the scratch tenants are emptied."""
+EVERY: Final = 20
+"""Operations between two comparisons of everything that is stored."""
+LEASE: Final = timedelta(minutes=10)
 
-Operation: TypeAlias = tuple[int, str, int, int]
-"""Its place, which names the ids it makes; what; and two choices."""
+X = TypeVar("X")
+
+Operation: TypeAlias = tuple[int, str, int]
+"""Its place, which names the ids it makes; what; and the number from which its arguments follow."""
+
+
+class Place(Protocol):
+    """Two tenants of one backend, which may be emptied."""
+
+    @property
+    def store(self) -> Store:
+        """The store that is driven."""
+
+    @property
+    def tenants(self) -> tuple[str, str]:
+        """The tenants, named alike on every backend."""
+
+    @property
+    def components(self) -> Components:
+        """The parts that are driven."""
+
+    def clear(self) -> None:
+        """Remove every row."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -38,159 +74,356 @@ class Difference(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
 
 
-class Player:
-    """The harness of one backend, and what was made by it, in order."""
+class Choices:
+    """Arguments that follow from a number alone."""
 
-    def __init__(self, place: ScratchTenants) -> None:
-        """Begin with nothing made."""
+    def __init__(self, number: int) -> None:
+        self._chance = random.Random(number)  # noqa: S311 - no secret is made of it
+
+    def of(self, values: Sequence[X]) -> X:
+        """Return one of these."""
+        return self._chance.choice(values)
+
+    def chance(self, of: float = 0.5) -> bool:
+        """Return true with this probability."""
+        return self._chance.random() < of
+
+    def among(self, values: Sequence[X]) -> X | None:
+        """Return one of these, the newest most often; None if there is none."""
+        if not values:
+            return None
+        return values[-1 - min(self._chance.randrange(len(values)), self._chance.randrange(len(values)))]
+
+    def some(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Choose a value for some of the columns."""
+        return {name: self.of(values) for name, values in columns.items() if self.chance()}
+
+
+OUTCOMES: Final[dict[str, Outcome | None]] = {
+    "done": DONE,
+    "failed": Outcome(state="error", error="refused: no such host", error_detail="line 7"),
+    "failed for good": FAILED_FOR_GOOD,
+    "timeout": Outcome(state="timeout", error="timeout: of its own"),
+    "open": None,
+}
+"""How a run ends; None: it stays open."""
+
+
+class Player:
+    """Plays operations on one backend: two tenants, each with its facade and worker, and one clock."""
+
+    def __init__(self, place: Place) -> None:
         self._tenant = place.tenants[0]
         self._operation, self._asked = -1, 0  # an operation names its ids, not a count
-        self.harness = Harness.of(place, new_id=self._new_id)
-        self.harness.executor.outcome = self._outcome
-        self.jobs: list[UUID] = []
-        self.runs: list[UUID] = []
+        self.mood = "mixed"
+        """How runs end; as their ids say where it is mixed."""
+        self.clock = Clock(START)
+        self.harnesses = tuple(self._harness(place, tenants) for tenants in (place.tenants, place.tenants[::-1]))
+        self.jobs: list[tuple[Harness, UUID]] = []
+        """What was made, in order, and whose it is."""
+
+    def _harness(self, place: Place, tenants: tuple[str, str]) -> Harness:
+        harness = Harness(place.store, tenants, components=place.components, clock=self.clock, new_id=self._new_id)
+        harness.executor.outcome = self._outcome
+        self.restart(harness)
+        return harness
+
+    def restart(self, harness: Harness) -> None:
+        """Begin as another process; one that was there is left as a killed one leaves it."""
+        harness.worker = harness.worker_for(harness.executor, batch=4, capacity=6, lease=LEASE, monotonic=lambda: 0.0)
 
     def _new_id(self) -> UUID:
         self._asked += 1
         return uuid5(NAMESPACE_URL, f"{self._tenant}/{self._operation}/{self._asked}")
 
-    def _outcome(self, claim: Any) -> Outcome | None:  # noqa: ANN401 - a claim
-        return (DONE, FAILED, None, Outcome(state="error", error="for good", final=True))[claim.run.id.int % 4]
+    def _outcome(self, claim: Claim) -> Outcome | None:
+        return OUTCOMES[self.mood if self.mood != "mixed" else [*OUTCOMES][claim.run.id.int % len(OUTCOMES)]]
 
-    def play(self, operation: Operation) -> Any:  # noqa: ANN401 - answers of all calls
-        """Run an operation; return the plain answer, or the name of the error that refused it."""
-        self._operation, word, one, two = operation
+    def play(self, operation: Operation) -> tuple[Any, bool]:
+        """Run an operation; return the plain answer with the events told, and whether an error refused it.
+
+        The answer of what was refused is the name of the error.
+        """
+        self._operation, word, number = operation
         self._asked = 0
+        refused = False
         try:
-            return plain(_OPERATIONS[word](self, one, two))
+            answer = plain(_OPERATIONS[word](self, Choices(number)))
         except MigratorError as error:
             if could_not_tell(error):
                 raise
-            return type(error).__name__
+            answer, refused = type(error).__name__, True
+        told = [plain(event) for harness in self.harnesses for event in harness.events]
+        for harness in self.harnesses:
+            harness.events.clear()
+        return {"answer": answer, "events": told}, refused
 
-    def job(self, choice: int) -> UUID:
-        """Return one of the schedules; one that is not there, where there is none."""
-        return self.jobs[choice % len(self.jobs)] if self.jobs else uuid5(NAMESPACE_URL, "none")
+    def harness(self, choices: Choices) -> Harness:
+        """Return one of the two tenants, the first one more often."""
+        return choices.of((self.harnesses[0], self.harnesses[0], self.harnesses[1]))
 
-    def made(self, job: Any) -> Any:  # noqa: ANN401 - a job
+    def job(self, choices: Choices) -> tuple[Harness, UUID]:
+        """Return one of the schedules and who asks: now and then the other tenant; or one that is not there."""
+        owner, identity = choices.among(self.jobs) or (self.harnesses[0], uuid5(NAMESPACE_URL, "none"))
+        asks_as_other = choices.chance(1 / 10)
+        return (self.harnesses[owner is self.harnesses[0]] if asks_as_other else owner), identity
+
+    def made(self, harness: Harness, job: Any) -> Any:  # noqa: ANN401 - a job
         """Remember a schedule."""
-        self.jobs.append(job.id)
+        self.jobs.append((harness, job.id))
         return job
 
     def state(self) -> Any:  # noqa: ANN401 - all that is read
-        """Return all there is, as the facade shows it."""
-        harness = self.harness
-        jobs = harness.facade.list(ScheduleQuery(limit=500, sort_by="name", descending=False), now=harness.now)
-        return plain([(job, _runs(self, job.id)) for job in jobs.jobs])
+        """Return all that is stored: schedules, histories, audit trail, and what the newest logs say."""
+        return [plain(self._state_of(harness)) for harness in self.harnesses]
+
+    def _state_of(self, harness: Harness) -> list[Any]:
+        query = ScheduleQuery(limit=1000, sort_by="name", descending=False)
+        jobs = sorted(harness.facade.list(query, now=harness.now).jobs, key=lambda job: job.id)
+        histories = [
+            harness.facade.history(job.id, HistoryQuery(limit=100, descending=False), now=harness.now) for job in jobs
+        ]
+        with harness.session() as session:
+            trail = [msgspec.structs.replace(one, id=UUID(int=0)) for one in session.audit.list(1000)]
+            runs = session.runs.list(RunQuery(limit=5)).runs
+            logs = [(run.id, session.execution_logs.of_run(run.id)) for run in runs]
+        said = [(run, sorted((line.logged_at, line.level, line.message) for line in lines)) for run, lines in logs]
+        return [jobs, histories, sorted((plain(one) for one in trail), key=repr), said]
 
 
-def _runs(player: Player, job: UUID) -> Any:  # noqa: ANN401 - executions
-    harness = player.harness
-    query = HistoryQuery(limit=200, descending=False)
-    found = [one.run for one in harness.facade.history(job, query, now=harness.now).executions]
-    player.runs = sorted({*player.runs, *(run.id for run in found)})
-    return found
-
-
-def _tick(player: Player, one: int, two: int) -> Any:  # noqa: ANN401 - counts
-    player.harness.advance((SECOND, MINUTE, 5 * MINUTE, HOUR, 26 * HOUR)[one % 5] * (1 + two % 3))
-    return player.harness.run_once()
-
-
-def _finish(player: Player, one: int, two: int) -> Any:  # noqa: ANN401 - counts
-    taken = player.harness.executor.taken
-    if taken:
-        player.harness.executor.end((DONE, FAILED)[two % 2], taken[one % len(taken)])
-    return player.harness.worker.collect()
-
-
-def _work(player: Player, one: int, two: int) -> dict[str, Any]:
-    return {
-        "name": f"job {player._operation % 40}",  # noqa: SLF001 - its own
-        "max_retries": one % 3,
-        "retry_delay_ms": 1000 * (two % 90),
-        "max_concurrency": (None, 1, 2)[two % 3],
-        "priority": (None, "low", "high", 101)[one % 4],
-        "on_exhausted": ("keep", "stop")[two % 2],
-        "timeout_ms": (None, 60_000, 3_600_000)[one % 3],
-    }
-
-
-_LINES: Final = ("*/5 * * * *", "30 2 * * *", "0 9 * * 1-5", "61 * * * *", "* * * * *")
-_OPERATIONS: Final[dict[str, Callable[[Player, int, int], Any]]] = {
-    "tick": _tick,
-    "cron": lambda p, a, b: p.made(
-        p.harness.cron(_LINES[a % 5], timezone=("UTC", "America/New_York")[b % 2], **_work(p, a, b))
-    ),
-    "every": lambda p, a, b: p.made(
-        p.harness.every(
-            timedelta(minutes=a % 90),
-            anchor=("fixed_rate", "completion")[b % 2],
-            max_fires=(None, 1, 3)[a % 3],
-            **_work(p, a, b),
-        )
-    ),
-    "once": lambda p, a, b: p.made(p.harness.once(p.harness.now + MINUTE * (a % 120 - 10), **_work(p, a, b))),
-    "on_event": lambda p, a, b: p.made(
-        p.harness.facade.on_event("push", f"h{a % 3}", EventRequest(priority=b % 101), now=p.harness.now)
-    ),
-    "event": lambda p, a, b: p.harness.facade.trigger_event("push", {"a": a}, event_id=f"e{b % 20}", now=p.harness.now),
-    "trigger_now": lambda p, a, _b: p.harness.facade.trigger_now(p.job(a), now=p.harness.now),
-    "finish": _finish,
-    "pause": lambda p, a, _b: p.harness.facade.pause(p.job(a), now=p.harness.now),
-    "resume": lambda p, a, _b: p.harness.facade.resume(p.job(a), now=p.harness.now),
-    "cancel": lambda p, a, _b: p.harness.facade.cancel(p.job(a), now=p.harness.now),
-    "toggle": lambda p, a, b: p.harness.facade.toggle(p.job(a), enabled=bool(b % 2), now=p.harness.now),
-    "update": lambda p, a, b: p.harness.facade.update(
-        p.job(a), Patch(priority=b % 102, tags=("x",) * (b % 2)), now=p.harness.now
-    ),
-    "reschedule": lambda p, a, b: p.harness.facade.reschedule(
-        p.job(a), Timing(interval=timedelta(minutes=b % 60)), now=p.harness.now
-    ),
-    "unschedule": lambda p, a, _b: p.harness.facade.unschedule(p.job(a), now=p.harness.now),
-    "retry": lambda p, a, _b: p.harness.facade.retry(p.runs[a % len(p.runs)], now=p.harness.now) if p.runs else None,
-    "retry_schedule": lambda p, a, _b: p.harness.facade.retry_schedule(p.job(a), now=p.harness.now),
-    "history": lambda p, a, _b: _runs(p, p.job(a)),
-    "stats": lambda p, a, _b: p.harness.facade.stats(p.job(a), now=p.harness.now),
-    "reclaim": lambda p, _a, _b: p.harness.sweeper().reclaim(),
-    "adopt": lambda p, _a, _b: p.harness.sweeper().adopt(),
-    "list": lambda p, a, b: p.harness.facade.list(
-        ScheduleQuery(
-            sort_by=("created_at", "name", "priority", "next_fire_at")[a % 4], descending=bool(b % 2), limit=1 + b % 9
-        ),
-        now=p.harness.now,
-    ),
+_LINES: Final = (*("* * * * *", "*/5 * * * *") * 4, "30 2 * * *", "0 9 * * 1-5", "61 * * * *")
+_ZONES: Final = (*("UTC", "America/New_York") * 5, "Mars/Base")
+_POLICIES: Final = (None, None, "fire_once", "skip", "fire_all")
+_WORK: Final[dict[str, Sequence[Any]]] = {
+    "enabled": (True, True, True, False),
+    "priority": (None, "high", "low", 10, 50, 90, 100, 101),
+    "max_retries": (0, 1, 3),
+    "retry_delay_ms": (0, 1000, 90_000),
+    "retry_strategy": ("exponential", "fixed"),
+    "on_exhausted": ("keep", "stop"),
+    "timeout_ms": (None, *(60_000, 3_600_000) * 4, 0),
+    "max_concurrency": (None, 1, 1, 2),
+    "tags": ((), ("a",), ("a", "b")),
+    "payload": (None, {"a": [1, 2.5]}, "text"),
 }
-_FREQUENT: Final = ("tick",) * 8 + ("finish", "history", "trigger_now", "cron", "every") * 2
+_BOUNDS: Final[dict[str, Sequence[Any]]] = {
+    "max_fires": (*(1, 2, 5) * 3, 0),
+    "skip_if_overdue": (True, False),
+    "misfire_policy": _POLICIES,
+    "misfire_grace_ms": (0, 600_000),
+}
+_UNSET_OR_FLAG: Final = (None, None, True, False)
+_SHIFTS: Final = (None, None, None, -MINUTE, timedelta(0), MINUTE, 10 * MINUTE, DAY)
+_ENDS: Final = (*(None, HOUR, DAY) * 3, MINUTE, -MINUTE)
+_STEPS: Final = (SECOND / 1000, SECOND, MINUTE, MINUTE, 5 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, DAY)
+
+
+def _timing(choices: Choices) -> Timing:
+    if choices.chance():
+        return Timing(cron=choices.of(_LINES), timezone=choices.of(_ZONES))
+    lengths = (*(30 * SECOND, MINUTE, MINUTE, HOUR) * 3, timedelta(0))
+    return Timing(interval=choices.of(lengths), anchor=choices.of(("fixed_rate", "completion")))
+
+
+def _work(player: Player, choices: Choices) -> dict[str, Any]:
+    """Return the columns of a request; a name is taken now and then."""
+    name = choices.of(("alpha", "beta", *[f"job {player._operation}"] * 8))  # noqa: SLF001 - its own
+    return {"name": name} | choices.some(_WORK)
+
+
+def _shifted(harness: Harness, shift: timedelta | None) -> datetime | None:
+    return None if shift is None else harness.now + shift
+
+
+def _cron(player: Player, choices: Choices) -> object:
+    harness = player.harness(choices)
+    asked = {"timezone": choices.of(_ZONES), "misfire_policy": choices.of(_POLICIES)} | _work(player, choices)
+    return player.made(harness, harness.cron(choices.of(_LINES), **asked))
+
+
+def _recurring(player: Player, choices: Choices) -> object:
+    harness = player.harness(choices)
+    asked = {"start_at": _shifted(harness, choices.of(_SHIFTS)), "end_at": _shifted(harness, choices.of(_ENDS))}
+    timing = _timing(choices)
+    return player.made(harness, harness.recurring(timing, **asked, **choices.some(_BOUNDS), **_work(player, choices)))
+
+
+def _once(player: Player, choices: Choices) -> object:
+    harness = player.harness(choices)
+    return player.made(harness, harness.once(_shifted(harness, choices.of(_SHIFTS)), **_work(player, choices)))
+
+
+def _on_event(player: Player, choices: Choices) -> object:
+    harness = player.harness(choices)
+    priorities: tuple[int | str, ...] = (10, 50, "high")
+    asked = EventRequest(priority=choices.of(priorities), enabled=choices.chance(2 / 3), max_retries=1)
+    return player.made(harness, harness.facade.on_event("push", choices.of(("h", "g")), asked, now=harness.now))
+
+
+def _event(player: Player, choices: Choices) -> object:
+    harness, name = player.harness(choices), choices.of(("push", "push", "pull"))
+    return harness.facade.trigger_event(name, {"a": 1}, event_id=choices.of(("e1", "e2", "e3")), now=harness.now)
+
+
+def _call(method: str) -> Callable[[Player, Choices], Any]:
+    def call(player: Player, choices: Choices) -> object:
+        harness, job = player.job(choices)
+        return getattr(harness.facade, method)(job, now=harness.now)
+
+    return call
+
+
+def _toggle(player: Player, choices: Choices) -> object:
+    harness, job = player.job(choices)
+    return harness.facade.toggle(job, enabled=choices.chance(), now=harness.now)
+
+
+def _update(player: Player, choices: Choices) -> object:
+    harness, job = player.job(choices)
+    changed = {name: _WORK[name] for name in ("priority", "max_retries", "max_concurrency", "tags", "payload")}
+    patch = Patch(**choices.some(changed | {"name": ("alpha", "beta", "gamma")}))
+    return harness.facade.update(job, patch, now=harness.now)
+
+
+def _reschedule(player: Player, choices: Choices) -> object:
+    harness, job = player.job(choices)
+    return harness.facade.reschedule(job, _timing(choices), now=harness.now)
+
+
+def _retry(player: Player, choices: Choices) -> object:
+    harness, job = player.job(choices)
+    with harness.session() as session:
+        runs = session.runs.of_schedule(job, 4)[::-1]
+    failed = [run for run in runs if run.state in ("error", "timeout")]
+    run = choices.among(failed if failed and choices.chance(3 / 4) else runs)
+    if run is None:
+        return None
+    made = harness.facade.retry(run.id, now=harness.now)
+    execution = harness.facade.get_execution(run.id, now=harness.now)
+    return made, None if execution is None else execution.run
+
+
+def _tick(player: Player, choices: Choices) -> object:
+    player.clock.advance(choices.of(_STEPS))
+    return _turn(player, choices)
+
+
+def _turn(player: Player, choices: Choices) -> object:
+    harness = player.harness(choices)
+    player.mood = choices.of(("done", "mixed", "mixed", "mixed", "open", "open", *OUTCOMES))
+    worker = harness.worker
+    return worker.fire(), worker.claim(), worker.collect()
+
+
+def _end(player: Player, choices: Choices) -> object:
+    """End the oldest open run, whoever may have it by now; or one that has ended before."""
+    harness = player.harness(choices)
+    outcome = OUTCOMES[choices.of(("done", "failed", "timeout"))]
+    executor = harness.executor
+    claim = choices.among(executor.taken) if choices.chance(1 / 3) else next(iter(executor.open), None)
+    if claim is not None and outcome is not None:
+        executor.end(outcome, claim)
+    return harness.worker.collect()
+
+
+def _meanwhile(act: Callable[[Player, Harness], Any]) -> Callable[[Player, Choices], Any]:
+    return lambda player, choices: act(player, player.harness(choices))
+
+
+def _history(player: Player, choices: Choices) -> object:
+    harness, job = player.job(choices)
+    query = HistoryQuery(
+        limit=choices.of((*(1, 3, 10, 50) * 3, 0)),
+        offset=choices.of((0, 0, 2)),
+        states=choices.of(((), (), ("completed",), ("queued", "error"), ("completed",), ("no such",))),
+        descending=choices.chance(),
+    )
+    return harness.facade.history(job, query, now=harness.now), harness.facade.stats(job, now=harness.now)
+
+
+def _metrics(player: Player, choices: Choices) -> object:
+    """Return the metrics but for those of this process."""
+    harness = player.harness(choices)
+    found = harness.facade.metrics(zone=choices.of(("UTC", "America/New_York")), now=harness.now)
+    return [found.jobs, found.executions, found.performance, found.queue, found.today, found.start, found.end]
+
+
+def _list(player: Player, choices: Choices) -> object:
+    harness = player.harness(choices)
+    query = ScheduleQuery(
+        statuses=choices.of(((), (), ("scheduled",), ("paused", "running"), ("no such",))),
+        kinds=choices.of(((), ("interval",), ("one_time", "event"))),
+        enabled=choices.of(_UNSET_OR_FLAG),
+        tags_any=choices.of(((), ("a", "b"))),
+        limit=choices.of((1, 3, 9, 50)),
+        sort_by=choices.of(("created_at", "next_fire_at", "name", "priority")),
+        descending=choices.chance(),
+    )
+    return harness.facade.list(query, now=harness.now)
+
+
+_OPERATIONS: Final[dict[str, Callable[[Player, Choices], Any]]] = {
+    "tick": _tick,
+    "turn": _turn,
+    "end": _end,
+    "clock back": lambda player, choices: player.clock.advance(-choices.of((SECOND, MINUTE))),
+    "cron": _cron,
+    "recurring": _recurring,
+    "once": _once,
+    "on_event": _on_event,
+    "event": _event,
+    "trigger_now": _call("trigger_now"),
+    "pause": _call("pause"),
+    "resume": _call("resume"),
+    "cancel": _call("cancel"),
+    "unschedule": _call("unschedule"),
+    "retry_schedule": _call("retry_schedule"),
+    "toggle": _toggle,
+    "update": _update,
+    "reschedule": _reschedule,
+    "retry": _retry,
+    "renew": _meanwhile(lambda _, harness: harness.worker.renew()),
+    "release": _meanwhile(lambda _, harness: harness.worker.release()),
+    "crash": _meanwhile(lambda player, harness: player.restart(harness)),
+    "sweep": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).sweep()),
+    "reclaim": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).reclaim()),
+    "adopt": _meanwhile(lambda _, harness: harness.sweeper(dead_after=LEASE).adopt()),
+    "history": _history,
+    "metrics": _metrics,
+    "list": _list,
+}
+_FREQUENT: Final = ("tick",) * 10 + ("end", "retry", "cron", "recurring", "trigger_now") * 3 + ("history", "turn") * 2
 
 
 def draw(seed: int, count: int) -> list[Operation]:
     """Return operations that follow from a seed alone."""
     chance = random.Random(seed)  # noqa: S311 - no secret is made of it
     words = (*_FREQUENT, *_OPERATIONS)
-    return [(place, chance.choice(words), chance.randrange(1000), chance.randrange(1000)) for place in range(count)]
+    return [(place, chance.choice(words), chance.randrange(1_000_000)) for place in range(count)]
 
 
 class Lockstep:
-    """Both backends, emptied for each list of operations."""
+    """Several backends, emptied for each list of operations; the first one is what the others are compared with."""
 
-    def __init__(self, places: Sequence[ScratchTenants]) -> None:
-        """``places`` are of different backends, under one name."""
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        """``places``: backend → its place. Their tenants have the same names."""
         self._places = places
         self.refused = 0
 
     def play(self, operations: Sequence[Operation]) -> tuple[int, tuple[str, ...]] | None:
-        """Run a list of operations; return after which operation the backends differ, and how; None if they do not."""
-        for place in self._places:
+        """Run a list of operations; return after which operation backends differ, and how; None if they do not."""
+        for place in self._places.values():
             place.clear()
-        one, other = (Player(place) for place in self._places)
+        players = {name: Player(place) for name, place in self._places.items()}
         for number, operation in enumerate(operations):
-            mine, theirs = one.play(operation), other.play(operation)
-            self.refused += isinstance(mine, str)
-            if mine != theirs:
-                return number, wording(mine, theirs, BACKENDS)
-        mine, theirs = one.state(), other.state()
-        return None if mine == theirs else (len(operations) - 1, wording(mine, theirs, BACKENDS))
+            played = {name: player.play(operation) for name, player in players.items()}
+            self.refused += next(iter(played.values()))[1]
+            words = _words({name: answer for name, (answer, _) in played.items()})
+            if words is None and (number + 1 == len(operations) or (number + 1) % EVERY == 0):
+                words = _words({name: player.state() for name, player in players.items()})
+            if words is not None:
+                return number, words
+        return None
 
     def shortened(self, operations: Sequence[Operation], tries: int = 60) -> Difference | None:
         """Return a difference, its operations cut down as far as so many tries allow; none where there is none."""
@@ -215,12 +448,24 @@ class Lockstep:
         return Difference(tuple(kept), words)
 
 
+def _words(answers: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Say where an answer is not that of the first backend; None where all are the same."""
+    (first, reference), *others = answers.items()
+    for name, answer in others:
+        if answer != reference:
+            return wording(reference, answer, (first, name))
+    return None
+
+
 def run_lockstep(context: Context) -> tuple[int, int, Difference | None]:
     """Run ``context.operations`` random ones; return how many were, how many refused, and the first difference."""
     components = context.components or Components()
     name = new_scratch_tenant()
     with ExitStack() as opened:
-        places = [opened.enter_context(scratch_tenants(context.settings, each, components, name)) for each in BACKENDS]
+        places = {
+            backend: opened.enter_context(scratch_tenants(context.settings, backend, components, name))
+            for backend in BACKENDS
+        }
         both = Lockstep(places)
         done = 0
         for number, begin in enumerate(range(0, context.operations, OPERATIONS_PER_ROUND)):

@@ -39,7 +39,7 @@ def backends_agree(context: Context) -> CheckResult:
     counts = {"operations": done, "differences": int(difference is not None)}
     if difference is None:
         return CheckResult(outcome=PASSED, counts=counts, varying=varying)
-    steps = tuple(f"{word} {one} {two}" for _, word, one, two in difference.operations)
+    steps = tuple(f"{word} {number}" for _, word, number in difference.operations)
     return CheckResult(
         outcome=FAILED,
         counts=counts,

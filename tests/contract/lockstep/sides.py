@@ -13,6 +13,7 @@ from migrator.errors import MigratorError
 from migrator.parity.causes import describe_difference
 from migrator.store.protocols import Store
 from migrator.verify.behaviour.scenarios import plain
+from migrator.verify.behaviour.scratch_tenants import Components
 from tests.contract.memory.store import MemoryStore
 from tests.contract.rows import fresh
 from tests.schema_rows import connect
@@ -33,11 +34,13 @@ TABLES = (
 
 
 class Side(NamedTuple):
-    """A backend, and how it is emptied."""
+    """A backend, how it is emptied, and what the machine of the facade drives there."""
 
     name: str
     store: Store
     clear: Callable[[], None]
+    tenants: tuple[str, str] = ("f-one", "f-two")
+    components: Components = Components()
 
 
 class Raised(msgspec.Struct, frozen=True):
