@@ -141,11 +141,9 @@ class Harness:
         self.worker = self.worker_for(self.executor)
 
     @classmethod
-    def of(cls, scratch: ScratchTenants, scenario: str = "", new_id: Callable[[], UUID] | None = None) -> Self:
+    def of(cls, scratch: ScratchTenants, scenario: str = "") -> Self:
         """Return the harness of scratch tenants."""
-        return cls(
-            scratch.store, scratch.tenants, scenario, components=scratch.components, scratch=scratch, new_id=new_id
-        )
+        return cls(scratch.store, scratch.tenants, scenario, components=scratch.components, scratch=scratch)
 
     def _next_id(self) -> UUID:
         self._made += 1

@@ -12,7 +12,7 @@ from migrator.verify.sensitivity.mutation import Mutation, ScratchCopy
 from tests.integration.verify_behaviour.conftest import SHOWS, SPECS
 
 SAYS = {
-    "one extra fire": "bounds: exactly as often as it may",
+    "one extra fire": "bounds: 3: exactly as often as it may",
     "a single fire is completed before it ran": "one time: queued, and not completed",
     "what is resumed fires at once": "pause and resume: resumed: no surprise",
     "a change of something else moves the next fire": "other changes: a change of name moves no fire",
