@@ -90,10 +90,11 @@ def to_come() -> dict[str, str]:
 
 COLLECTOR = """
 import json, pathlib, sys, pytest
-from tests.golden.docs.test_capabilities import marks_of
 
 class Marks:
     def pytest_collection_finish(self, session):
+        from tests.golden.docs.test_capabilities import marks_of  # it imports hypothesis, whose plugin pytest rewrites
+
         pathlib.Path(sys.argv[1]).write_text(json.dumps(marks_of(session.items)))
 
 options = ["--collect-only", "-qq", "-p", "no:xdist", "-p", "no:cacheprovider"]
