@@ -10,6 +10,7 @@ import sys
 import venv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -248,8 +249,8 @@ def programs(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
     return here.run(str(script), program="python")
 
 
-def by_croniter(here: Installed, config: Path) -> subprocess.CompletedProcess[str]:
-    """Ask for a fire of the dialect that its own library evaluates."""
+def fires(here: Installed, config: Path, call: str, expected: str) -> subprocess.CompletedProcess[str]:
+    """Ask for a fire of a dialect that its own library evaluates."""
     script = config.parent / "fire.py"
     script.write_text(
         "import sys\n"
@@ -257,16 +258,24 @@ def by_croniter(here: Installed, config: Path) -> subprocess.CompletedProcess[st
         "from migrator import cron\n"
         "from migrator.errors import MigratorError\n"
         "try:\n"
-        "    fire = cron.next_fire('croniter', '30 1 1 11 6', 'America/New_York', datetime(2026, 10, 31, tzinfo=UTC))\n"
+        f"    fire = cron.next_fire({call}, 'America/New_York', datetime(2026, 10, 31, tzinfo=UTC))\n"
         "except MigratorError as error:\n"
         "    print(error, file=sys.stderr)\n"
         "    sys.exit(error.exit_status)\n"
-        "assert fire == datetime(2026, 11, 1, 5, 30, tzinfo=UTC)\n"
+        f"assert fire == {expected}\n"
     )
     return here.run(str(script), program="python")
 
 
-EXTRAS = {"sign": sign, "dask": on_dask, "embedded": programs, "croniter": by_croniter}
+EXTRAS: dict[str, Callable[[Installed, Path], subprocess.CompletedProcess[str]]] = {
+    "sign": sign,
+    "dask": on_dask,
+    "embedded": programs,
+    "croniter": partial(fires, call="'croniter', '30 1 1 11 6'", expected="datetime(2026, 11, 1, 5, 30, tzinfo=UTC)"),
+    "apscheduler": partial(
+        fires, call="'apscheduler', '30 2 * * mon'", expected="datetime(2026, 11, 2, 7, 30, tzinfo=UTC)"
+    ),
+}
 
 
 def test_every_extra_is_tried() -> None:
