@@ -126,7 +126,7 @@ def test_a_copy_that_cannot_be_flipped_back_is_seen(
     context.config = config
     found = cutover.cutover_rehearsed(context)
     assert found.outcome.status == "failed"
-    assert "not what it was" in found.findings[0].details[0]
+    assert "not byte for byte the original" in found.findings[0].details[0]
 
 
 @pytest.mark.proves("0-T2.12.3")
@@ -169,7 +169,7 @@ def test_either_value_is_flipped_and_comes_back(settings: Settings, config: Path
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [("drops", "does not say what was written"), ("touches", "was changed by nobody"), ("stops", "left behind")],
+    [("drops", "does not say what was written"), ("touches", "was changed by nobody"), ("stops", "were not written")],
 )
 @pytest.mark.proves("0-T2.12.3")
 def test_a_reverse_stream_that_is_wrong_is_seen(settings: Settings, fault: str, words: str) -> None:

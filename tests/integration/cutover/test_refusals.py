@@ -212,7 +212,7 @@ def test_finish_closes_the_window_when_its_hours_are_over(ready: Scene) -> None:
     for early in (None, until - timedelta(seconds=1)):
         with pytest.raises(RefusedError, match=r"a rollback is possible until .* UTC \(48 h\): call again then, or"):
             completion.finish(ready.settings, now=early)
-    with pytest.raises(UsageError, match="say who and why"):
+    with pytest.raises(UsageError, match="give --who and --reason"):
         completion.finish(ready.settings, early=completion.EarlyFinish(who="op", reason=" "))
     assert fence.is_source_fenced(ready.database, "write-block", ())
     done = completion.finish(ready.settings, now=until)
