@@ -24,8 +24,8 @@ def metrics_command(
 ) -> None:
     """Print the metrics of the scheduler and of the tail as Prometheus text; exit 1 if a threshold is crossed.
 
-    The key figures (overall_*, database_connections) are of all tenants; those of before and at the cutover, where one
-    is on record, have the same names behind switch_.
+    The key metrics (overall_*, database_connections) are of all tenants. Those of before and at the last cutover have
+    the same names with the prefix cutover_.
     """
     thresholds = [metrics.parse_threshold("max", one) for one in most] + [
         metrics.parse_threshold("min", one) for one in least

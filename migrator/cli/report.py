@@ -28,7 +28,7 @@ def report_group() -> None:
 def render_command(result_json: Path, report_dir: Path | None, *, as_json: bool) -> None:
     """Write report.html, report.md, junit.xml and sarif.json from a result; the same result gives the same bytes.
 
-    Exit status: 1 the evidence does not match its digest, or the signature does not fit; nothing is written then.
+    Exit status: 1 the evidence does not match its digest, or the signature is not valid; nothing is written then.
     """
     result = integrity.read_result(result_json)
     changed = integrity.tampering(result)
@@ -69,7 +69,7 @@ def sign_command(result_json: Path, key: Path, *, as_json: bool) -> None:
 def check_command(result_json: Path, reports: tuple[Path, ...], public_key: Path | None, *, as_json: bool) -> None:
     """Prove that the evidence has its digest, that the signature is valid, and that the reports belong to the result.
 
-    REPORT defaults to the renderings beside the result. Exit status: 0 all belong, 1 one does not, or the signature
+    REPORT defaults to the renderings next to the result. Exit status: 0 all belong, 1 one does not, or the signature
     does not fit, 4 there was no report to compare, or it was rendered by another version of the tool.
     """
     answer = integrity.check_report(result_json, reports, public_key)

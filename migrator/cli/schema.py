@@ -23,8 +23,8 @@ def schema_group() -> None:
 def upgrade(config: str | None, *, as_json: bool) -> None:
     """Upgrade both schemas to their newest revision, and create roles and schemas that are missing.
 
-    One transaction: an interrupted upgrade leaves nothing behind. Of two upgraders at once the second waits, and finds
-    nothing to do.
+    The upgrade is one transaction, so an interrupted one changes nothing. Of two upgrades at the same time the second
+    waits, and has nothing to do.
     """
     settings = load(config)
     done = revisions.upgrade(postgres_dsn(settings), names=_roles(settings), patience_s=settings.copy.patience_s)

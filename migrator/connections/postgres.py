@@ -112,7 +112,7 @@ def not_a_member(connection: psycopg.Connection[Any], role: str, also: Iterable[
 
 
 def is_alive(connection: psycopg.Connection[Any]) -> bool:
-    """Tell whether an idle connection has nothing to read: unasked, the server speaks to end it.
+    """Tell whether an idle connection has nothing to read: the server sends unasked only to end it.
 
     (It also tells of a setting that was reloaded; then a connection is given up that would have stood.) Nobody else may
     use the connection at this moment. A host that vanished without a word is not noticed.
@@ -177,7 +177,7 @@ def open_login(settings: Settings) -> Connection:
 def connect_as_login(dsn: str, timeout_s: int) -> Connection:
     """Connect as the user of the DSN, in autocommit, every setting pinned (``session``); raises the driver's errors.
 
-    Raises ``ConfigurationError`` for a DSN that is none, ``RefusedError`` for a database of another encoding.
+    Raises ``ConfigurationError`` for a DSN that is not valid, ``RefusedError`` for a database of another encoding.
     """
     try:
         connection = psycopg.connect(dsn, autocommit=True, **connect_arguments(timeout_s))
@@ -233,8 +233,8 @@ def translated(what: str, error: psycopg.Error) -> MigratorError:
 
 
 TRANSIENT_SQLSTATES: Final = ("08", "40001", "40P01", "53300", "55P03", "57P01", "57P02", "57P03")
-"""Connection lost, serialization, deadlock, too many connections, a lock that somebody else holds, shut down, starting
-up: another attempt may pass."""
+"""Connection lost, serialization, deadlock, too many connections, a lock of another session, shut down, starting
+up: another attempt may succeed."""
 
 
 def is_transient(error: psycopg.Error) -> bool:

@@ -24,7 +24,7 @@ class Line:
     """A line that the library has taken; it finds the fires itself."""
 
     zone: None = None
-    """No zone stands in a line of this dialect."""
+    """A line of this dialect has no zone."""
 
     def __init__(self, text: str) -> None:
         """Take a line; raises ``CronError`` if the library does not."""

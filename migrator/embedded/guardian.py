@@ -110,7 +110,7 @@ def adopted() -> list[int]:
 
 
 def sweep() -> None:
-    """End what the server left behind."""
+    """End the processes that the server did not end."""
     while orphans := adopted():
         for pid in orphans:
             with contextlib.suppress(ProcessLookupError):

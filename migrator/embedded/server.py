@@ -120,7 +120,7 @@ GUARDIAN = Path(__file__).with_name("guardian.py")
 
 @dataclass(frozen=True)
 class Command:
-    """What to run: the program first, and the complete environment it gets beside a plain one."""
+    """What to run: the program first, and the complete environment in addition to a plain one."""
 
     argv: Sequence[str | Path]
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -240,7 +240,7 @@ class Server(ABC):
 
     @abstractmethod
     def _port_taken(self, log: str) -> bool:
-        """Tell whether the server ended because somebody else has the port."""
+        """Tell whether the server ended because another process has the port."""
 
     @property
     def pid(self) -> int | None:

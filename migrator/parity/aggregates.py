@@ -38,7 +38,7 @@ NONE: Final = "(none)"
 """Label of documents in which a word is absent or null."""
 
 _Values = dict[tuple[str, str], Decimal | None]
-"""(tenant, label) → figure, of one measure."""
+"""(tenant, label) → value, of one measure."""
 
 _DOCUMENTS: Final = Measure(name="documents", kind="group", expression=None, sql="NULL")
 _TOLERANCE: Final = Decimal("1e-9")
@@ -55,7 +55,7 @@ def compare_aggregates(
     names: Mapping[str, str] | None = None,
     only: Iterable[str] | None = None,
 ) -> list[AggregateResult]:
-    """Compare every measure of every collection; never raises for a figure that cannot be computed, says so instead.
+    """Compare every measure of every collection; an aggregate that cannot be computed is unverified, and no error.
 
     ``excluded`` holds source ids by collection; ``default_tenant`` is that of documents without one; ``names`` maps a
     profile's collection to its name in this database. Raises ``UnreachableError`` when a server goes away.
@@ -97,15 +97,15 @@ def _collection(
 
 
 class _NotComparable(Exception):  # noqa: N818 - an answer about one collection, not a failure of the tool
-    """A figure cannot be computed the same way on both sides."""
+    """An aggregate cannot be computed in the same way on both sides."""
 
 
 _Row = tuple[str, list[object], list[object]]
-"""Tenant, the words grouped by, and the figures: one per sum, two per time; the number of documents last."""
+"""Tenant, the values grouped by, and the aggregates: one per sum, two per time; the number of documents last."""
 
 
 def _left_out(source_ids: Sequence[str]) -> RawBSONDocument | None:
-    """Return what ``_id`` must match for a document to be counted; none: all are."""
+    """Return the filter on ``_id`` of the documents that are counted, or None if all are."""
     if not source_ids:
         return None
     filtered = id_filter(source_ids, "$nin")
@@ -181,7 +181,7 @@ def _from_postgres(
 
 
 def _fold(measures: Sequence[Measure], rows: Iterable[_Row]) -> dict[str, _Values]:
-    """Add the partial figures up: per measure, by tenant and label."""
+    """Add up the partial aggregates: per measure, by tenant and label."""
     folded: dict[str, _Values] = {one.name: {} for one in measures}
     for tenant, words, figures in rows:
         words_left, figures_left = iter(words), iter(figures[:-1])
@@ -339,7 +339,7 @@ def has_column_measures(profile: str) -> bool:
 
 
 def split_columns(results: list[AggregateResult]) -> tuple[list[AggregateResult], list[AggregateResult]]:
-    """Return the figures of the profile, and those of the columns."""
+    """Return the aggregates of the profile, and those of the columns."""
     own = [one for one in results if not one.measure.startswith(PREFIX)]
     return own, [one for one in results if one.measure.startswith(PREFIX)]
 

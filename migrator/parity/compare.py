@@ -1,4 +1,4 @@
-"""The comparison of a range of documents: counts, and each difference with its cause.
+"""The parity check of a range of documents: counts, and each difference with its cause.
 
 The parity check walks the source in ranges as the copy does, computes the rows each document must have, fetches the
 rows with those ids, and asks the predicate "equal" (``parity.equal``). Extra rows are found afterwards
@@ -266,7 +266,7 @@ def _add_differences(collection: Collection, row: SerializedRow, found: bytes, k
 
 
 def _cause_of_row(wanted: Mapping[str, object], stored: Mapping[str, object], as_of: datetime) -> CauseCode | None:
-    """Return the cause that the row as a whole tells: somebody else wrote it, or its document changed since."""
+    """Return the cause that the whole row shows: another program wrote it, or its document changed since."""
     if wanted.get("source") != stored.get("source"):
         return "foreign-writer"
     changed = wanted.get("updated_at")

@@ -146,7 +146,7 @@ FIRES_COMPARED: Final = 12
 HORIZON: Final = timedelta(days=366)
 """Changes of the clock within this time are crossed."""
 BEFORE_A_CHANGE: Final = timedelta(hours=30)
-"""How long before a change of the clock the comparison begins again."""
+"""How long before a clock change the comparison of fires begins again."""
 
 FiresDifference: TypeAlias = Literal[
     "never-fires",

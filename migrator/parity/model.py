@@ -157,7 +157,7 @@ class AggregateResult(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["group", "sum", "time"]
     tenants: int = 0
     compared: int = 0
-    """Figures that both sides computed (tenant and label)."""
+    """Aggregates that both sides computed (tenant and label)."""
     differing: tuple["AggregateDifference", ...] = ()
     """The first few, sorted; ``differing_total`` counts all."""
     differing_total: int = 0
@@ -169,7 +169,7 @@ class AggregateResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AggregateDifference(msgspec.Struct, frozen=True, order=True, kw_only=True):
-    """One figure that is not the same; text, because sums may be decimals and times are milliseconds."""
+    """One aggregate that differs; text, because sums may be decimals and times are milliseconds."""
 
     tenant: str
     label: str
@@ -203,12 +203,12 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> tuple[AggregateResult, ...]:
-        """Return every figure that both databases computed: those of the profile, and those of the columns."""
+        """Return every aggregate that both databases computed: those of the profile, and those of the columns."""
         return (*self.aggregates, *self.columns)
 
     @property
     def differs(self) -> bool:
-        """Whether a difference was found, in a document, a row or a figure, or a schedule that never fires."""
+        """Whether a difference was found, in a document, a row or an aggregate, or a schedule that never fires."""
         return (
             any(one.differing or one.missing or one.extra or one.ledger for one in self.collections)
             or any(one.differing_total for one in self.figures)
@@ -217,12 +217,12 @@ class ParityOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unverified(self) -> bool:
-        """Whether a collection or a figure could not be compared."""
+        """Whether a collection or an aggregate could not be compared."""
         return any(one.unverified for one in self.collections) or any(one.unverified for one in self.figures)
 
 
 KEYS_LISTED = 5
-"""Source ids named as examples beside a count."""
+"""Source ids named as examples of a count."""
 
 _SUMS = ("documents", "matched", "differing", "missing", "quarantined", "rows", "extra", "clean", "remainder", "ledger")
 

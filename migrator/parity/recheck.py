@@ -38,7 +38,7 @@ TAKEN_S = 0.5
 
 
 def changed_since(sessions: Sessions, start: Timestamp, end: Timestamp) -> dict[str, list[str]] | None:
-    """Return the source ids of what changed between two cluster times, by collection; None: it cannot be told."""
+    """Return the source ids of what changed between two cluster times, by collection, or None if they are not known."""
     names = {sessions.name_of(one.name): one.name for one in sessions.profile.collections}
     touched: dict[str, dict[str, None]] = {}
     try:
@@ -155,7 +155,7 @@ class Recheck:
 
 
 def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult]) -> list[AggregateResult]:
-    """Return the figures; beside a tail those that differ were taken at two moments, and tell nothing."""
+    """Return the aggregates. While a tail runs, those that differ are unverified, because they are of two moments."""
     if not locks.is_tail_running(target):
         return list(figures)
     return [
@@ -167,7 +167,7 @@ def aggregates_during_tail(target: Connection, figures: Sequence[AggregateResult
 
 
 def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComparison]) -> CollectionComparison:
-    """Compare rows that many documents make together; beside a tail a difference may be its next step."""
+    """Compare rows that many documents make together. While a tail runs, its next step may remove a difference."""
     if not locks.is_tail_running(sessions.target):
         return compare()
     wait_until_comparable(sessions, derived=True)
@@ -180,9 +180,9 @@ def derived_during_tail(sessions: Sessions, compare: Callable[[], CollectionComp
 def confirmed_extra_rows(
     sessions: Sessions, found: dict[str, ExtraRows], again: Callable[[set[str]], dict[str, ExtraRows]]
 ) -> tuple[dict[str, ExtraRows], dict[str, int]]:
-    """Return the extra rows that are there although the tail has passed all that the source says of them.
+    """Return the extra rows that still exist after the tail has applied all that the source says of them.
 
-    Beside them, by collection, how many there are whose documents were touched whenever they were looked at.
+    Also return, by collection, the number of extra rows whose documents changed at each look.
     """
     outlived: dict[str, ExtraRows] = {}
     for _ in range(MAX_LOOKS):

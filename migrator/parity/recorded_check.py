@@ -36,7 +36,7 @@ DOCUMENTS_PER_READ = 1_000
 
 
 class RecordedCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """A comparison of everything."""
+    """A parity check of everything."""
 
     started_at: datetime
     age_s: float
@@ -81,7 +81,7 @@ def check_and_record(settings: Settings, *, must: bool = True) -> ParityOutcome:
 def record(
     target: Connection, outcome: ParityOutcome, started_at: datetime | None, position: Timestamp, seconds: float
 ) -> None:
-    """Put the outcome of a comparison of everything on record."""
+    """Record the outcome of a parity check of everything."""
     plan = ledger.latest_plan(target)
     result: dict[str, Any] = {
         "position": {"t": position.time, "i": position.inc},
@@ -117,7 +117,7 @@ def is_clean(outcome: ParityOutcome) -> bool:
 
 
 def last_check(target: Connection) -> RecordedCheck | None:
-    """Return the newest complete comparison."""
+    """Return the newest complete parity check."""
     row = target.execute(
         "SELECT started_at, extract(epoch FROM clock_timestamp() - started_at)::float8, clean, result"
         " FROM migration.parity_checks WHERE complete ORDER BY started_at DESC LIMIT 1"

@@ -36,7 +36,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair would do, or did."""
 
     found: ParityOutcome
-    """The comparison that named the documents."""
+    """The parity check that named the documents."""
     documents: dict[str, tuple[str, ...]]
     """Collection → source ids of the documents to be read again."""
     applied: bool = False
@@ -45,7 +45,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     cleared: str = ""
     """The alarm of the tail that this repair has cleared."""
     after: ParityOutcome | None = None
-    """The comparison after it."""
+    """The parity check after it."""
 
 
 def plan_repair(settings: Settings, scope: Scope) -> Repair:
@@ -57,7 +57,7 @@ def plan_repair(settings: Settings, scope: Scope) -> Repair:
 
 
 def apply_repair(settings: Settings, scope: Scope) -> Repair:
-    """Bring every document that differs up to date, and compare again.
+    """Update the rows of every document that differs, and compare again.
 
     Without ``--only`` and ``--tenant`` it also settles an alarm of the tail, and records the comparison after it, which
     is the one that the cutover asks for. Raises ``RefusedError`` while a copy is unfinished, or where the copy was made
@@ -139,7 +139,7 @@ def _quarantined(sessions: Sessions) -> dict[str, set[str]]:
 
 
 def _drain(sessions: Sessions, applier: Applier) -> tuple[int, int]:
-    """Apply everything that is owed, beside a tail that may be doing the same."""
+    """Apply the backlog, while a tail may be doing the same."""
     names = tuple(one.name for one in sessions.profile.collections)
     written = removed = 0
     while backlog.any_left(sessions.target, names):

@@ -38,9 +38,9 @@ WITHOUT_TRIGGER: Final[LiteralString] = (
 def find_silent_schedules(
     sessions: Sessions, context: Context, names: Iterable[str] | None = None
 ) -> list[SilentSchedule]:
-    """Return the silent schedules of these collections (none: of all), by collection and source id.
+    """Return the silent schedules of these collections (of all, if None), by collection and source id.
 
-    While a tail follows, those that its next steps mend are left out.
+    While a tail runs, those that its next steps correct are left out.
     """
     found = _find_silent_schedules(sessions, context, names)
     for _ in range(MAX_LOOKS):

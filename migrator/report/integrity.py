@@ -80,7 +80,7 @@ def _load_key(path: Path, word: str, loaders: Mapping[bytes, Callable[..., objec
 def sign(result: Result, key: "Ed25519PrivateKey") -> Result:
     """Return the result with its signature; refuses evidence that its digest does not fit (``RefusedError``)."""
     if digest(result.evidence) != result.digest:
-        raise RefusedError("the evidence is not what its digest was taken over, so it is not signed")
+        raise RefusedError("the evidence does not match its digest, so it is not signed")
     public = key.public_key().public_bytes_raw()
     signature = Signature(algorithm="ed25519", key=_base64(public), value=_base64(key.sign(signed_text(result))))
     return msgspec.structs.replace(result, signature=signature)
@@ -154,16 +154,16 @@ class ReportCheck(msgspec.Struct, frozen=True):
 _RENDERING_WORDS: dict[RenderingState, str] = {
     "belongs": "belongs to it",
     "differs": "DOES NOT BELONG TO IT",
-    "other-version": "carries the digest; made by another version of the tool, so not compared",
+    "other-version": "has the digest; another version of the tool made it, so it was not compared",
 }
 
 
 _SIGNATURE_WORDS: dict[SignatureState, str] = {
     "none": "NOT SIGNED",
     "good": "signed, evidence and run, with the key {key}",
-    "bad": "THE SIGNATURE DOES NOT FIT",
+    "bad": "THE SIGNATURE DOES NOT MATCH",
     "another-key": "SIGNED WITH ANOTHER KEY: {key}",
-    "untold": "signed, and not proven: the extra sign is not installed",
+    "untold": "signed, and not verified: the extra sign is not installed",
 }
 
 
@@ -181,11 +181,11 @@ def tampering(result: Result) -> str | None:
     """Return in words how a result was changed after it was made; None where that cannot be seen."""
     if digest(result.evidence) != result.digest:
         return "the evidence does not match its digest"
-    return "the signature does not fit the result" if signature_state(result) == "bad" else None
+    return "the signature does not match the result" if signature_state(result) == "bad" else None
 
 
 def check_report(path: Path, reports: Sequence[Path] = (), public_key: Path | None = None) -> ReportCheck:
-    """Check the result at ``path``, its signature, and ``reports`` (default: the renderings that are beside it)."""
+    """Check the result at ``path``, its signature, and ``reports`` (default: the renderings in its folder)."""
     result = read_result(path)
     expected = None if public_key is None else read_public_key(public_key)
     chosen = list(reports) or [path.parent / name for name in renderer.RENDERINGS if (path.parent / name).exists()]

@@ -177,5 +177,5 @@ def _write(suite: ET.Element, area: str, case: Case) -> None:
 
 
 def _lines(text: str) -> str:
-    """Return a text of several lines in which nothing stands that XML cannot hold."""
+    """Return a text of several lines without the characters that XML cannot hold."""
     return "\n".join(wording.visible_text(line) for line in text.split("\n"))

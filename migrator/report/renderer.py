@@ -1,7 +1,7 @@
 """From a result to its renderings: the same result always gives the same bytes.
 
-The HTML is one file without network; a test holds that no address stands in it that a browser would fetch. Its script
-only filters, and its policy lets no other run.
+The HTML is one file without network: a test verifies that it has no address that a browser would fetch. Its script only
+filters, and its policy allows no other script.
 """
 
 import base64

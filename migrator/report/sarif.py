@@ -83,7 +83,7 @@ def _camel(text: str) -> str:
 
 
 def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]]:
-    """Yield what a check found: findings, the tallies that no finding stands for, and what it could not tell."""
+    """Yield what a check found: findings, the tallies without a finding, and what is unverified."""
     base = {"ruleId": check.id, "ruleIndex": rule}
     accepted = check.area in result.evidence.policy.accepted
     findings = [one for one in check.findings if one.severity != "explained"]
@@ -106,7 +106,7 @@ def _results(result: Result, check: Check, rule: int) -> Iterator[dict[str, Any]
 
 
 def _of_tally(tally: Tally) -> Finding:
-    """Return a finding that stands for all of a tally."""
+    """Return a finding that represents all of a tally."""
     return Finding(
         severity=tally.severity,
         cause=tally.cause,

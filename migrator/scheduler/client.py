@@ -215,7 +215,7 @@ class Scheduler:
         return self._change(by, now, lambda change: commands.pause(change, schedule_id))
 
     def resume(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
-        """Let a paused schedule fire again, in its phase. What it missed fires only if its misfire policy says so."""
+        """Let a paused schedule fire again, in its phase. Missed slots fire only if its misfire policy says so."""
         return self._change(by, now, lambda change: commands.resume(change, schedule_id))
 
     def cancel(

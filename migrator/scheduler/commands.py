@@ -39,7 +39,7 @@ class Change:
     def __init__(self, session: Session, by: str, new_id: Callable[[], UUID]) -> None:
         self.session, self.by, self.new_id = session, by, new_id
         self.events: list[Event] = []
-        """In order; whoever listens hears of them after the commit."""
+        """In order. Listeners are called after the commit."""
 
     @property
     def now(self) -> datetime:
@@ -47,7 +47,7 @@ class Change:
         return self.session.now
 
     def tell(self, name: str, **what: Any) -> None:  # noqa: ANN401 - as ``note``
-        """Write what happened into the audit trail, for whoever listens too; ``name`` is one of ``lifecycle.NAMES``."""
+        """Write an event into the audit trail and for the listeners; ``name`` is one of ``lifecycle.NAMES``."""
         self.events.append(self.note(name, **what))
 
     def note(
@@ -91,7 +91,7 @@ class Change:
         return touched
 
     def job(self, schedule: Schedule) -> Job:
-        """Return the schedule as it stands now, with its triggers."""
+        """Return the present state of the schedule, with its triggers."""
         return Job(schedule=schedule, triggers=tuple(self.session.triggers.of_schedule(schedule.id)))
 
 
@@ -119,7 +119,7 @@ def resume(change: Change, schedule_id: UUID) -> Job:
 
 
 def cancel(change: Change, schedule_id: UUID, reason: str) -> Job:
-    """End it for good, its live runs too: whoever still works on one of them cannot bring it back."""
+    """End it for good, its live runs too. A worker that still executes one of them cannot change that."""
     schedule = validation.own_schedule(change.session, schedule_id)
     follower = validation.next_status(schedule, "cancel")
     for trigger in change.session.triggers.held(schedule_id):

@@ -23,7 +23,7 @@ DEFAULT_RETRY_DELAY_MS = 60_000
 """Before the first retry, where the schedule states none."""
 
 DEFAULT_RETRY_CAP_MS = 3_600_000
-"""Longest delay, where the schedule states none: one hour."""
+"""Longest delay if the schedule states none: one hour."""
 
 _CENTURY_MS = 100 * 366 * 86_400_000
 """Longer delays are cut to this one: a date has to be made of them."""

@@ -237,7 +237,7 @@ def job_creator(service_of: Callable[[str], Scheduler]) -> Function:
     """Return the function to register under the names of such handlers; ``service_of`` returns the client of a tenant.
 
     The id of the job is that of its run: a run that is delivered twice makes one job. It raises ``UsageError`` for a
-    config that is none, which makes the run fail.
+    config that is not valid, which makes the run fail.
     """
 
     def create_job(*, action_config: Mapping[str, Any], context: Context, action_type: str = "create_job") -> str:

@@ -48,7 +48,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     message: str
     since: datetime | None = None
-    """None: not known."""
+    """None if not known."""
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the scheduler stands."""
+    """The state of the scheduler."""
 
     is_running: bool
     """Whether any process is alive; rows of dead ones do not count."""
@@ -197,7 +197,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(store: Store, tenant: str, limits: Limits, now: datetime | None) -> Status:
-    """Return where the scheduler of a tenant stands."""
+    """Return the state of the scheduler of a tenant."""
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
 
@@ -266,7 +266,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: datetime | None = None) -> Overview:
-    """Ask the store; ``silent_for``: whoever did not speak for longer is not alive, declared dead or not."""
+    """Ask the store; a process without a heartbeat for ``silent_for`` is not alive, declared dead or not."""
     at = store.now() if now is None else now
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())

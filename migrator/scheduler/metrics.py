@@ -161,7 +161,7 @@ class KeyMetrics(msgspec.Struct, frozen=True, kw_only=True):
     failure_percent: float | None
     """Of those that have shown whether they succeed; none where none has."""
     connections: int | None
-    """To the database (MongoDB: to the server); none: the user may not ask."""
+    """Connections to the database (MongoDB: to the server); None if the user may not read them."""
     ready: int
     """Runs that are queued and available, whenever they were made."""
 
@@ -170,7 +170,7 @@ class KeyMetric(msgspec.Struct, frozen=True, kw_only=True):
     """How one of the five is called."""
 
     field: str
-    """Of ``KeyFigures``."""
+    """Name of the field of ``KeyMetrics``."""
     words: str
     sample: str
     help: str

@@ -1,6 +1,6 @@
 """Removing old runs: kept are the newest of each schedule, and all that are young. Live runs always stay.
 
-Nothing is removed until somebody asked for it: a person with ``migrator retention --yes``, or the configuration with a
+Nothing is removed unless a person asked for it: a person with ``migrator retention --yes``, or the configuration with a
 day from which on the leader removes (``retention_from``). Before that day it only says what it would remove.
 
 In batches, each a transaction of its own, with the summaries of the schedules it touched and an entry of the audit
@@ -55,9 +55,9 @@ class RetentionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: RetentionRule
     every: timedelta | None
-    """How often the leader looks; none: never, retention is off."""
+    """How often the leader removes runs; None if retention is off."""
     since: date | None
-    """The first day (UTC) on which it removes; none: it removes nothing."""
+    """The first day (UTC) on which it removes; None if it removes nothing."""
 
     @classmethod
     def of(cls, settings: SchedulerSettings) -> "RetentionPlan":
@@ -98,7 +98,7 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
     tenant: str
     by_schedule: Mapping[UUID | None, int]
-    """None: runs without a schedule."""
+    """None for runs without a schedule."""
     dry_run: bool
 
     @property

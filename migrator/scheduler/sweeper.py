@@ -116,12 +116,12 @@ class Sweeper:
     def adopt(self) -> int:
         """Give triggers a next fire that should have one and have none; return how many.
 
-        Once a term is enough, unless it was ``interrupted``: nothing that runs here leaves such a trigger behind.
+        Once a term is enough, unless it was ``interrupted``: no process of this scheduler makes such a trigger.
         """
         return self._each_tenant(partial(self._adopt, covered=self._covered(self._own())))
 
     def _own(self) -> Sequence[WorkerRecord] | None:
-        """Return this scheduler's processes; none: whoever is there."""
+        """Return this scheduler's processes, or None for all that exist."""
         return None if self._scope is None else worker.own_workers(self._store)
 
     def _covered(self, own: Sequence[WorkerRecord] | None) -> Callable[[Schedule], bool]:

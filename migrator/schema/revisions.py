@@ -185,7 +185,7 @@ class Position(msgspec.Struct, frozen=True):
 
     branch: str
     revision: str | None
-    """None: nothing is applied."""
+    """None if nothing is applied."""
     head: str
     pending: tuple[str, ...]
     """Revisions that an upgrade would apply."""

@@ -32,10 +32,10 @@ class LockHolder(msgspec.Struct, frozen=True):
     """A session that holds locks on tables of the target."""
 
     pid: int | None
-    """None: a prepared transaction."""
+    """None for a prepared transaction."""
     user: str | None
     application: str | None
-    """None: the tool's user may not see it."""
+    """None if the tool's user may not see it."""
     state: str | None
     seconds: int | None
     """Seconds since its transaction began."""

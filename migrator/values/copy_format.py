@@ -97,7 +97,7 @@ _NAMESPACE = {
     "JSON_HEAD": Struct("!ib").pack,
     "JOIN": b"".join,
 }
-"""What those expressions name; in capitals, since the columns' own names stand beside them."""
+"""What those expressions name; in capitals, since the columns' names are in the same scope."""
 
 
 def _read_texts(cell: bytes) -> tuple[str, ...]:

@@ -258,7 +258,7 @@ def bound_of(raw: bytes) -> bytes | None:
 
 
 def id_filter(source_ids: Iterable[str], operator: Literal["$in", "$nin"] = "$in") -> RawBSONDocument:
-    """Return what stands beside ``_id`` in a filter for documents (not) of these source ids.
+    """Return the condition on ``_id`` in a filter for documents (not) of these source ids.
 
     Raises ``ValueError`` for a text that is no source id.
     """

@@ -115,7 +115,7 @@ def encode(value: Value) -> bytes:
 
 
 def decode(text: bytes | str) -> Value:
-    """Return the value as it stands in a jsonb column after the text was stored; raises ``msgspec.DecodeError``."""
+    """Return the value that a jsonb column has after the text was stored; raises ``msgspec.DecodeError``."""
     return _read(text)
 
 

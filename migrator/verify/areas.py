@@ -49,7 +49,7 @@ def require_known(names: Iterable[str], option: str) -> None:
 def split_fail_on(fail_on: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split the values of ``--fail-on``: areas whose warnings fail too, and areas whose failures are accepted.
 
-    Raises ``UsageError`` for an unknown area, for one that stands in both, and for one of the data.
+    Raises ``UsageError`` for an unknown area, for one that is in both, and for one of the data.
     """
     given = list(dict.fromkeys(fail_on))
     narrowed = tuple(name.removeprefix(ACCEPT_PREFIX) for name in given if name.startswith(ACCEPT_PREFIX))

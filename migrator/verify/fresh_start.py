@@ -1,4 +1,4 @@
-"""The fresh start: there is no MongoDB to move from, by a person's decision, which is kept and reported.
+"""The fresh start: a person decides that there is no MongoDB to copy, and the decision is recorded and reported.
 
 What needs a source is *not applicable* then, and names the decision; everything else runs. MongoDB is not asked, also
 where it is configured.
@@ -23,11 +23,11 @@ from migrator.store.queue import SCRATCH
 
 KIND: Final = "fresh start"
 _COPY_TABLES: Final = ("plans", "quarantine")
-"""Tables of the schema ``migration`` that a copy fills: where one was made, there is a source."""
+"""Tables of the schema ``migration`` that a copy fills: if one was made, there is a source."""
 
 
 _SOURCE_CHECKS: Final = ("semantics.fires", "cutover.gates", "cutover.rollback")
-"""Checks that compare with a source, beside the area parity."""
+"""Checks that compare with a source, in addition to the area parity."""
 
 
 class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +36,12 @@ class FreshStart(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     why: str
     upgrade: bool = False
-    """Bring the schema to its head first."""
+    """Upgrade the schema to its head first."""
     allow_nonempty: bool = False
 
 
 def needs_source(check: str) -> bool:
-    """Tell whether a check, by its id, means nothing without a source to compare with."""
+    """Tell whether a check, by its id, needs a source to compare with."""
     return area_needs_source(check.partition(".")[0]) or check in _SOURCE_CHECKS
 
 
@@ -56,7 +56,7 @@ def reason(decision: Decision) -> str:
 
 
 def decide(settings: Settings, start: FreshStart) -> Decision:
-    """Put the decision on record, and return it with the time at which it was first made.
+    """Record the decision, and return it with the time at which it was first made.
 
     Raises ``UsageError`` without who or why; ``RefusedError`` for a target that holds rows, unless that is allowed, or
     that is not migrated, unless it is to be upgraded. A refusal leaves the target as it is.

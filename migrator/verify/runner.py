@@ -165,7 +165,7 @@ def _progress(found: CheckResult, took: int, began: datetime) -> str:
 
 
 def _resolved(request: Request) -> Request:
-    """Return a request whose areas of behaviour are left out where it says so.
+    """Return the request, without the areas of behaviour if it excludes them.
 
     Raises ``UsageError`` for a request that contradicts itself, or writes to the source's server without asking to.
     """

@@ -32,7 +32,7 @@ from migrator.values.identity import stable_hash64
 PREFIX: Final = "migrator_scratch_"
 """Of databases on both servers."""
 TARGET_PREFIX: Final = "migrator_rehearsal_"
-"""Of databases in PostgreSQL alone: whoever removes them need not reach MongoDB."""
+"""Prefix of databases in PostgreSQL alone: they can be removed without a connection to MongoDB."""
 _END_OWN_SESSIONS: Final = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND usename = current_user"
     " AND pid <> pg_backend_pid()"
@@ -84,7 +84,7 @@ class ScratchDatabases:
         self._standing.discard(name)
 
     def close(self) -> None:
-        """Drop every clone that still stands."""
+        """Drop every clone that still exists."""
         self._beside.shutdown()
         for name in sorted(self._standing):
             drop_database(self._control, name)

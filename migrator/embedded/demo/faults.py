@@ -1,4 +1,4 @@
-"""Fault injection into the demo's data: what is wrong in it, and what must become of each document.
+"""Fault injection into the demo's data: the fault of each document, and its expected outcome.
 
 The list is the same for every size, so that a reader of the report can follow every single document.
 """

@@ -123,7 +123,7 @@ def _out_of_gap(matches: Matches, end: datetime, wall: datetime, skipped: timede
 
 
 def next_clock_change(zone: str, after: datetime, *, forward: bool) -> datetime:
-    """Return the first instant after ``after`` from which on a zone's clock is ahead (or behind), to the minute."""
+    """Return the first instant after ``after`` from which on a zone's clock is ahead (or back), to the minute."""
     place, hour = ZoneInfo(zone), timedelta(hours=1)
 
     def offset(instant: datetime) -> timedelta:

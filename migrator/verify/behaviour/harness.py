@@ -235,7 +235,7 @@ class Harness:
     # -- what is stored
 
     def job(self, job: Job) -> Job:
-        """Return a schedule as it stands now."""
+        """Return the present state of a schedule."""
         found = self.facade.get(job.id, now=self.now)
         return job if found is None else found
 

@@ -10,7 +10,7 @@ from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, SECOND, START, 
 from migrator.verify.behaviour.scenarios import Observations
 
 LINES: Final = ("30 2 * * *", "*/40 1-3 * * *", "15 */7 * * *", "0 9 * * 1-5", "45 1 28-31 * 0", "0 3 */2 * 0")
-"""Inside gaps and folds, beside them, weekdays, month ends, both day fields joined either way."""
+"""Inside gaps and folds, next to them, weekdays, month ends, both day fields joined either way."""
 
 ZONES: Final = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe")
 """The last one's clock moves by half an hour."""

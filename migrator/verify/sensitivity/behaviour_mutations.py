@@ -164,7 +164,7 @@ def no_retry_of_slots(store: Store) -> Store:
 
 
 def last_writer_wins(store: Store) -> Store:
-    """Write every outcome, whatever became of the run."""
+    """Write every outcome, whatever state the run has."""
     return _with(store, queue=_LastWriterWins(store.queue, store))
 
 
@@ -251,7 +251,7 @@ class _Handle(Delegate):
 
 
 class _Generous(Delegate):
-    """Releases the lock of whoever holds it now."""
+    """Releases a lock, whatever process holds it now."""
 
     def __init__(self, inner: Any) -> None:  # noqa: ANN401 - locks
         super().__init__(inner)
@@ -345,7 +345,7 @@ class OneShort(Scheduler):
 
 
 class OpenDoor(Scheduler):
-    """Shows a schedule of another tenant to whoever knows its id."""
+    """Shows a schedule of another tenant to a caller that knows its id."""
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
         """Return a schedule, whosever it is."""
@@ -360,7 +360,7 @@ class AnotherRate(Scheduler):
     """Counts as success rate the share of all runs, in one of two places."""
 
     def metrics(self, *bounds: Any, **more: Any) -> Metrics:  # noqa: ANN401 - as the facade
-        """Return figures of another definition."""
+        """Return statistics of another definition."""
         found = super().metrics(*bounds, **more)
         share = found.performance.completed_share
         return msgspec.structs.replace(

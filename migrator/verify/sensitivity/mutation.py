@@ -62,12 +62,12 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     """Check → when it fails."""
     note: str = ""
     faults: tuple[str, ...] = ()
-    """Faults of the list of capabilities that this mutation stands for, word for word."""
+    """Faults of the list of capabilities that this mutation represents, word for word."""
     components: Components | None = None
     """Of a mutation of behaviour: the faulty components that are driven; ``apply`` may change the database as well."""
     areas: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
-    """Tables that are touched: only collections that feed them are compared. None: all collections."""
+    """Tables that are changed: only collections that feed them are compared. If None, all collections are."""
 
     def sometimes_when(self, check: str) -> str | None:
         """Return when a check fails, if it sometimes does."""
@@ -76,7 +76,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def touched_tables(self) -> tuple[str, ...]:
-        """Return the tables that are touched; none: it cannot be said, so everything is compared."""
+        """Return the tables that are changed, or None if they are not known and everything is compared."""
         return self.tables or (self.apply.tables if isinstance(self.apply, Sql) else ())
 
     def runs_check(self, check: str) -> bool:

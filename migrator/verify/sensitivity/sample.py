@@ -102,7 +102,7 @@ def _first(sessions: Sessions, collection: Collection, name: str) -> Iterable[tu
 
 
 def _with_remainder(sessions: Sessions, collection: Collection) -> list[str]:
-    """Return a source id for each kind of remainder: each path, and each type that stands there."""
+    """Return a source id for each kind of remainder: each path, and each type at it."""
     owner = collection.tables[0]
     if "source" not in owner.__struct_fields__:
         return []

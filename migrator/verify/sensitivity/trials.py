@@ -122,13 +122,13 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScratchContext(Context):
-    """A context whose comparison is made in this process, of the collections in which a mutation can show.
+    """A context whose parity check runs in this process, over the collections that a mutation can affect.
 
     The sample is small, and processes are slow to start.
     """
 
     def __init__(self, settings: Settings, source: SourceSessions, tables: Sequence[str]) -> None:
-        """``tables`` are those that were touched; none: every collection is compared."""
+        """``tables`` are those that were changed. If None, every collection is compared."""
         super().__init__(settings)
         self.lent_source = source
         self._tables = frozenset(tables)

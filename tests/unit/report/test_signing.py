@@ -106,7 +106,7 @@ def test_evidence_taken_together_with_its_digest_breaks_the_signature(folder: Pa
     change(folder, forge)
     status, said = checked(folder)
     assert status == 1
-    assert "THE SIGNATURE DOES NOT FIT" in said
+    assert "THE SIGNATURE DOES NOT MATCH" in said
     assert "the evidence is whole" in said
 
 
@@ -117,7 +117,7 @@ def test_the_run_is_signed_too(folder: Path) -> None:
     change(folder, forge)
     status, said = checked(folder)
     assert status == 1
-    assert "THE SIGNATURE DOES NOT FIT" in said
+    assert "THE SIGNATURE DOES NOT MATCH" in said
 
 
 @pytest.mark.parametrize("file", ["report.html", "report.md", "junit.xml", "sarif.json"])
@@ -187,7 +187,7 @@ def test_a_result_whose_signature_does_not_fit_is_not_rendered(folder: Path, tmp
     arguments = ["report", "render", str(folder / "result.json"), "--report-dir", str(tmp_path / "new")]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 1
-    assert done.stderr.endswith(": the signature does not fit the result; nothing is rendered\n")
+    assert done.stderr.endswith(": the signature does not match the result; nothing is rendered\n")
     assert not (tmp_path / "new").exists()
 
 
@@ -264,7 +264,7 @@ def test_without_the_extra_signing_is_refused_and_a_signature_is_left_unproven(
         integrity.check_report(folder / "result.json", public_key=public)
     answer = integrity.check_report(folder / "result.json")
     assert answer.exit_status() == 4
-    assert "signed, and not proven: the extra sign is not installed" in answer.lines()
+    assert "signed, and not verified: the extra sign is not installed" in answer.lines()
 
 
 def test_the_signature_can_be_proven_without_this_tool(folder: Path) -> None:
