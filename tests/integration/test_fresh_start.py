@@ -106,7 +106,7 @@ def test_an_empty_database_is_migrated_and_sound(
     assert {one for one in found if one.startswith("schema.")} & beside == set()
     assert "unverified" not in found.values()
     areas = {one["name"]: one for one in parsed(done)["evidence"]["areas"]}
-    assert areas["parity"]["standing"] == "not-applicable"
+    assert areas["parity"]["status"] == "not-applicable"
     assert WHO in areas["parity"]["reason"]
     (report,) = tmp_path.glob("*/report.html")
     assert WHY in report.read_text()
