@@ -5,7 +5,7 @@ Derived rows are made from many documents together (the workers of Agenda), and 
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -74,6 +74,14 @@ def refresh_statistics(sessions: Sessions, plan: Plan) -> None:
         )
 
 
+class _Holder(NamedTuple):
+    """A stored row that holds a contested key."""
+
+    key: tuple[str, UUID, str]
+    reason: QuarantinedDocument | None
+    """Why its document would be quarantined; None: for the reason of the document that lost the key."""
+
+
 class _ContestedKeys:
     """The contested keys of one collection."""
 
@@ -96,14 +104,17 @@ class _ContestedKeys:
         holders = {one: holder for one in held if (holder := self._read(one)) is not None}
         if len(holders) < len(held):
             return []
+        of_holders = {one: self._rows(holder) for one, holder in holders.items()}
+        if any(held[one].key not in map(_row_key, own) for one, own in of_holders.items()):
+            return []  # a holder was given another id or tenant since: whoever reads it next frees the key
         target, plan, name = self._sessions.target, self._plan, self._collection.name
         rows = self._rows(loser)
         kept = {_row_key(row) for row in rows}
         out = [
-            msgspec.structs.replace(held[one] or reason, source_id=one, raw=holder.raw)
+            msgspec.structs.replace(held[one].reason or reason, source_id=one, raw=holder.raw)
             for one, holder in sorted(holders.items())
         ]
-        before = [row for holder in holders.values() for row in reversed(self._rows(holder))]
+        before = [row for own in of_holders.values() for row in reversed(own)]
         with target.transaction():
             for row in before:
                 if _row_key(row) not in kept:
@@ -137,35 +148,32 @@ class _ContestedKeys:
         resolver.look_up(self._collection, [decoded])
         return serialize(self._collection, decoded, resolver.resolve(self._collection, decoded).rows)[0]
 
-    def _holders(self, loser: DecodedDocument) -> dict[str, QuarantinedDocument | None]:
-        """Return the source ids of the other documents that hold its id or one of its keys.
-
-        Each comes with the reason for its quarantine; None: the reason of this document.
-        """
+    def _holders(self, loser: DecodedDocument) -> "dict[str, _Holder]":
+        """Return the other documents that hold its id or one of its keys, by source id."""
         owner: Any = serialize_rows(loser.rows[:1])[
             0
         ].record  # as it would be stored: PostgreSQL's text cannot hold NUL
         if "source" not in owner.__struct_fields__:
             row = self._sessions.target.execute(
-                sql.SQL("SELECT payload ->> '_id' FROM {} WHERE id = %s AND tenant_id = %s").format(
+                sql.SQL("SELECT payload ->> '_id', id, tenant_id FROM {} WHERE id = %s AND tenant_id = %s").format(
                     table_name(owner.table)
                 ),
                 (owner.id, owner.tenant_id),
             ).fetchone()
             own = identity.source_id(loser.document["_id"])
-            return {} if row is None or str(row[0]) == own else {str(row[0]): None}
-        found: dict[str, QuarantinedDocument | None] = {}
+            return {} if row is None or str(row[0]) == own else {str(row[0]): _Holder((owner.table, *row[1:]), None)}
+        found: dict[str, _Holder] = {}
         for key in (_PRIMARY_KEY, *self._collection.unique):
             row = self._sessions.target.execute(
-                sql.SQL("SELECT source_id FROM {} WHERE {} AND source = %s").format(
+                sql.SQL("SELECT source_id, id, tenant_id FROM {} WHERE {} AND source = %s").format(
                     table_name(owner.table),
                     sql.SQL(" AND ").join(sql.SQL("{} = %s").format(sql.Identifier(name)) for name in key),
                 ),
                 (*(getattr(owner, name) for name in key), owner.source),
             ).fetchone()
             if row is not None and row[0] != owner.source_id:
-                found.setdefault(str(row[0]), self._why(owner.table, key))
-        return found if len(found) > 1 else dict.fromkeys(found)
+                found.setdefault(str(row[0]), _Holder((owner.table, *row[1:]), self._why(owner.table, key)))
+        return found if len(found) > 1 else {one: holder._replace(reason=None) for one, holder in found.items()}
 
     def _why(self, table: str, key: tuple[str, ...]) -> QuarantinedDocument | None:
         """Return the quarantine entry of a document that lost a key, as the copy would have made it."""

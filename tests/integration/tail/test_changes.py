@@ -16,6 +16,7 @@ from migrator.pipeline.completion import reassign_contested_keys
 from migrator.pipeline.ledger import latest_plan
 from migrator.pipeline.plan import plan_context
 from migrator.pipeline.sessions import Sessions
+from migrator.pipeline.tail import applier
 from tests.agenda_documents import created_4
 from tests.copying import EVERY_ID, contents, number, quarantine, run_of
 from tests.stellaops_documents import fresh
@@ -275,6 +276,33 @@ def test_a_document_that_lost_its_key_and_cannot_be_read_any_more_does_not_end_t
         sessions.close()
     caught_up(settings)
     assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("run_b", "unknown-value")]
+
+
+def test_a_holder_of_a_contested_key_that_moved_to_another_tenant_does_not_end_the_tail(
+    source: Source, scheduler_dsn: str, new_scheduler_dsn: NewDsn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stored row still has the key; the row that its document makes now is another one."""
+    locks = source["locks"]
+    locks.delete_many({})
+    locks.insert_one(fresh("locks", _id="second"))
+    settings = copied(source, scheduler_dsn)
+    locks.insert_one(fresh("locks", _id="first"))
+    with monkeypatch.context() as patch:
+        patch.setattr(applier, "reassign_contested_keys", lambda *_: {})
+        caught_up(settings)
+    assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("first", "duplicate-key")]
+    locks.update_one({"_id": "second"}, {"$set": {"tenantId": "another"}})
+    sessions = Sessions(settings)
+    plan = latest_plan(sessions.target)
+    assert plan is not None
+    try:
+        assert not reassign_contested_keys(sessions, plan, plan_context(plan))
+    finally:
+        sessions.close()
+    caught_up(settings)
+    assert quarantine(scheduler_dsn) == []
+    assert stored(scheduler_dsn, "locks") == ["first", "second"]
+    assert_as_a_fresh_copy(settings, source, new_scheduler_dsn)
 
 
 def test_a_contested_key_with_nul_in_it_is_looked_up_as_it_is_stored(source: Source, scheduler_dsn: str) -> None:
