@@ -17,7 +17,7 @@ TOTAL: Final = "_total"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure, with what tells it from others of its name."""
+    """A metric, with what tells it from others of its name."""
 
     name: str
     """Without ``PREFIX``; units at the end, as Prometheus has them."""

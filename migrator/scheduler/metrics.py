@@ -59,7 +59,7 @@ def crossed(samples: Sequence[Sample], thresholds: Sequence[Threshold], known: C
     names = {sample.name for sample in samples}.union(known)
     for threshold in thresholds:
         if threshold.name not in names:
-            raise UsageError(f"no figure {threshold.name}; there are: {', '.join(sorted(names))}")
+            raise UsageError(f"no metric {threshold.name}; there are: {', '.join(sorted(names))}")
         for sample in samples:
             if threshold.crossed_by(sample):
                 labels = ", ".join(f"{label} {value}" for label, value in sorted(sample.labels.items()))

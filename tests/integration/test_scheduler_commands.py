@@ -124,5 +124,5 @@ def test_metrics_are_text_and_end_otherwise_past_a_threshold(store: PostgresStor
     found = json.loads(said)
     assert (status, len(found["crossed"])) == (1, 1)
     assert {sample["labels"].get("tenant", "a") for sample in found["samples"]} == {"a"}
-    with pytest.raises(UsageError, match="no figure speed"):
+    with pytest.raises(UsageError, match="no metric speed"):
         call("metrics", "--max", "speed=1")

@@ -61,7 +61,7 @@ def test_a_threshold_is_crossed_beyond_it_only(bound: str, given: str, sentences
 
 
 def test_a_threshold_on_what_there_is_not() -> None:
-    with pytest.raises(UsageError, match="no figure speed; there are: leader, runs_ready"):
+    with pytest.raises(UsageError, match="no metric speed; there are: leader, runs_ready"):
         list(crossed(READY, [parse_threshold("max", "speed=1")]))
     assert list(crossed(READY, [parse_threshold("max", "speed=1")], {"speed"})) == []
     for wrong in ("speed", "speed=", "speed=fast", ""):
