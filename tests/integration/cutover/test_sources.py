@@ -88,7 +88,7 @@ def trapped(agenda: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     note = "INSERT INTO migration.outbox (table_name, row_id) VALUES ('run_summaries', gen_random_uuid())"
 
     def older(point: str) -> None:
-        if point == f"{fault_points.CUTOVER_PREFIX}reverse.begun":
+        if point == f"{fault_points.CUTOVER_PREFIX}reverse-sync.begun":
             with psycopg.connect(agenda.dsn) as connection:
                 connection.execute(note)
             raise MigratorError("profile agenda has no collection for rows of run_summaries born here")
