@@ -1,4 +1,4 @@
-"""Whatever the documents hold, the copy and the comparison agree: no contradiction, no statistic that follows another rule.
+"""Whatever the documents hold, the copy and the parity check agree, and no statistic follows another rule.
 
 Every known field of every collection is given a value of every kind, and documents no driver would write stand beside.
 """
