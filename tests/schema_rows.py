@@ -33,6 +33,17 @@ def connect(dsn: str) -> Connection:
     return psycopg.connect(dsn, autocommit=True)
 
 
+def keep_statistics(connection: Connection) -> None:
+    """Keep autovacuum from the tables of the scheduler: it makes statistics at any minute, and plans follow them.
+
+    A test of plans then depends on the statistics that it made itself.
+    """
+    for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'scheduler'").fetchall():
+        connection.execute(
+            sql.SQL("ALTER TABLE {} SET (autovacuum_enabled = false)").format(sql.Identifier("scheduler", name))
+        )
+
+
 def insert(connection: Connection, table: str, tenant: str = "a", **values: Any) -> Any:  # noqa: ANN401 - uuid or number
     """Insert a row, with a parent of its own where it must have one, and return its id."""
     row = LEAST[table] | values

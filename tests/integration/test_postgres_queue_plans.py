@@ -14,7 +14,7 @@ from migrator.store.postgres import queue_statements
 from migrator.store.postgres.dispatcher_pool import DispatcherPool, as_json, fetch_rows
 from tests.conftest import Cluster
 from tests.integration.test_postgres_store_plans import Node, indexes, kinds, touched
-from tests.schema_rows import connect
+from tests.schema_rows import connect, keep_statistics
 from tests.store_postgres import settings
 
 NOW = datetime(2025, 12, 24, tzinfo=UTC)
@@ -84,6 +84,7 @@ GUARDS: dict[str, tuple[Call, set[str], int]] = {
 def filled(any_cluster: Cluster) -> Iterator[DispatcherPool]:
     dsn = any_cluster.scheduler()
     with connect(dsn) as connection:
+        keep_statistics(connection)
         connection.execute("ANALYZE")  # the statistics of an empty queue: what the plans must not depend on
         connection.execute(FILL.encode())
     dispatch = DispatcherPool(settings(dsn), size=1)

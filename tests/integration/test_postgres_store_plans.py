@@ -18,7 +18,7 @@ from migrator.store.statistics import RunFilter
 from tests.conftest import Cluster
 from tests.integration.test_schema_plans import FILL
 from tests.marks import proving
-from tests.schema_rows import connect
+from tests.schema_rows import connect, keep_statistics
 from tests.store_postgres import opened
 
 TENANT = "tenant-7"
@@ -254,6 +254,7 @@ class Recording(psycopg.Cursor[Any]):
 def store(any_cluster: Cluster) -> Iterator[PostgresStore]:
     dsn = any_cluster.scheduler()
     with connect(dsn) as connection:
+        keep_statistics(connection)
         connection.execute(FILL.encode())
         connection.execute(EVENTS.encode())
         connection.execute("VACUUM ANALYZE")

@@ -9,7 +9,7 @@ from psycopg.sql import SQL, Identifier
 from migrator.connections.postgres import Connection
 from tests.conftest import Cluster
 from tests.marks import proving
-from tests.schema_rows import connect
+from tests.schema_rows import connect, keep_statistics
 
 # Eight tenants; schedule 7 has a third of its tenant's runs, run 700 and graph job 7 a third of what belongs to runs
 # and graph jobs, so that to sort it all is never the cheaper way, nor is a scan of the whole table.
@@ -242,6 +242,7 @@ DISPATCHER_ONLY = {
 def filled(any_cluster: Cluster) -> Iterator[Connection]:
     dsn = any_cluster.scheduler()
     with connect(dsn) as connection:
+        keep_statistics(connection)
         connection.execute(FILL.encode())
         connection.execute("VACUUM ANALYZE")
         yield connection
