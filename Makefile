@@ -22,7 +22,7 @@ demo: $(STAMP) ## move a whole scheduler between two real servers and leave a re
 	@status=0; $(BIN)/migrator demo $(ARGS) || status=$$?; \
 	case $$status in \
 	0) ;; \
-	8) echo "make: documents were set aside, as planned: the demo plants some that cannot be moved" >&2 ;; \
+	8) echo "make: documents are in quarantine, as planned: the demo plants some that cannot be converted" >&2 ;; \
 	*) exit $$status ;; \
 	esac
 

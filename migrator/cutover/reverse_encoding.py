@@ -49,7 +49,7 @@ DocumentKey: TypeAlias = tuple[str, bytes]
 
 
 class DocumentWrite(msgspec.Struct, frozen=True):
-    """What MongoDB must hold under ``key`` in ``collection``: ``document``, or nothing if that is None."""
+    """What MongoDB must hold under ``key`` in ``collection``: ``document``, or no document if it is None."""
 
     collection: str
     key: Any

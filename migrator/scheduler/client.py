@@ -31,7 +31,7 @@ from migrator.scheduler.models import (
     Timing,
 )
 from migrator.scheduler.queries import Metrics, Stats
-from migrator.store.conflicts import is_overtaken, repeat
+from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import ScheduleQuery, Session, Store
 
 PORT_METHODS: Final[Mapping[str, str]] = MappingProxyType(
@@ -134,9 +134,6 @@ T = TypeVar("T")
 
 DEFAULT_ACTOR: Final = "api"
 """Who acts, where nobody is named."""
-
-MAX_ATTEMPTS: Final = 30
-"""How often a change is tried while other sessions change the same; the pauses take 0.6 s on average."""
 
 
 class Scheduler:
@@ -355,7 +352,7 @@ class Scheduler:
                 made = make(change)
             return made, change.events
 
-        made, events = repeat(once, is_overtaken, attempts=MAX_ATTEMPTS)
+        made, events = repeat_session(once)
         for event in events:
             self._tell(event)
         return made

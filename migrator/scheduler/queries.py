@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,14 +20,11 @@ from migrator.records import Schedule, Trigger, WorkerRecord
 from migrator.scheduler import validation
 from migrator.scheduler.models import Execution, History, HistoryQuery, Job, JobPage
 from migrator.states import RUN_FAILED
-from migrator.store.conflicts import is_overtaken, repeat
+from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
 from migrator.store.statistics import FailurePattern, RunFilter, RunStatistics
 
 Answer = TypeVar("Answer")
-
-_ATTEMPTS: Final = 30
-"""How often a session that only reads is begun while others end it; the pauses take 0.6 s on average."""
 
 
 def read(store: Store, tenant: str, now: datetime | None, ask: Callable[[Session], Answer]) -> Answer:
@@ -41,7 +38,7 @@ def read(store: Store, tenant: str, now: datetime | None, ask: Callable[[Session
         with store.session(tenant, now=now) as session:
             return ask(session)
 
-    return repeat(once, is_overtaken, attempts=_ATTEMPTS)
+    return repeat_session(once)
 
 
 def judged_runs(by_state: Mapping[str, int]) -> int:

@@ -24,7 +24,7 @@ from migrator.scheduler import completion, firing, lifecycle
 from migrator.scheduler.completion import stops_when_exhausted
 from migrator.scheduler.lifecycle import Event, EventSink
 from migrator.states import RUN_FAILED
-from migrator.store.conflicts import is_overtaken, repeat
+from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import Session, Store
 from migrator.store.queue import Claim, Finish
 from migrator.store.validation import GLOBAL
@@ -50,10 +50,6 @@ class OrderedIds:
 
 
 Item = TypeVar("Item")
-
-_MAX_ATTEMPTS: Final = 30
-"""Two sessions may write one row; MongoDB then ends one of them. The pauses take 0.6 s on average."""
-
 
 _ids: Final = OrderedIds()
 
@@ -128,7 +124,7 @@ class Recorder:
                 return write(session)
 
         try:
-            events = repeat(once, is_overtaken, attempts=_MAX_ATTEMPTS)
+            events = repeat_session(once)
         except MigratorError as error:
             logger().warning("the record of a run is incomplete", reason=str(error))
         else:

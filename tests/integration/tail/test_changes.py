@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -258,6 +259,17 @@ def test_rows_that_many_documents_make_together(
     assert_as_a_fresh_copy(settings, mongo_database, new_scheduler_dsn)
 
 
+def reassigned(settings: Settings) -> dict[str, set[UUID]]:
+    """Give each contested key to its first document, in a session of its own; return the ids of changed rows."""
+    sessions = Sessions(settings)
+    plan = latest_plan(sessions.target)
+    assert plan is not None
+    try:
+        return reassign_contested_keys(sessions, plan, plan_context(plan))
+    finally:
+        sessions.close()
+
+
 def test_a_document_that_lost_its_key_and_cannot_be_read_any_more_does_not_end_the_tail(
     source: Source, scheduler_dsn: str
 ) -> None:
@@ -267,13 +279,7 @@ def test_a_document_that_lost_its_key_and_cannot_be_read_any_more_does_not_end_t
     settings = copied(source, scheduler_dsn)
     assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("run_b", "duplicate-key")]
     source["runs"].update_one({"_id": "run_b"}, {"$set": {"state": "no state at all"}})
-    sessions = Sessions(settings)
-    plan = latest_plan(sessions.target)
-    assert plan is not None
-    try:
-        assert not reassign_contested_keys(sessions, plan, plan_context(plan))
-    finally:
-        sessions.close()
+    assert not reassigned(settings)
     caught_up(settings)
     assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("run_b", "unknown-value")]
 
@@ -292,13 +298,7 @@ def test_a_holder_of_a_contested_key_that_moved_to_another_tenant_does_not_end_t
         caught_up(settings)
     assert [one[1:3] for one in quarantine(scheduler_dsn)] == [("first", "duplicate-key")]
     locks.update_one({"_id": "second"}, {"$set": {"tenantId": "another"}})
-    sessions = Sessions(settings)
-    plan = latest_plan(sessions.target)
-    assert plan is not None
-    try:
-        assert not reassign_contested_keys(sessions, plan, plan_context(plan))
-    finally:
-        sessions.close()
+    assert not reassigned(settings)
     caught_up(settings)
     assert quarantine(scheduler_dsn) == []
     assert stored(scheduler_dsn, "locks") == ["first", "second"]
