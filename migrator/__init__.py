@@ -10,23 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from migrator.config import (
-        MongoSettings,
-        PersistenceSettings,
-        PostgresSettings,
-        SchedulerSettings,
-        Settings,
-        load_settings,
-    )
+    from migrator.config import Settings, load_settings
     from migrator.errors import (
         BackendMovedError,
-        ConfigurationError,
         ConflictError,
         MigratorError,
         NotFoundError,
-        OvertakenError,
-        RefusedError,
-        StoreError,
         TransitionError,
         UnreachableError,
         UsageError,
@@ -34,17 +23,8 @@ if TYPE_CHECKING:
     from migrator.records import Run, Schedule, Trigger
     from migrator.scheduler.async_client import AsyncScheduler
     from migrator.scheduler.client import Scheduler
-    from migrator.scheduler.completion import Outcome, finish_of
     from migrator.scheduler.handlers import Context, Registry
-    from migrator.scheduler.models import (
-        EventRequest,
-        HistoryQuery,
-        OnceRequest,
-        Patch,
-        RecurringRequest,
-        ScheduleRequest,
-        Timing,
-    )
+    from migrator.scheduler.models import ScheduleRequest
     from migrator.scheduler.process import Worker
     from migrator.store import open_store, prepare
     from migrator.store.protocols import ScheduleQuery, Store
@@ -54,39 +34,23 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncScheduler",
     "BackendMovedError",
-    "ConfigurationError",
     "ConflictError",
     "Context",
-    "EventRequest",
-    "HistoryQuery",
     "MigratorError",
-    "MongoSettings",
     "NotFoundError",
-    "OnceRequest",
-    "Outcome",
-    "OvertakenError",
-    "Patch",
-    "PersistenceSettings",
-    "PostgresSettings",
-    "RecurringRequest",
-    "RefusedError",
     "Registry",
     "Run",
     "Schedule",
     "ScheduleQuery",
     "ScheduleRequest",
     "Scheduler",
-    "SchedulerSettings",
     "Settings",
     "Store",
-    "StoreError",
-    "Timing",
     "TransitionError",
     "Trigger",
     "UnreachableError",
     "UsageError",
     "Worker",
-    "finish_of",
     "load_settings",
     "open_store",
     "prepare",
@@ -94,23 +58,17 @@ __all__ = [
 
 _MODULES: Final = MappingProxyType(
     {
-        "migrator.config": (
-            "Settings MongoSettings PostgresSettings PersistenceSettings SchedulerSettings load_settings"
-        ),
+        "migrator.config": "Settings load_settings",
         "migrator.store": "open_store prepare",
         "migrator.store.protocols": "Store ScheduleQuery",
         "migrator.scheduler.client": "Scheduler",
         "migrator.scheduler.async_client": "AsyncScheduler",
-        "migrator.scheduler.models": (
-            "ScheduleRequest OnceRequest RecurringRequest EventRequest Timing Patch HistoryQuery"
-        ),
+        "migrator.scheduler.models": "ScheduleRequest",
         "migrator.records": "Schedule Trigger Run",
         "migrator.scheduler.process": "Worker",
         "migrator.scheduler.handlers": "Registry Context",
-        "migrator.scheduler.completion": "Outcome finish_of",
         "migrator.errors": (
-            "MigratorError UsageError ConfigurationError RefusedError UnreachableError StoreError ConflictError"
-            " OvertakenError TransitionError NotFoundError BackendMovedError"
+            "MigratorError UsageError UnreachableError ConflictError TransitionError NotFoundError BackendMovedError"
         ),
     }
 )

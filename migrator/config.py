@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -191,25 +191,37 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     embedded: EmbeddedSettings = field(default_factory=EmbeddedSettings)
 
 
-def load_settings(path: str | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read ``path`` (if omitted: ``config.toml``, if it exists), then the environment, and check every key.
+Sections: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Settings by section and key, as a configuration file has them."""
 
-    A variable ``MIGRATOR_<SECTION>__<KEY>`` has precedence over the file. Raises ``ConfigurationError`` with the key,
-    where it stands, and what was expected.
+
+def load_settings(source: str | Sections | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings, then the environment, and check every key.
+
+    ``source``: the path of a configuration file, or its sections as a mapping; if omitted: ``config.toml``, if it
+    exists. A variable ``MIGRATOR_<SECTION>__<KEY>`` of ``environment`` (if omitted: that of the process) has
+    precedence. Raises ``ConfigurationError``, a ``UsageError``, with the key, where it stands, and what was expected.
     """
-    return load_with_exposed_files(path, environment)[0]
+    return load_with_exposed_files(source, environment)[0]
 
 
 def load_with_exposed_files(
-    path: str | None = None, environment: Mapping[str, str] | None = None
+    source: str | Sections | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Settings, list[Path]]:
     """Return the settings as ``load_settings`` does, and the files of secrets that every user of this machine may read.
 
     These are the files named by ``uri_file`` and ``dsn_file``, and the configuration file if it holds a password.
     """
     environment = os.environ if environment is None else environment
-    file = Path(path or DEFAULT_PATH)
-    tree = _read(file, required=path is not None)
+    file: Path | str
+    if isinstance(source, Mapping):
+        file = "the given sections"
+        tree: dict[str, Any] = {
+            name: dict(keys) if isinstance(keys, Mapping) else keys for name, keys in source.items()
+        }
+    else:
+        file = Path(source or DEFAULT_PATH)
+        tree = _read(file, required=source is not None)
     _refuse_unknown(tree, f"in {file}")
     inline = [tree.get(section, {}).get(key) for section, key in (("mongo", "uri"), ("postgres", "dsn"))]
     _overlay_environment(tree, environment)
@@ -225,7 +237,7 @@ def load_with_exposed_files(
         place = f" at {where.rstrip('`')}" if where else ""
         raise ConfigurationError(f"setting{place}: {_lower(expected)}; looked in {file} and {PREFIX}*") from None
     held = [Path(one) for one in (settings.mongo.uri_file, settings.postgres.dsn_file) if one is not None]
-    if any(isinstance(one, str) and _holds_password(one) for one in inline):
+    if isinstance(file, Path) and any(isinstance(one, str) and _holds_password(one) for one in inline):
         held.append(file)
     return settings, [one for one in held if readable_by_all(one)]
 

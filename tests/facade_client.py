@@ -19,7 +19,7 @@ import msgspec
 from migrator.config import load_settings
 from migrator.errors import BackendMovedError, MigratorError, UnreachableError
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import EventRequest, OnceRequest, Patch, RecurringRequest, Timing
+from migrator.scheduler.models import ScheduleRequest
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import Store
 from tests.acknowledged import MAKES, Operation
@@ -65,9 +65,8 @@ class Client:
         """Make the schedule that listens to events; asked for again and again, it is made once."""
         service = self._service()
         if service.get(self.listener) is None:
-            service.on_event(self.tenant, "note", EventRequest(id=self.listener, name=self.tenant, max_retries=RETRIES))
-        patch = Patch(payload={"folder": self.folder}, retry_delay_ms=100, retry_strategy="fixed")
-        service.update(self.listener, patch)
+            service.on_event(self.tenant, "note", schedule_id=self.listener, name=self.tenant, max_retries=RETRIES)
+        service.update(self.listener, payload={"folder": self.folder}, retry_delay_ms=100, retry_strategy="fixed")
 
     def _service(self) -> Scheduler:
         if self._store is None:
@@ -124,7 +123,7 @@ class Client:
             case "create" | "once":
                 self._make(service, asked)
             case "update":
-                service.update(of, Patch(name=asked.value), by=by)
+                service.update(of, name=asked.value, by=by)
             case "pause":
                 service.pause(of, by=by)
             case "resume":
@@ -153,11 +152,10 @@ class Client:
             "max_concurrency": None,
         }
         if asked.kind == "once":
-            service.schedule_once(OnceRequest(**common))
+            service.schedule_once(ScheduleRequest(**common))
         else:
-            hourly = Timing(interval=timedelta(hours=1))
             ahead = service.store.now() + timedelta(days=1)
-            service.schedule_recurring(RecurringRequest(**common, timing=hourly, start_at=ahead))
+            service.schedule(ScheduleRequest(**common, interval=timedelta(hours=1), start_at=ahead))
 
     def _end(self, told: Operation) -> None:
         """Write the answer down, and what is known from now on."""

@@ -14,7 +14,6 @@ import psycopg
 from migrator.config import Settings, postgres_dsn
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.firing import plan
-from migrator.scheduler.models import HistoryQuery
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Claim, Finish
@@ -243,7 +242,7 @@ def _operations(store: Store, task: Task) -> dict[str, tuple[int, Callable[[], o
     lock()
     facade = Scheduler(store, TENANT)
     one = facade.list(ScheduleQuery(limit=1)).jobs[0].schedule.id
-    facade.history(one, HistoryQuery(limit=PAGE))
+    facade.history(one, limit=PAGE)
     return {
         f"due poll, {POLLED} fire": (task.calls, poll),
         **claims,
@@ -251,7 +250,7 @@ def _operations(store: Store, task: Task) -> dict[str, tuple[int, Callable[[], o
         "overhead, claim and finish one": (task.calls, finish),
         "get one schedule": (task.calls, lambda: facade.get(one)),
         f"list {PAGE} schedules": (task.calls, lambda: facade.list(ScheduleQuery(limit=PAGE))),
-        f"history, {PAGE} runs": (task.calls, lambda: facade.history(one, HistoryQuery(limit=PAGE))),
+        f"history, {PAGE} runs": (task.calls, lambda: facade.history(one, limit=PAGE)),
         "lock, acquire and release": (task.calls, lock),
         f"stale cleanup, {CLEANED} runs": (task.cleanups, clean),
     }

@@ -3,18 +3,7 @@
 The settings come from config.toml in the working directory, or from variables such as MIGRATOR_POSTGRES__DSN.
 """
 
-from datetime import timedelta
-
-from migrator import (
-    HistoryQuery,
-    Outcome,
-    Scheduler,
-    ScheduleRequest,
-    finish_of,
-    load_settings,
-    open_store,
-    prepare,
-)
+from migrator import Scheduler, ScheduleRequest, load_settings, open_store, prepare
 
 with open_store(load_settings()) as store:
     prepare(store)  # creates the indexes on MongoDB; nothing on PostgreSQL
@@ -36,14 +25,12 @@ with open_store(load_settings()) as store:
     print(f"run {run.run_number} is {run.state}")
 
     # A Worker does this for handlers in Python. An application that executes runs by itself claims and finishes them.
-    claims = store.queue.claim("program-1", 1, timedelta(minutes=5), queues=["copies"], tenants=["acme"])
-    for claim in claims:
+    for claim in scheduler.claim("program-1", queues=["copies"]):
         print(f"run {claim.run.run_number} is {claim.run.state}, claimed by {claim.run.worker_id}")
-        outcome = Outcome(state="completed", result=b'{"rows": 3}')
-        finished = store.queue.finish([finish_of(claim, outcome, store.now())])
-        print(f"finished {len(finished)} run")
+        finished = scheduler.finish(claim, result={"rows": 3})
+        print(f"finished {int(finished)} run")
 
-    for execution in scheduler.history(job.id, HistoryQuery(limit=5)).executions:
+    for execution in scheduler.history(job.id, limit=5).executions:
         print(
             f"history: run {execution.run.run_number} {execution.run.state}, asked for by {execution.run.triggered_by}"
         )

@@ -47,7 +47,6 @@ class AsyncScheduler:
 
     schedule = _awaited(Scheduler.schedule)
     schedule_once = _awaited(Scheduler.schedule_once)
-    schedule_recurring = _awaited(Scheduler.schedule_recurring)
     on_event = _awaited(Scheduler.on_event)
     reschedule = _awaited(Scheduler.reschedule)
     unschedule = _awaited(Scheduler.unschedule)
@@ -60,6 +59,8 @@ class AsyncScheduler:
     trigger_now = _awaited(Scheduler.trigger_now)
     retry = _awaited(Scheduler.retry)
     retry_schedule = _awaited(Scheduler.retry_schedule)
+    claim = _awaited(Scheduler.claim)
+    finish = _awaited(Scheduler.finish)
     get = _awaited(Scheduler.get)
     list = _awaited(Scheduler.list)
     history = _awaited(Scheduler.history)

@@ -1,134 +1,32 @@
-"""The client of the scheduler: what an application calls to make, change, run and read schedules.
-
-``Scheduler`` is the client of one tenant; ``SchedulerPort`` is the scheduler's port as a typed protocol, 18 methods.
-"""
+"""The client of the scheduler: what an application calls to make, change, run and read schedules."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypeVar, Unpack
 from uuid import UUID, uuid4
 
 from migrator.log import logger
 from migrator.records import Handler, Run
-from migrator.scheduler import commands, creation, health, queries
+from migrator.scheduler import commands, creation, health, queries, validation
 from migrator.scheduler.commands import Change
+from migrator.scheduler.completion import Outcome, OutcomeState, finish_of
 from migrator.scheduler.health import HealthStatus, Limits, Status
 from migrator.scheduler.lifecycle import Event, EventSink, ignore
 from migrator.scheduler.models import (
+    Changes,
     Delivery,
-    EventRequest,
     Execution,
     History,
-    HistoryQuery,
     Job,
     JobPage,
-    OnceRequest,
-    Patch,
-    RecurringRequest,
     ScheduleRequest,
     Seeding,
     Timing,
 )
 from migrator.scheduler.queries import Metrics, Stats
 from migrator.store.conflicts import repeat_session
-from migrator.store.protocols import ScheduleQuery, Session, Store
-
-PORT_METHODS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "schedule": "schedule",
-        "scheduleOnce": "schedule_once",
-        "scheduleRecurring": "schedule_recurring",
-        "reschedule": "reschedule",
-        "unschedule": "unschedule",
-        "onEvent": "on_event",
-        "triggerEvent": "trigger_event",
-        "getJob": "get",
-        "listJobs": "list",
-        "pauseJob": "pause",
-        "resumeJob": "resume",
-        "cancelJob": "cancel",
-        "getJobHistory": "history",
-        "getExecution": "get_execution",
-        "retryExecution": "retry",
-        "getMetrics": "metrics",
-        "healthCheck": "health",
-        "getJobStats": "stats",
-    }
-)
-"""Method of the source's port → method here."""
-
-
-@runtime_checkable
-class SchedulerPort(Protocol):
-    """What ``SchedulerService`` says of each method holds for every implementation."""
-
-    def schedule(self, request: ScheduleRequest, *, now: datetime | None = None) -> Job: ...  # noqa: D102 - as the class says
-
-    def schedule_once(self, request: OnceRequest, *, now: datetime | None = None) -> Job: ...  # noqa: D102 - as above
-
-    def schedule_recurring(self, request: RecurringRequest, *, now: datetime | None = None) -> Job: ...  # noqa: D102 - as above
-
-    def reschedule(  # noqa: D102 - as above
-        self, schedule_id: UUID, timing: Timing, *, by: str = ..., now: datetime | None = None
-    ) -> Job: ...
-
-    def unschedule(self, schedule_id: UUID, *, by: str = ..., now: datetime | None = None) -> None: ...  # noqa: D102 - as above
-
-    def on_event(  # noqa: D102 - as above
-        self, event: str, handler_name: str, request: EventRequest | None = None, *, now: datetime | None = None
-    ) -> Job: ...
-
-    def trigger_event(  # noqa: D102 - as above
-        self,
-        event: str,
-        data: Any = None,  # noqa: ANN401 - any JSON value
-        *,
-        event_id: str | None = None,
-        by: str = ...,
-        now: datetime | None = None,
-    ) -> Delivery: ...
-
-    def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None: ...  # noqa: D102 - as above
-
-    def list(self, query: ScheduleQuery | None = None, *, now: datetime | None = None) -> JobPage: ...  # noqa: D102 - as above
-
-    def pause(self, schedule_id: UUID, *, by: str = ..., now: datetime | None = None) -> Job: ...  # noqa: D102 - as above
-
-    def resume(self, schedule_id: UUID, *, by: str = ..., now: datetime | None = None) -> Job: ...  # noqa: D102 - as above
-
-    def cancel(  # noqa: D102 - as above
-        self, schedule_id: UUID, *, by: str = ..., reason: str = ..., now: datetime | None = None
-    ) -> Job: ...
-
-    def history(  # noqa: D102 - as above
-        self, schedule_id: UUID, query: HistoryQuery | None = None, *, now: datetime | None = None
-    ) -> History: ...
-
-    def get_execution(self, run_id: UUID, *, now: datetime | None = None) -> Execution | None: ...  # noqa: D102 - as above
-
-    def retry(self, run_id: UUID, *, by: str = ..., now: datetime | None = None) -> Run: ...  # noqa: D102 - as above
-
-    def metrics(  # noqa: D102 - as above
-        self,
-        start: datetime | None = None,
-        end: datetime | None = None,
-        *,
-        zone: str = "UTC",
-        now: datetime | None = None,
-    ) -> Metrics: ...
-
-    def health(self, *, now: datetime | None = None) -> HealthStatus: ...  # noqa: D102 - as above
-
-    def stats(  # noqa: D102 - as above
-        self,
-        schedule_id: UUID,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        now: datetime | None = None,
-    ) -> Stats: ...
-
+from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
+from migrator.store.queue import Claim
 
 T = TypeVar("T")
 
@@ -172,32 +70,73 @@ class Scheduler:
     # -- creation
 
     def schedule(self, request: ScheduleRequest, *, now: datetime | None = None) -> Job:
-        """Create a schedule that fires by a cron line."""
-        return self._change(request.created_by, now, lambda change: creation.create_cron(change, request))
-
-    def schedule_once(self, request: OnceRequest, *, now: datetime | None = None) -> Job:
-        """Create a schedule that fires once. ``UsageError`` for a time in the past; if omitted: at once."""
-        return self._change(request.created_by, now, lambda change: creation.create_once(change, request))
-
-    def schedule_recurring(self, request: RecurringRequest, *, now: datetime | None = None) -> Job:
         """Create a schedule that recurs by a cron line or an interval, within bounds of time and number."""
         return self._change(request.created_by, now, lambda change: creation.create_recurring(change, request))
 
-    def on_event(
-        self, event: str, handler_name: str, request: EventRequest | None = None, *, now: datetime | None = None
+    def schedule_once(
+        self, request: ScheduleRequest, run_at: datetime | None = None, *, now: datetime | None = None
     ) -> Job:
-        """Create a schedule that runs a handler at each event of this name; ``ConflictError`` if its name is taken."""
-        asked = EventRequest() if request is None else request
-        return self._change(
-            asked.created_by, now, lambda change: creation.create_event_handler(change, event, handler_name, asked)
+        """Create a schedule that fires once; if ``run_at`` is omitted: at once. ``UsageError`` for a time in the past.
+
+        The request has neither a cron line, nor an interval, nor bounds.
+        """
+        return self._change(request.created_by, now, lambda change: creation.create_once(change, request, run_at))
+
+    def on_event(
+        self,
+        event: str,
+        handler_name: str,
+        *,
+        name: str | None = None,
+        schedule_id: UUID | None = None,
+        handler_type: str = "function",
+        payload: Any = None,  # noqa: ANN401 - any JSON value
+        enabled: bool = True,
+        priority: int | str = 50,
+        max_retries: int = 3,
+        timeout_ms: int | None = None,
+        max_concurrency: int | None = None,
+        by: str = DEFAULT_ACTOR,
+        now: datetime | None = None,
+    ) -> Job:
+        """Create a schedule that runs a handler at each event of this name; ``ConflictError`` if ``name`` is taken.
+
+        ``name``, if omitted: ``<event>:<handler>``. The other parameters are those of ``ScheduleRequest``.
+        """
+        request = ScheduleRequest(
+            name=f"{event}:{handler_name}" if name is None else name,
+            handler_name=handler_name,
+            created_by=by,
+            id=schedule_id,
+            handler_type=handler_type,
+            payload=payload,
+            enabled=enabled,
+            priority=priority,
+            max_retries=max_retries,
+            timeout_ms=timeout_ms,
+            max_concurrency=max_concurrency,
         )
+        return self._change(by, now, lambda change: creation.create_event_handler(change, event, request))
 
     # -- changes
 
     def reschedule(
-        self, schedule_id: UUID, timing: Timing, *, by: str = DEFAULT_ACTOR, now: datetime | None = None
+        self,
+        schedule_id: UUID,
+        *,
+        cron: str | None = None,
+        dialect: str = "debian",
+        timezone: str = "UTC",
+        interval: timedelta | None = None,
+        anchor: Literal["fixed_rate", "completion"] = "fixed_rate",
+        by: str = DEFAULT_ACTOR,
+        now: datetime | None = None,
     ) -> Job:
-        """Give a recurring schedule another timing, counted from now. Its runs and counts stay."""
+        """Give a recurring schedule another timing, counted from now. Its runs and counts stay.
+
+        The parameters are those of ``ScheduleRequest``: a cron line or an interval, exactly one of them.
+        """
+        timing = Timing(cron=cron, dialect=dialect, timezone=timezone, interval=interval, anchor=anchor)
         return self._change(by, now, lambda change: commands.reschedule(change, schedule_id, timing))
 
     def unschedule(self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> None:
@@ -225,9 +164,16 @@ class Scheduler:
         """Enable or disable a schedule. Workers heed it from their next poll on."""
         return self._change(by, now, lambda change: commands.toggle(change, schedule_id, enabled=enabled))
 
-    def update(self, schedule_id: UUID, patch: Patch, *, by: str = DEFAULT_ACTOR, now: datetime | None = None) -> Job:
-        """Change a schedule except for its timing: ``reschedule`` does that."""
-        return self._change(by, now, lambda change: commands.update(change, schedule_id, patch))
+    def update(
+        self, schedule_id: UUID, *, by: str = DEFAULT_ACTOR, now: datetime | None = None, **changes: Unpack[Changes]
+    ) -> Job:
+        """Change a schedule except for its timing: ``reschedule`` does that. What is not named stays as it is.
+
+        ``changes`` are fields of ``ScheduleRequest``: ``name``, ``description``, ``handler_name``, ``handler_type``,
+        ``queue``, ``payload``, ``priority``, ``max_retries``, ``retry_delay_ms``, ``retry_strategy``,
+        ``retry_cap_ms``, ``on_exhausted``, ``timeout_ms``, ``max_concurrency``, ``tags``, ``metadata``.
+        """
+        return self._change(by, now, lambda change: commands.update(change, schedule_id, changes))
 
     # -- runs
 
@@ -268,6 +214,47 @@ class Scheduler:
         """Let a failed schedule begin again: its retry count becomes 0, and its newest failed run is repeated."""
         return self._change(by, now, lambda change: commands.retry_schedule(change, schedule_id))
 
+    # -- execution, for an application that executes runs without a ``Worker``
+
+    def claim(
+        self,
+        worker_id: str,
+        limit: int = 1,
+        lease: timedelta = timedelta(minutes=5),
+        *,
+        queues: Sequence[str] | None = None,
+        now: datetime | None = None,
+    ) -> Sequence[Claim]:
+        """Claim queued runs of the tenant, by priority and then by time; ``queues``: only of these, if omitted: of all.
+
+        ``worker_id`` says who executes them. Until the lease ends no other worker gets them; ``store.queue.heartbeat``
+        renews it.
+        """
+        return self.store.queue.claim(worker_id, limit, lease, now, queues=queues, tenants=[self.tenant])
+
+    def finish(
+        self,
+        claim: Claim,
+        state: OutcomeState = "completed",
+        *,
+        result: Any = None,  # noqa: ANN401 - any JSON value
+        error: str | None = None,
+        error_detail: str | None = None,
+        final: bool = False,
+        now: datetime | None = None,
+    ) -> bool:
+        """Write how a claimed run ended; False if the claim no longer holds, and nothing was written.
+
+        A run that failed (``error``, ``timeout``) gets a retry if its schedule allows one, and not if it is ``final``:
+        a retry would end the same way. A schedule that will not
+        fire again is ended by a leading worker at its next sweep, if a worker has its handler.
+        """
+        outcome = Outcome(
+            state=state, result=validation.encode_json(result), error=error, error_detail=error_detail, final=final
+        )
+        at = self.store.now() if now is None else now
+        return bool(self.store.queue.finish([finish_of(claim, outcome, at)], now))
+
     # -- queries
 
     def get(self, schedule_id: UUID, *, now: datetime | None = None) -> Job | None:
@@ -279,10 +266,31 @@ class Scheduler:
         asked = ScheduleQuery() if query is None else query
         return self._read(now, lambda session: queries.list_jobs(session, asked))
 
-    def history(self, schedule_id: UUID, query: HistoryQuery | None = None, *, now: datetime | None = None) -> History:
-        """Return a page of a schedule's runs by creation time, newest first unless the query says otherwise."""
-        asked = HistoryQuery() if query is None else query
-        return self._read(now, lambda session: queries.list_history(session, schedule_id, asked))
+    def history(
+        self,
+        schedule_id: UUID,
+        *,
+        limit: int = 10,
+        offset: int = 0,
+        states: Sequence[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        include_logs: bool = False,
+        descending: bool = True,
+        now: datetime | None = None,
+    ) -> History:
+        """Return a page of a schedule's runs by creation time; runs that never started are among them.
+
+        ``states``: only runs in these; ``since``: created at this instant or later; ``until``: created before this
+        instant; ``descending``: newest first.
+        """
+        query = RunQuery(states=tuple(states), limit=limit, offset=offset, descending=descending)
+        return self._read(
+            now,
+            lambda session: queries.list_history(
+                session, schedule_id, query, since=since, until=until, include_logs=include_logs
+            ),
+        )
 
     def get_execution(self, run_id: UUID, *, now: datetime | None = None) -> Execution | None:
         """Return a run with its log (the first 1,000 lines); None if there is none."""

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
-from msgspec import UNSET
 
 from migrator.errors import ConflictError, NotFoundError, OvertakenError, RefusedError, TransitionError, UsageError
 from migrator.records import EMPTY, Handler, Run, Schedule, Trigger
@@ -27,7 +26,7 @@ from migrator.scheduler.lifecycle import (
     Event,
     audit_entry,
 )
-from migrator.scheduler.models import Delivery, Job, Patch, Seeding, Timing
+from migrator.scheduler.models import Changes, Delivery, Job, Seeding, Timing
 from migrator.states import RUN_FAILED, RUN_WAITING
 from migrator.store.protocols import RunQuery, Session
 from migrator.store.validation import check_own_tenant
@@ -185,16 +184,17 @@ def toggle(change: Change, schedule_id: UUID, *, enabled: bool) -> Job:
     return change.job(toggled if left or toggled.status != "scheduled" else _complete(change, toggled))
 
 
-def update(change: Change, schedule_id: UUID, patch: Patch) -> Job:
+def update(change: Change, schedule_id: UUID, changes: Changes) -> Job:
     """Change what it does, not when; the next tick and the next claim go by it."""
+    unknown = changes.keys() - Changes.__annotations__.keys()
+    if unknown:
+        raise UsageError(f"{min(unknown)} is nothing that is updated; known: {', '.join(Changes.__annotations__)}")
     schedule = validation.own_schedule(change.session, schedule_id)
     if schedule.status == "cancelled":
         raise TransitionError("a schedule that is cancelled does not change any more")
-    given = {name: value for name in patch.__struct_fields__ if (value := getattr(patch, name)) is not UNSET}
-    columns: dict[str, Any] = {}
-    for name, value in given.items():
+    columns: dict[str, Any] = {**changes}
+    for name, value in columns.items():
         validation.check_field(name, value)
-        columns[name] = value
     if "priority" in columns:
         columns["priority"] = validation.priority_number(columns["priority"])
     if "tags" in columns:

@@ -1,5 +1,6 @@
-"""Creation of schedules: from a cron line, for one fire, recurring within bounds, for an event."""
+"""Creation of schedules: recurring by a cron line or an interval, for one fire, or for an event."""
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -10,77 +11,44 @@ from migrator.records import Schedule, Trigger
 from migrator.scheduler import firing, validation
 from migrator.scheduler.commands import Change
 from migrator.scheduler.lifecycle import JOB_CREATED
-from migrator.scheduler.models import EventRequest, Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing, Work
+from migrator.scheduler.models import Job, ScheduleRequest, Timing
 
 DEFAULT_TIMEOUT_MS = 300_000
 """Longest duration of a run where neither the request nor its handler says."""
 
-ACTION_HANDLER_TYPES = {"create_job": "job_creator", "trigger_workflow": "workflow", "dispatch_agent": "agent"}
-"""What an event leads to, and the type of handler that a run of it is handed to."""
+
+def create_recurring(change: Change, request: ScheduleRequest) -> Job:
+    """Make a schedule that recurs; raises ``CronError``, ``ZoneError``, ``UsageError`` where it would never fire."""
+    start, end = validation.instant("start_at", request.start_at), validation.instant("end_at", request.end_at)
+    if end is not None and end <= (start or change.now):
+        raise UsageError("end_at must come after start_at")
+    bounds = {name: getattr(request, name) for name in _BOUNDS} | {"start_at": start, "end_at": end}
+    cause = validation.trigger_columns(request)
+    for name, value in bounds.items():
+        validation.check_field(name, value)
+    return _create(change, request, cause | bounds)
 
 
-def create_cron(change: Change, request: ScheduleRequest) -> Job:
-    """Make a schedule that a cron line makes fire; raises ``CronError``, ``ZoneError``."""
-    timing = Timing(cron=request.cron, dialect=request.dialect, timezone=request.timezone)
-    bounds = {"misfire_policy": request.misfire_policy, "misfire_grace_ms": request.misfire_grace_ms}
-    return _create(change, request, validation.trigger_columns(timing) | _checked(bounds))
-
-
-def create_once(change: Change, request: OnceRequest) -> Job:
+def create_once(change: Change, request: ScheduleRequest, run_at: datetime | None) -> Job:
     """Make a schedule that fires once, at once where no time is given; raises ``UsageError`` for a time past."""
-    run_at = validation.instant("run_at", request.run_at)
+    recurs = [name for name in (*Timing.__struct_fields__, *_BOUNDS) if getattr(request, name) != _DEFAULTS[name]]
+    if recurs:
+        raise UsageError(f"a schedule that fires once has no {recurs[0]}")
+    run_at = validation.instant("run_at", run_at)
     if run_at is not None and run_at <= change.now:
         raise UsageError("run_at must lie ahead; leave it out to run at once")
     return _create(change, request, {"kind": "one_time", "run_at": run_at or change.now})
 
 
-def create_recurring(change: Change, request: RecurringRequest) -> Job:
-    """Make a schedule that recurs within bounds; raises ``UsageError`` where it would never fire."""
-    bounds: dict[str, Any] = {
-        "start_at": validation.instant("start_at", request.start_at),
-        "end_at": validation.instant("end_at", request.end_at),
-        "max_fires": request.max_fires,
-        "skip_if_overdue": request.skip_if_overdue,
-        "misfire_policy": request.misfire_policy,
-        "misfire_grace_ms": request.misfire_grace_ms,
-    }
-    start, end = bounds["start_at"], bounds["end_at"]
-    if end is not None and end <= (start or change.now):
-        raise UsageError("end_at must come after start_at")
-    return _create(change, request, validation.trigger_columns(request.timing) | _checked(bounds))
-
-
-def create_event_handler(change: Change, event: str, handler_name: str, request: EventRequest) -> Job:
+def create_event_handler(change: Change, event: str, request: ScheduleRequest) -> Job:
     """Make a schedule that an event makes fire."""
     validation.check_text("event", event)
-    action = request.action
-    if action is not None and action.type not in ACTION_HANDLER_TYPES:
-        raise UsageError(f"action names none of {', '.join(ACTION_HANDLER_TYPES)}")
-    work = Work(
-        id=request.id,
-        name=f"{event}:{handler_name}" if request.name is None else request.name,
-        handler_name=handler_name,
-        handler_type="function" if action is None else ACTION_HANDLER_TYPES[action.type],
-        payload=None if action is None else {"action_type": action.type, "action_config": action.config},
-        enabled=request.enabled,
-        priority=request.priority,
-        created_by=request.created_by,
-        max_retries=request.max_retries,
-        timeout_ms=request.timeout_ms,
-        max_concurrency=request.max_concurrency,
-    )
-    return _create(change, work, {"kind": "event", "event_name": event})
+    return _create(change, request, {"kind": "event", "event_name": event})
 
 
-def _checked(bounds: dict[str, Any]) -> dict[str, Any]:
-    for name, value in bounds.items():
-        validation.check_field(name, value)
-    return bounds
-
-
-def _create(change: Change, work: Work, cause: dict[str, Any]) -> Job:
-    identity = change.new_id() if work.id is None else work.id
-    schedule = _schedule(change, work, identity)
+def _create(change: Change, request: ScheduleRequest, cause: dict[str, Any]) -> Job:
+    identity = change.new_id() if request.id is None else request.id
+    schedule = _schedule(change, request, identity)
     trigger = Trigger(id=change.new_id(), tenant_id=change.session.tenant, schedule_id=identity, **cause)
     if trigger.kind != "event":
         first = firing.first_fire(trigger, change.now)
@@ -93,31 +61,33 @@ def _create(change: Change, work: Work, cause: dict[str, Any]) -> Job:
     return change.job(stored)
 
 
-def _schedule(change: Change, work: Work, identity: UUID) -> Schedule:
-    if work.id is not None and change.session.schedules.get(work.id) is not None:
+def _schedule(change: Change, request: ScheduleRequest, identity: UUID) -> Schedule:
+    if request.id is not None and change.session.schedules.get(request.id) is not None:
         raise ConflictError("the id of a new schedule is taken")
-    columns = {name: getattr(work, name) for name in _COLUMNS}
+    columns = {name: getattr(request, name) for name in _COLUMNS}
     for name, value in columns.items():
         validation.check_field(name, value)
-    handler = change.session.handlers.get(work.handler_name)
+    handler = change.session.handlers.get(request.handler_name)
     if handler is not None:
         columns["queue"] = columns["queue"] or handler.queue
         columns["timeout_ms"] = columns["timeout_ms"] or handler.default_timeout_ms
     return Schedule(
-        **columns | {"timeout_ms": columns["timeout_ms"] or DEFAULT_TIMEOUT_MS, "tags": work.tags or None},
+        **columns | {"timeout_ms": columns["timeout_ms"] or DEFAULT_TIMEOUT_MS, "tags": request.tags or None},
         id=identity,
         tenant_id=change.session.tenant,
         # As the copy reads a schedule that is not enabled: paused too.
-        status="scheduled" if work.enabled else "paused",
-        paused_at=None if work.enabled else change.now,
-        priority=validation.priority_number(work.priority),
-        payload=validation.encode_json(work.payload),
-        metadata=validation.encode_json(work.metadata),
+        status="scheduled" if request.enabled else "paused",
+        paused_at=None if request.enabled else change.now,
+        priority=validation.priority_number(request.priority),
+        payload=validation.encode_json(request.payload),
+        metadata=validation.encode_json(request.metadata),
         retry_count=0,
-        updated_by=work.created_by,
+        updated_by=request.created_by,
     )
 
 
+_BOUNDS = ("start_at", "end_at", "max_fires", "skip_if_overdue", "misfire_policy", "misfire_grace_ms")
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(ScheduleRequest)}
 _COLUMNS = (
     "name",
     "description",

@@ -19,7 +19,7 @@ from migrator import states
 from migrator.errors import UsageError
 from migrator.records import Run, Schedule
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import OnceRequest
+from migrator.scheduler.models import ScheduleRequest
 from migrator.store.queue import HandlerFilter, handler_of
 from migrator.values import jsonb
 
@@ -131,6 +131,14 @@ class Registry:
         if handler_type not in EXTERNAL_TYPES:
             raise UsageError(f"handlers of type {handler_type!r} run here; others: {', '.join(sorted(EXTERNAL_TYPES))}")
         self._senders[handler_type] = sender
+
+    def create_jobs(self, name: str, client_of: Callable[[str], Scheduler]) -> None:
+        """Register a handler that makes a one-time schedule of each run; ``client_of`` returns the client of a tenant.
+
+        The member ``action_config`` of its payload says which: ``handler_name``, and if wanted ``name``, ``payload``,
+        ``priority``, ``max_retries``, ``timeout_ms``, ``queue``, ``description``.
+        """
+        self.register(name, job_creator(client_of))
 
     def function(self, schedule: Schedule | None) -> Function | str:
         """Return what a run of the schedule calls, or why there is nothing."""
@@ -252,7 +260,7 @@ def job_creator(service_of: Callable[[str], Scheduler]) -> Function:
             named = {name: value for name, value in action_config.items() if name in _JOB_FIELDS}
             named.setdefault("name", f"{handler}:{context.run_id}")
             service.schedule_once(
-                OnceRequest(
+                ScheduleRequest(
                     id=identity,
                     handler_name=handler,
                     created_by="create_job",

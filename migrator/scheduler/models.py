@@ -1,21 +1,18 @@
-"""What callers of the client give and get: requests, patches, queries, pages, executions. Lengths are milliseconds.
+"""What callers of the client give and get: requests, pages, executions. Lengths are milliseconds.
 
 Requests are checked in ``scheduler.validation``.
 """
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 from uuid import UUID
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from migrator.records import ExecutionLog, Run, Schedule, Trigger
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
-
-MisfirePolicy = Literal["fire_once", "skip", "fire_all"]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +26,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """What an interval is counted from: the planned fire, or the end of the last run."""
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What a schedule does, whenever it fires."""
+class ScheduleRequest(Timing, frozen=True, kw_only=True):
+    """What a new schedule does, and when it recurs: by ``cron`` or by ``interval``, or neither if it fires once."""
 
     name: str
     handler_name: str
@@ -58,95 +55,35 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs may be running at the same time; None: no limit."""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] | None = None
-
-
-class ScheduleRequest(Work, frozen=True, kw_only=True):
-    """A schedule that a cron line makes fire."""
-
-    cron: str
-    dialect: str = "debian"
-    timezone: str = "UTC"
-    misfire_policy: MisfirePolicy | None = None
-    misfire_grace_ms: int | None = None
-
-
-class OnceRequest(Work, frozen=True, kw_only=True):
-    """A schedule that fires once."""
-
-    run_at: datetime | None = None
-    """If omitted: at once. A time in the past is refused."""
-
-
-class RecurringRequest(Work, frozen=True, kw_only=True):
-    """A schedule that recurs within bounds."""
-
-    timing: Timing
     start_at: datetime | None = None
     """No fire before this instant; if omitted: from now on."""
     end_at: datetime | None = None
     """No fire after this instant."""
     max_fires: int | None = None
     skip_if_overdue: bool = False
-    misfire_policy: MisfirePolicy | None = None
+    misfire_policy: Literal["fire_once", "skip", "fire_all"] | None = None
     misfire_grace_ms: int | None = None
 
 
-class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event leads to instead of a call of the handler."""
-
-    type: Literal["create_job", "trigger_workflow", "dispatch_agent"]
-    config: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class EventRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """How a handler is run at an event."""
-
-    name: str | None = None
-    """If omitted: ``<event>:<handler>``, which can be registered once."""
-    id: UUID | None = None
-    priority: int | str = 50
-    enabled: bool = True
-    action: Action | None = None
-    created_by: str = "api"
-    max_retries: int = 3
-    timeout_ms: int | None = None
-    max_concurrency: int | None = None
-
-
-class Patch(msgspec.Struct, frozen=True, kw_only=True):
+class Changes(TypedDict, total=False):
     """Changes of a schedule that do not move a fire; a field that is not given stays as it is."""
 
-    name: str | UnsetType = UNSET
-    description: str | UnsetType | None = UNSET
-    handler_name: str | UnsetType = UNSET
-    handler_type: str | UnsetType = UNSET
-    queue: str | UnsetType | None = UNSET
-    payload: Any = UNSET
-    priority: int | str | UnsetType | None = UNSET
-    max_retries: int | UnsetType = UNSET
-    retry_delay_ms: int | UnsetType = UNSET
-    retry_strategy: str | UnsetType = UNSET
-    retry_cap_ms: int | UnsetType = UNSET
-    on_exhausted: str | UnsetType = UNSET
-    timeout_ms: int | UnsetType = UNSET
-    max_concurrency: int | UnsetType | None = UNSET
-    tags: tuple[str, ...] | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType | None = UNSET
-
-
-class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs of a schedule, by creation time; runs that never started are among them."""
-
-    limit: int = 10
-    offset: int = 0
-    states: tuple[str, ...] = ()
-    since: datetime | None = None
-    """Created at this instant or later."""
-    until: datetime | None = None
-    """Created before this instant."""
-    include_logs: bool = False
-    descending: bool = True
-    """Newest first."""
+    name: str
+    description: str | None
+    handler_name: str
+    handler_type: str
+    queue: str | None
+    payload: Any
+    priority: int | str | None
+    max_retries: int
+    retry_delay_ms: int
+    retry_strategy: str
+    retry_cap_ms: int
+    on_exhausted: str
+    timeout_ms: int
+    max_concurrency: int | None
+    tags: tuple[str, ...]
+    metadata: dict[str, Any] | None
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ from migrator.errors import ConfigurationError, MigratorError, RefusedError, Sto
 from migrator.log import logger
 from migrator.records import WorkerRecord
 from migrator.scheduler import lifecycle
+from migrator.scheduler.completion import Outcome, OutcomeState
 from migrator.scheduler.executor import Executor, InProcessExecutor, ParallelRunExecutor
 from migrator.scheduler.handlers import Registry, load_registry
 from migrator.scheduler.leadership import RESOURCE, Leadership
@@ -425,8 +426,18 @@ class Worker:
         """
         self._settings, self._registry, self._reload = settings, registry, reload
         self._tenants = None if tenants is None else tuple(tenants)
+        self._executor = InProcessExecutor(registry)
         self._process: SchedulerProcess | None = None
         self._stopped = False
+
+    def deliver(
+        self, run_id: UUID, state: OutcomeState = "completed", *, result: bytes | None = None, error: str | None = None
+    ) -> bool:
+        """Take the outcome of a run that a sender of the registry gave to another system; ``result`` is JSON text.
+
+        Return False if this worker did not send the run there, or has its outcome. May be called from any thread.
+        """
+        return self._executor.deliver(run_id, Outcome(state=state, result=result, error=error))
 
     def stop(self) -> None:
         """Claim nothing more; let runs end, for at most ``stop_within_ms``, and release the others.
@@ -451,7 +462,7 @@ class Worker:
         if not own.enabled:
             raise RefusedError(NOT_ENABLED)
         registry, reload = self._registry, self._reload
-        executor = ParallelRunExecutor(InProcessExecutor(registry))
+        executor = ParallelRunExecutor(self._executor)
         with ExitStack() as stores:
             store = stores.enter_context(open_scheduler_store(self._settings))
             plan = RetentionPlan.of(own)

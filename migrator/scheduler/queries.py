@@ -18,7 +18,7 @@ from migrator import cron
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import Schedule, Trigger, WorkerRecord
 from migrator.scheduler import validation
-from migrator.scheduler.models import Execution, History, HistoryQuery, Job, JobPage
+from migrator.scheduler.models import Execution, History, Job, JobPage
 from migrator.states import RUN_FAILED
 from migrator.store.conflicts import repeat_session
 from migrator.store.protocols import RunQuery, ScheduleQuery, Session, Store
@@ -96,29 +96,26 @@ def list_jobs(session: Session, query: ScheduleQuery) -> JobPage:
     return JobPage(jobs=tuple(_jobs(session, found)), total=total, limit=query.limit, offset=query.offset)
 
 
-def list_history(session: Session, schedule_id: UUID, query: HistoryQuery) -> History:
+def list_history(
+    session: Session,
+    schedule_id: UUID,
+    query: RunQuery,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    include_logs: bool,
+) -> History:
     """Return a page of a schedule's runs; those of a schedule that was removed stay readable."""
-    since, until = validation.instant("since", query.since), validation.instant("until", query.until)
-    if since is not None and until is not None and until <= since:
-        raise UsageError("until must come after since")
+    since, until = validation.window(since, until)
+    after = None if since is None else since - _INSTANT  # bounds are exclusive there
     page = session.runs.list(
-        RunQuery(
-            schedule_id=schedule_id,
-            states=query.states,
-            # Bounds are exclusive there.
-            created_after=None if since is None else since - _INSTANT,
-            created_before=until,
-            limit=query.limit,
-            offset=query.offset,
-            descending=query.descending,
-        )
+        msgspec.structs.replace(query, schedule_id=schedule_id, created_after=after, created_before=until)
     )
     if not page.runs:
         check_known(session, schedule_id)
     logs = session.execution_logs
     executions = [
-        Execution(run=run, logs=tuple(logs.of_run(run.id, MAX_LOG_LINES)) if query.include_logs else ())
-        for run in page.runs
+        Execution(run=run, logs=tuple(logs.of_run(run.id, MAX_LOG_LINES)) if include_logs else ()) for run in page.runs
     ]
     return History(executions=tuple(executions), more=page.cursor is not None)
 
@@ -377,11 +374,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 def schedule_stats(session: Session, schedule_id: UUID, *, since: datetime | None, until: datetime | None) -> Stats:
     """Return the statistics of a schedule; raises ``NotFoundError``, ``UsageError``."""
-    where = RunFilter(
-        schedule_id=schedule_id, since=validation.instant("since", since), until=validation.instant("until", until)
-    )
-    if where.since is not None and where.until is not None and where.until <= where.since:
-        raise UsageError("until must come after since")
+    since, until = validation.window(since, until)
+    where = RunFilter(schedule_id=schedule_id, since=since, until=until)
     check_known(session, schedule_id)
     runs = session.statistics.runs(where)
     lasted, mean = runs.durations, mean_duration_ms(runs)

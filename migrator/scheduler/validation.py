@@ -83,6 +83,14 @@ def instant(name: str, value: datetime | None) -> datetime | None:
     return validation.milliseconds(value)
 
 
+def window(since: datetime | None, until: datetime | None) -> tuple[datetime | None, datetime | None]:
+    """Return the bounds of a window as they will be stored; raises ``UsageError`` for an empty one."""
+    since, until = instant("since", since), instant("until", until)
+    if since is not None and until is not None and until <= since:
+        raise UsageError("until must come after since")
+    return since, until
+
+
 def interval_ms(length: timedelta) -> int:
     """Return an interval in milliseconds; raises ``UsageError`` for one that is not above zero."""
     validation.check_above_zero("an interval", length)

@@ -18,7 +18,6 @@ from psycopg import sql
 from migrator.connections.postgres import Connection
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.firing import plan
-from migrator.scheduler.models import HistoryQuery
 from migrator.store.protocols import ScheduleQuery, Store
 from migrator.store.queue import Claim, Finish
 
@@ -183,7 +182,7 @@ def facade_operations(facade: Scheduler, schedule: UUID, *, times: int = 40) -> 
         ),
         TimedOperation(
             name=f"history, {PAGE} of one",
-            work=lambda: facade.history(schedule, HistoryQuery(limit=PAGE)),
+            work=lambda: facade.history(schedule, limit=PAGE),
             ceiling=20,
             source="2-X15",
             times=times,

@@ -12,14 +12,11 @@ from uuid import UUID
 import pytest
 
 from migrator import (
-    HistoryQuery,
-    MongoSettings,
-    OnceRequest,
-    PersistenceSettings,
-    PostgresSettings,
     Scheduler,
+    ScheduleRequest,
     Settings,
     Store,
+    load_settings,
     open_store,
     prepare,
 )
@@ -35,11 +32,10 @@ def settings(request: pytest.FixtureRequest) -> Settings:
     """Return settings that are built in code."""
     if request.param == "postgres":
         make: Callable[[], str] = request.getfixturevalue("new_scheduler_dsn")
-        return Settings(postgres=PostgresSettings(dsn=make()), persistence=PersistenceSettings(scheduler="postgres"))
+        return load_settings({"postgres": {"dsn": make()}, "persistence": {"scheduler": "postgres"}}, {})
     server: MongoServer = request.getfixturevalue("mongo_server")
-    return Settings(
-        mongo=MongoSettings(uri=server.uri, database=fresh_name()), persistence=PersistenceSettings(scheduler="mongo")
-    )
+    mongo = {"uri": server.uri, "database": fresh_name()}
+    return load_settings({"mongo": mongo, "persistence": {"scheduler": "mongo"}}, {})
 
 
 @pytest.fixture
@@ -77,7 +73,7 @@ def test_a_client_creates_triggers_claims_finishes_and_reads_the_history(setting
 def test_a_worker_executes_runs_until_it_is_told_to_stop(settings: Settings, store: Store, tmp_path: Path) -> None:
     scheduler = Scheduler(store, "acme")
     job = scheduler.schedule_once(
-        OnceRequest(name="greeting", handler_name="greet", payload={"name": "Ada"}, created_by="ann")
+        ScheduleRequest(name="greeting", handler_name="greet", payload={"name": "Ada"}, created_by="ann")
     )
     command = [sys.executable, str(DOCS / "programs" / "worker.py")]
     with subprocess.Popen(
@@ -91,7 +87,7 @@ def test_a_worker_executes_runs_until_it_is_told_to_stop(settings: Settings, sto
             worker.kill()
     assert output.splitlines()[-1:] == ["completed 1, failed 0"], errors
     assert worker.returncode == 0
-    [execution] = scheduler.history(job.id, HistoryQuery(include_logs=True)).executions
+    [execution] = scheduler.history(job.id, include_logs=True).executions
     assert execution.run.result == b'{"greeting":"Hello, Ada!"}'
     assert "attempt 1 for tenant acme" in [line.message for line in execution.logs]
     ended = scheduler.get(job.id)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from migrator import PersistenceSettings, PostgresSettings, Scheduler, Settings, Store, open_store
+from migrator import Scheduler, Store, load_settings, open_store
 from migrator.values.identity import lock_id
 from tests.conftest import Cluster
 from tests.schema_rows import connect
@@ -72,9 +72,7 @@ def reader(any_cluster: Cluster, any_scheduler_dsn: str) -> Iterator[Reader]:
         connection.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'secret'".encode())
         connection.execute(f"GRANT scheduler_service, scheduler_dispatcher TO {user}".encode())
     dsn = any_cluster.server.dsn(any_scheduler_dsn.rpartition("/")[2], user=user, password="secret")
-    settings = Settings(
-        postgres=PostgresSettings(dsn=any_scheduler_dsn), persistence=PersistenceSettings(scheduler="postgres")
-    )
+    settings = load_settings({"postgres": {"dsn": any_scheduler_dsn}, "persistence": {"scheduler": "postgres"}}, {})
     with open_store(settings) as store:
         yield Reader(dsn, any_scheduler_dsn, store)
     with connect(any_scheduler_dsn) as connection:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -192,6 +192,24 @@ def test_a_wrong_variable_is_refused_by_name(name: str, text: str, sentence: str
 
 
 # What is refused
+
+
+def test_settings_are_built_of_sections_and_checked_like_a_file() -> None:
+    sections: dict[str, dict[str, Any]] = {"postgres": {"dsn": "service=a"}, "scheduler": {"poll_ms": 50}}
+    found = load_settings(sections, {"MIGRATOR_SCHEDULER__POLL_MS": "70"})
+    assert (found.postgres.dsn, found.scheduler.poll_ms) == ("service=a", 70)
+    assert sections["scheduler"] == {"poll_ms": 50}
+    for wrong, words in (
+        ({"mong": {}}, "unknown section [mong] in the given sections; did you mean mongo?"),
+        ({"mongo": 3}, "mongo in the given sections must be a section, not a value"),
+        (
+            {"scheduler": {"poll_ms": 0}},
+            "setting at scheduler.poll_ms: expected `int` >= 1; looked in the given sections",
+        ),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings(cast("Any", wrong), {})
+        assert str(caught.value).startswith(words)
 
 
 @pytest.mark.parametrize(

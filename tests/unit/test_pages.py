@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+import migrator
 from migrator.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +101,18 @@ def test_every_name_of_the_code_that_a_page_names_exists(page: Path) -> None:
                 assert hasattr(found, part), f"{page.name}: {name}"
                 found = getattr(found, part)
             break
+
+
+@pytest.mark.parametrize("page", [*PAGES, DOCS / "api.md"], ids=lambda page: page.name)
+def test_the_code_of_a_page_imports_only_public_names(page: Path) -> None:
+    imported = []
+    for block in re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("migrator"):
+                imported += [(node.module, one.name) for one in node.names]
+    of_the_tool = {("migrator.sources.crawler", "SYSTEM"), ("migrator.sources.rows", "RowContext")}
+    of_the_tool |= {("migrator.sources.rows", "load"), ("migrator.sources.rows", "restore")}
+    assert set(imported) - of_the_tool <= {("migrator", name) for name in migrator.__all__}
 
 
 def commands() -> Iterator[tuple[Path, str]]:

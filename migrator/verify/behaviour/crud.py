@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from migrator.errors import ConflictError, NotFoundError, UsageError
-from migrator.scheduler.models import EventRequest, HistoryQuery, Job, Patch, Timing
+from migrator.scheduler.models import Changes, Job
 from migrator.store.protocols import ScheduleQuery
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness
@@ -19,7 +19,7 @@ def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
     cron = harness.cron("15 9 * * 1-5", name="report", priority="high", tags=("a", "b"), payload={"to": [1, 2.5, None]})
     every = harness.every(HOUR, name="sweep", max_retries=0, description="all of it")
     once = harness.once(harness.now + HOUR, name="once", priority=7)
-    event = facade.on_event("build.done", "notify", EventRequest(name="heard"), now=harness.now)
+    event = facade.on_event("build.done", "notify", name="heard", now=harness.now)
     for job, kind in ((cron, "cron"), (every, "interval"), (once, "one_time"), (event, "event")):
         observed.expect(f"{kind}: what was made is read", job, facade.get(job.id, now=harness.now))
         observed.expect(f"{kind}: one trigger of its kind", [kind], [one.kind for one in job.triggers])
@@ -31,8 +31,10 @@ def schedule_lifecycle(harness: Harness, observed: Observations) -> None:
     observed.expect("the requested values are stored", stated, {name: getattr(schedule, name) for name in stated})
     observed.expect("the payload is stored", {"to": [1, 2.5, None]}, jsonb.decode(schedule.payload or b"null"))
     harness.advance(MINUTE)
-    patch = Patch(name="report 2", priority=10, tags=("c",), payload={"n": 1}, description=None)
-    changed = facade.update(cron.id, patch, by="other", now=harness.now)
+    changes: Changes = {
+        "name": "report 2", "priority": 10, "tags": ("c",), "payload": {"n": 1}, "description": None,
+    }  # fmt: skip
+    changed = facade.update(cron.id, by="other", now=harness.now, **changes)
     after = harness.job(cron).schedule
     observed.expect("a change is answered as it is stored", changed.schedule, after)
     wanted = ("report 2", 10, ("c",), "other", harness.now)
@@ -90,7 +92,7 @@ def refused_requests(harness: Harness, observed: Observations, job: Job) -> None
         "history": lambda: facade.history(unknown, now=harness.now),
         "pause": lambda: facade.pause(unknown, now=harness.now),
         "trigger_now": lambda: facade.trigger_now(unknown, now=harness.now),
-        "update": lambda: facade.update(unknown, Patch(name="x"), now=harness.now),
+        "update": lambda: facade.update(unknown, name="x", now=harness.now),
     }.items():
         observed.expect_refused(f"{what} of nothing", NotFoundError, call)
     observed.expect_refused("a cron line that is not valid", UsageError, lambda: harness.cron("61 * * * *"))
@@ -98,9 +100,7 @@ def refused_requests(harness: Harness, observed: Observations, job: Job) -> None
     observed.expect_refused("no interval", UsageError, lambda: harness.every(timedelta(0)))
     observed.expect_refused("a time in the past", UsageError, lambda: harness.once(harness.now - MINUTE))
     observed.expect_refused("a blank name", UsageError, lambda: harness.cron(name=" "))
-    observed.expect_refused(
-        "neither line nor interval", UsageError, lambda: facade.reschedule(job.id, Timing(), now=harness.now)
-    )
+    observed.expect_refused("neither line nor interval", UsageError, lambda: facade.reschedule(job.id, now=harness.now))
     observed.expect("a refused call changed nothing", before, harness.job(job))
 
 
@@ -173,25 +173,26 @@ def history(harness: Harness, observed: Observations) -> None:
         harness.run_once()
         made.append((run.id, "error" if number % 3 == 2 else "completed", harness.now))  # noqa: PLR2004 - every third
     newest = made[::-1]
-    for what, query, wanted in (
-        ("newest first", HistoryQuery(limit=4), newest[:4]),
-        ("the second page", HistoryQuery(limit=4, offset=4), newest[4:8]),
-        ("oldest first", HistoryQuery(limit=50, descending=False), made),
-        ("by state", HistoryQuery(limit=50, states=("error",)), [one for one in newest if one[1] == "error"]),
-        ("since", HistoryQuery(limit=50, since=made[5][2]), newest[:6]),
-        ("until", HistoryQuery(limit=50, until=made[5][2]), newest[6:]),
-    ):
-        page = harness.facade.history(job.id, query, now=harness.now)
+    pages: tuple[tuple[str, dict[str, Any], Any], ...] = (
+        ("newest first", {"limit": 4}, newest[:4]),
+        ("the second page", {"limit": 4, "offset": 4}, newest[4:8]),
+        ("oldest first", {"limit": 50, "descending": False}, made),
+        ("by state", {"limit": 50, "states": ("error",)}, [one for one in newest if one[1] == "error"]),
+        ("since", {"limit": 50, "since": made[5][2]}, newest[:6]),
+        ("until", {"limit": 50, "until": made[5][2]}, newest[6:]),
+    )
+    for what, query, wanted in pages:
+        page = harness.facade.history(job.id, now=harness.now, **query)
         observed.expect(
             f"{what}: the runs", [one[:2] for one in wanted], [(one.run.id, one.run.state) for one in page.executions]
         )
     observed.expect_true(
         "a page says that others follow",
-        harness.facade.history(job.id, HistoryQuery(limit=4), now=harness.now).more,
+        harness.facade.history(job.id, limit=4, now=harness.now).more,
     )
     observed.expect_false(
         "the last page says that none does",
-        harness.facade.history(job.id, HistoryQuery(limit=11), now=harness.now).more,
+        harness.facade.history(job.id, limit=11, now=harness.now).more,
     )
     execution = harness.facade.get_execution(made[0][0], now=harness.now)
     observed.expect_true("a run is read with its log", execution is not None and len(execution.logs) > 1)

@@ -11,7 +11,7 @@ from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import Executor, RunListener
 from migrator.scheduler.leadership import Leadership
 from migrator.scheduler.lifecycle import Event
-from migrator.scheduler.models import HistoryQuery, Job, OnceRequest, RecurringRequest, ScheduleRequest, Timing
+from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.sweeper import Sweeper
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.store.protocols import Session, Store
@@ -214,20 +214,20 @@ class Harness:
 
     def cron(self, line: str = "*/5 * * * *", **more: Any) -> Job:  # noqa: ANN401 - whatever the request takes
         """Make a schedule with a cron line."""
-        return self.facade.schedule(ScheduleRequest(**self._work() | {"cron": line} | more), now=self.now)
+        return self.recurring(**{"cron": line} | more)
 
     def every(self, length: timedelta, *, anchor: str = "fixed_rate", **more: Any) -> Job:  # noqa: ANN401 - as above
         """Make a schedule with an interval."""
-        return self.recurring(Timing(interval=length, anchor=anchor), **more)  # type: ignore[arg-type] # one of its words
+        return self.recurring(interval=length, anchor=anchor, **more)
 
-    def recurring(self, timing: Timing | None = None, **more: Any) -> Job:  # noqa: ANN401 - as above
-        """Make a schedule with a timing; every minute if omitted."""
-        every = Timing(interval=MINUTE) if timing is None else timing
-        return self.facade.schedule_recurring(RecurringRequest(timing=every, **self._work() | more), now=self.now)
+    def recurring(self, **more: Any) -> Job:  # noqa: ANN401 - as above
+        """Make a schedule that recurs; every minute if no timing is given."""
+        every = {} if more.keys() & {"cron", "interval"} else {"interval": MINUTE}
+        return self.facade.schedule(ScheduleRequest(**self._work() | every | more), now=self.now)
 
     def once(self, run_at: datetime | None = None, **more: Any) -> Job:  # noqa: ANN401 - as above
         """Make a schedule that fires once."""
-        return self.facade.schedule_once(OnceRequest(run_at=run_at, **self._work() | more), now=self.now)
+        return self.facade.schedule_once(ScheduleRequest(**self._work() | more), run_at, now=self.now)
 
     def _work(self) -> dict[str, Any]:
         return {"name": f"job {self._made + 1}", "handler_name": "work", "created_by": "verify"}
@@ -245,8 +245,8 @@ class Harness:
 
     def runs(self, job: Job, *states: str) -> Sequence[Run]:
         """Return a schedule's runs, oldest first, as the history has them."""
-        query = HistoryQuery(limit=1000, states=states, descending=False)
-        runs = [one.run for one in self.facade.history(job.id, query, now=self.now).executions]
+        page = self.facade.history(job.id, limit=1000, states=states, descending=False, now=self.now)
+        runs = [one.run for one in page.executions]
         return sorted(runs, key=lambda run: (run.created_at, run.run_number or 0))  # of one instant, as they were made
 
     def fired(self, job: Job) -> list[datetime | None]:

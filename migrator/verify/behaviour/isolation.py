@@ -10,7 +10,7 @@ from psycopg import errors, sql
 from migrator import records
 from migrator.errors import ConflictError, DeniedError, MigratorError, NotFoundError, StoreError
 from migrator.records import AuditEntry, ExecutionLog, GraphJob, Handler, ImpactSnapshot, PolicyJob, Run
-from migrator.scheduler.models import Job, Patch, Timing
+from migrator.scheduler.models import Job
 from migrator.store.postgres.store import PostgresStore
 from migrator.store.protocols import RunQuery, ScheduleQuery
 from migrator.verify.behaviour.harness import HOUR, MINUTE, Harness
@@ -39,8 +39,8 @@ def facade(harness: Harness, observed: Observations) -> None:
         "resume": lambda: other.resume(job.id, now=now),
         "cancel": lambda: other.cancel(job.id, now=now),
         "toggle": lambda: other.toggle(job.id, enabled=False, now=now),
-        "update": lambda: other.update(job.id, Patch(name="taken"), now=now),
-        "reschedule": lambda: other.reschedule(job.id, Timing(interval=MINUTE), now=now),
+        "update": lambda: other.update(job.id, name="taken", now=now),
+        "reschedule": lambda: other.reschedule(job.id, interval=MINUTE, now=now),
         "unschedule": lambda: other.unschedule(job.id, now=now),
         "trigger_now": lambda: other.trigger_now(job.id, now=now),
         "retry": lambda: other.retry(run.id, now=now),

@@ -16,7 +16,6 @@ import msgspec
 
 from migrator.errors import MigratorError
 from migrator.scheduler.completion import Outcome
-from migrator.scheduler.models import EventRequest, HistoryQuery, Patch, Timing
 from migrator.scratch import new_scratch_tenant
 from migrator.store.protocols import RunQuery, ScheduleQuery, Store
 from migrator.store.queue import Claim
@@ -180,9 +179,7 @@ class Player:
     def _state_of(self, harness: Harness) -> list[Any]:
         query = ScheduleQuery(limit=1000, sort_by="name", descending=False)
         jobs = sorted(harness.facade.list(query, now=harness.now).jobs, key=lambda job: job.id)
-        histories = [
-            harness.facade.history(job.id, HistoryQuery(limit=100, descending=False), now=harness.now) for job in jobs
-        ]
+        histories = [harness.facade.history(job.id, limit=100, descending=False, now=harness.now) for job in jobs]
         with harness.session() as session:
             trail = [msgspec.structs.replace(one, id=UUID(int=0)) for one in session.audit.list(1000)]
             runs = session.runs.list(RunQuery(limit=5)).runs
@@ -218,11 +215,11 @@ _ENDS: Final = (*(None, HOUR, DAY) * 3, MINUTE, -MINUTE)
 _STEPS: Final = (SECOND / 1000, SECOND, MINUTE, MINUTE, 5 * MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, DAY)
 
 
-def _timing(choices: Choices) -> Timing:
+def _timing(choices: Choices) -> dict[str, Any]:
     if choices.chance():
-        return Timing(cron=choices.of(_LINES), timezone=choices.of(_ZONES))
+        return {"cron": choices.of(_LINES), "timezone": choices.of(_ZONES)}
     lengths = (*(30 * SECOND, MINUTE, MINUTE, HOUR) * 3, timedelta(0))
-    return Timing(interval=choices.of(lengths), anchor=choices.of(("fixed_rate", "completion")))
+    return {"interval": choices.of(lengths), "anchor": choices.of(("fixed_rate", "completion"))}
 
 
 def _work(player: Player, choices: Choices) -> dict[str, Any]:
@@ -245,7 +242,7 @@ def _recurring(player: Player, choices: Choices) -> object:
     harness = player.harness(choices)
     asked = {"start_at": _shifted(harness, choices.of(_SHIFTS)), "end_at": _shifted(harness, choices.of(_ENDS))}
     timing = _timing(choices)
-    return player.made(harness, harness.recurring(timing, **asked, **choices.some(_BOUNDS), **_work(player, choices)))
+    return player.made(harness, harness.recurring(**timing, **asked, **choices.some(_BOUNDS), **_work(player, choices)))
 
 
 def _once(player: Player, choices: Choices) -> object:
@@ -256,8 +253,8 @@ def _once(player: Player, choices: Choices) -> object:
 def _on_event(player: Player, choices: Choices) -> object:
     harness = player.harness(choices)
     priorities: tuple[int | str, ...] = (10, 50, "high")
-    asked = EventRequest(priority=choices.of(priorities), enabled=choices.chance(2 / 3), max_retries=1)
-    return player.made(harness, harness.facade.on_event("push", choices.of(("h", "g")), asked, now=harness.now))
+    asked: dict[str, Any] = {"priority": choices.of(priorities), "enabled": choices.chance(2 / 3), "max_retries": 1}
+    return player.made(harness, harness.facade.on_event("push", choices.of(("h", "g")), **asked, now=harness.now))
 
 
 def _event(player: Player, choices: Choices) -> object:
@@ -281,13 +278,12 @@ def _toggle(player: Player, choices: Choices) -> object:
 def _update(player: Player, choices: Choices) -> object:
     harness, job = player.job(choices)
     changed = {name: _WORK[name] for name in ("priority", "max_retries", "max_concurrency", "tags", "payload")}
-    patch = Patch(**choices.some(changed | {"name": ("alpha", "beta", "gamma")}))
-    return harness.facade.update(job, patch, now=harness.now)
+    return harness.facade.update(job, now=harness.now, **choices.some(changed | {"name": ("alpha", "beta", "gamma")}))
 
 
 def _reschedule(player: Player, choices: Choices) -> object:
     harness, job = player.job(choices)
-    return harness.facade.reschedule(job, _timing(choices), now=harness.now)
+    return harness.facade.reschedule(job, **_timing(choices), now=harness.now)
 
 
 def _retry(player: Player, choices: Choices) -> object:
@@ -332,13 +328,15 @@ def _meanwhile(act: Callable[[Player, Harness], Any]) -> Callable[[Player, Choic
 
 def _history(player: Player, choices: Choices) -> object:
     harness, job = player.job(choices)
-    query = HistoryQuery(
+    page = harness.facade.history(
+        job,
         limit=choices.of((*(1, 3, 10, 50) * 3, 0)),
         offset=choices.of((0, 0, 2)),
         states=choices.of(((), (), ("completed",), ("queued", "error"), ("completed",), ("no such",))),
         descending=choices.chance(),
+        now=harness.now,
     )
-    return harness.facade.history(job, query, now=harness.now), harness.facade.stats(job, now=harness.now)
+    return page, harness.facade.stats(job, now=harness.now)
 
 
 def _metrics(player: Player, choices: Choices) -> object:

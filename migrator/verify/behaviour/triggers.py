@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from migrator.scheduler.models import EventRequest, Job, Patch, Timing
+from migrator.scheduler.models import Changes, Job
 from migrator.store.protocols import ScheduleQuery
 from migrator.verify.behaviour.cron_oracle import expected_fires, next_clock_change
 from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, SECOND, START, Harness
@@ -160,17 +160,18 @@ def unrelated_changes(harness: Harness, observed: Observations) -> None:
     """Change everything but the timing: no fire moves; another timing does move it, from now on."""
     job = harness.every(30 * MINUTE)
     planned = harness.job(job).next_fire_at
-    for what, patch in {
-        "name": Patch(name="another"),
-        "priority": Patch(priority=99),
-        "payload": Patch(payload={"a": 1}),
-        "retries": Patch(max_retries=0),
-        "tags": Patch(tags=("t",)),
-    }.items():
+    changes: dict[str, Changes] = {
+        "name": {"name": "another"},
+        "priority": {"priority": 99},
+        "payload": {"payload": {"a": 1}},
+        "retries": {"max_retries": 0},
+        "tags": {"tags": ("t",)},
+    }
+    for what, change in changes.items():
         harness.advance(MINUTE)
-        harness.facade.update(job.id, patch, now=harness.now)
+        harness.facade.update(job.id, now=harness.now, **change)
         observed.expect(f"a change of {what} moves no fire", planned, harness.job(job).next_fire_at)
-    harness.facade.reschedule(job.id, Timing(interval=HOUR), now=harness.now)
+    harness.facade.reschedule(job.id, interval=HOUR, now=harness.now)
     observed.expect("another timing counts from now", harness.now + HOUR, harness.job(job).next_fire_at)
 
 
@@ -181,7 +182,7 @@ def restarts(harness: Harness, observed: Observations) -> None:
         harness.advance(MINUTE)
         harness.worker = harness.worker_for(harness.executor)
         harness.sweeper().adopt()
-        harness.facade.update(job.id, Patch(description=f"at {harness.now:%H:%M}"), now=harness.now)
+        harness.facade.update(job.id, description=f"at {harness.now:%H:%M}", now=harness.now)
         harness.run_once()
     observed.expect("a start does not delay it", [START + 5 * MINUTE * n for n in range(1, 5)], harness.fired(job))
 
@@ -255,10 +256,10 @@ def events(harness: Harness, observed: Observations) -> None:
     """Fire handlers of an event, highest priority first, each once per delivery; who is switched off hears nothing."""
     priorities: dict[str, int | str] = {"low": 10, "high": "critical", "middle": 50}
     jobs = {
-        name: harness.facade.on_event("push", name, EventRequest(priority=priority), now=harness.now)
+        name: harness.facade.on_event("push", name, priority=priority, now=harness.now)
         for name, priority in priorities.items()
     }
-    harness.facade.on_event("push", "off", EventRequest(enabled=False), now=harness.now)
+    harness.facade.on_event("push", "off", enabled=False, now=harness.now)
     silenced = harness.facade.on_event("push", "silenced", now=harness.now)
     harness.facade.pause(silenced.id, now=harness.now)
     first = harness.facade.trigger_event("push", {"n": 1}, event_id="e-1", now=harness.now)

@@ -7,7 +7,7 @@ that the processes of a verification find them too.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, Unpack, cast
 from uuid import UUID, uuid4
 
 import msgspec
@@ -16,7 +16,7 @@ from migrator.errors import TransitionError
 from migrator.records import Schedule, Trigger
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.leadership import Leadership
-from migrator.scheduler.models import Job, JobPage, Patch
+from migrator.scheduler.models import Changes, Job, JobPage
 from migrator.scheduler.queries import Metrics
 from migrator.scheduler.sweeper import Sweeper
 from migrator.store.postgres.store import PostgresStore
@@ -318,10 +318,12 @@ class FiresOnResume(Scheduler):
 class PushesOnUpdate(Scheduler):
     """Plans anew at every change."""
 
-    def update(self, schedule_id: UUID, patch: Patch, *, by: str = "api", now: datetime | None = None) -> Job:
+    def update(
+        self, schedule_id: UUID, *, by: str = "api", now: datetime | None = None, **changes: Unpack[Changes]
+    ) -> Job:
         """Change, and begin the wait anew."""
         at = (now or self.store.now()) + timedelta(minutes=30)
-        return _pushed(self, super().update(schedule_id, patch, by=by, now=now), at, now)
+        return _pushed(self, super().update(schedule_id, by=by, now=now, **changes), at, now)
 
 
 class NeverOff(Scheduler):

@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType, structs
 from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.records import Handler, Run, SourcedRecord
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import HistoryQuery, Job, OnceRequest, Patch, RecurringRequest, ScheduleRequest, Timing
+from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.sources.crawler import SYSTEM as CRAWLER
 from migrator.sources.crawler import names as crawler_names
 from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
@@ -274,9 +274,8 @@ def _(asked: Asked) -> Row:
 @route(ORCHESTRATOR, "2-X13", "POST", "/jobs/once", "schedule_once", 201)
 def _(asked: Asked) -> Row:
     body = asked.body(OneTimeJob)
-    return _job_002(
-        asked, asked.facade.schedule_once(OnceRequest(**_work(body), run_at=body.execute_at), now=asked.now)
-    )
+    made = asked.facade.schedule_once(ScheduleRequest(**_work(body)), body.execute_at, now=asked.now)
+    return _job_002(asked, made)
 
 
 @route(ORCHESTRATOR, "2-X13", "GET", "/jobs/{id}", "get")
@@ -298,12 +297,14 @@ def _(asked: Asked) -> list[Row]:
 
 @route(ORCHESTRATOR, "2-X13", "PUT", "/jobs/{id}/schedule", "reschedule")
 def _(asked: Asked) -> Row:
-    timing = Timing(
+    changed = asked.facade.reschedule(
+        asked.id,
         cron=asked.body(NewSchedule).schedule,
         dialect=orchestrator_names.CRON_DIALECT,
         timezone=asked.job().triggers[0].timezone or "UTC",
+        now=asked.now,
     )
-    return _job_002(asked, asked.facade.reschedule(asked.id, timing, now=asked.now))
+    return _job_002(asked, changed)
 
 
 @route(ORCHESTRATOR, "2-X13", "POST", "/jobs/{id}/pause", "pause")
@@ -326,12 +327,13 @@ def _(asked: Asked) -> None:
 @route(ORCHESTRATOR, "2-X13", "GET", "/jobs/{id}/executions", "history")
 def _(asked: Asked) -> list[Row]:
     status = asked.query.get("status")
-    query = HistoryQuery(
+    found = asked.facade.history(
+        asked.id,
         limit=asked.query.get("limit", 20),
         offset=asked.query.get("offset", 0),
         states=() if status is None else (orchestrator_names.EXECUTION_STATUSES[status],),
+        now=asked.now,
     )
-    found = asked.facade.history(asked.id, query, now=asked.now)
     return [_execution_002(asked, one.run) for one in found.executions]
 
 
@@ -365,7 +367,7 @@ def _run(asked: Asked) -> Run:
 def _job_003(asked: Asked, job: Job) -> Row:
     error = None
     if job.schedule.status == "failed":
-        newest = asked.facade.history(job.id, HistoryQuery(limit=1), now=asked.now).executions
+        newest = asked.facade.history(job.id, limit=1, now=asked.now).executions
         error = newest[0].run.error if newest else None
     return _row(CRAWLER, crawler_names.JOBS, (job.schedule, *job.triggers), error_message=error)
 
@@ -402,7 +404,7 @@ def _(asked: Asked) -> Row:
 @route(CRAWLER, "3-D5", "GET", "/jobs/{id}/executions", "history")
 def _(asked: Asked) -> Row:
     limit, offset = asked.query.get("limit", 50), asked.query.get("offset", 0)
-    found = asked.facade.history(asked.id, HistoryQuery(limit=limit, offset=offset), now=asked.now)
+    found = asked.facade.history(asked.id, limit=limit, offset=offset, now=asked.now)
     return {
         "executions": [_execution_003(one.run) for one in found.executions],
         "total": asked.facade.stats(asked.id, now=asked.now).total,
@@ -521,22 +523,22 @@ def _type_row(key: int) -> Row:
     return _camel(row)
 
 
-def _timing(job_type_id: int, config: dict[str, Any]) -> Timing:
+def _timing(job_type_id: int, config: dict[str, Any]) -> dict[str, Any]:
     """Return when a job recurs; its ``schedule_config`` is an interval or a dictionary of cron keywords."""
     if job_type_id not in support_names.SEEDED_JOB_TYPES:
         raise NotFoundError(f"no job type {job_type_id}")
     if support_names.SEEDED_JOB_TYPES[job_type_id] == support_names.INTERVAL:
         cause = interval_of(config, "scheduleConfig", [])
-        return Timing(interval=timedelta(milliseconds=cause["interval_ms"]))
+        return {"interval": timedelta(milliseconds=cause["interval_ms"])}
     found = cron_of(config, "scheduleConfig", RowContext(cron_zone=ZONE), [])
     if found is None:
         raise UsageError("scheduleConfig holds keywords that are refused")
-    return Timing(cron=found["cron_expression"], dialect=found["cron_dialect"], timezone=found["timezone"])
+    return {"cron": found["cron_expression"], "dialect": found["cron_dialect"], "timezone": found["timezone"]}
 
 
 def _job_004(asked: Asked, job: Job) -> Row:
     (trigger,) = job.triggers
-    newest = asked.facade.history(job.id, HistoryQuery(limit=1), now=asked.now).executions
+    newest = asked.facade.history(job.id, limit=1, now=asked.now).executions
     if trigger.kind == support_names.CRON:
         config = json.loads(trigger.cron_expression or "{}")
     else:
@@ -604,11 +606,11 @@ def _(asked: Asked) -> Row:
     }
 
 
-@route(SUPPORT_CENTER, "4-S7", "POST", "/jobs", "schedule_recurring", 201)
+@route(SUPPORT_CENTER, "4-S7", "POST", "/jobs", "schedule", 201)
 def _(asked: Asked) -> Row:
     body = asked.body(NewJob)
     handler = _function(asked, body.task_function_id)
-    request = RecurringRequest(
+    request = ScheduleRequest(
         name=body.name,
         description=body.description,
         handler_name=handler.name,
@@ -620,10 +622,10 @@ def _(asked: Asked) -> Row:
         retry_strategy="fixed",
         timeout_ms=body.timeout_seconds * support_names.MILLISECONDS,
         max_concurrency=body.max_instances,
-        timing=_timing(body.job_type_id, body.schedule_config),
         misfire_grace_ms=support_names.MISFIRE_GRACE_MS,
+        **_timing(body.job_type_id, body.schedule_config),
     )
-    made = asked.facade.schedule_recurring(request, now=asked.now)
+    made = asked.facade.schedule(request, now=asked.now)
     if not body.is_enabled:  # asked for disabled, the facade makes it paused too, and enabling it leaves it so
         made = asked.facade.toggle(made.id, enabled=False, by=str(USER), now=asked.now)
     return _job_004(asked, made)
@@ -632,7 +634,7 @@ def _(asked: Asked) -> Row:
 @route(SUPPORT_CENTER, "4-S7", "GET", "/jobs/{job_id}", "get")
 def _(asked: Asked) -> Row:
     row = _job_004(asked, asked.job())
-    recent = asked.facade.history(asked.id, HistoryQuery(limit=10), now=asked.now).executions
+    recent = asked.facade.history(asked.id, limit=10, now=asked.now).executions
     return row | {
         "taskFunction": _function_row(_function(asked, row["taskFunctionId"])),
         "jobType": _type_row(row["jobTypeId"]),
@@ -644,21 +646,22 @@ def _(asked: Asked) -> Row:
 def _(asked: Asked) -> Row:
     body = asked.body(ChangedJob)
     second = support_names.MILLISECONDS
-    patch = Patch(
-        name=body.name,
-        description=body.description,
-        payload=body.task_args,
-        max_concurrency=body.max_instances,
-        max_retries=body.retry_count,
-        timeout_ms=UNSET if body.timeout_seconds is UNSET else body.timeout_seconds * second,
-        retry_delay_ms=UNSET if body.retry_delay_seconds is UNSET else body.retry_delay_seconds * second,
-    )
-    changed = asked.facade.update(asked.id, patch, by=str(USER), now=asked.now)
+    stated = {
+        "name": body.name,
+        "description": body.description,
+        "payload": body.task_args,
+        "max_concurrency": body.max_instances,
+        "max_retries": body.retry_count,
+        "timeout_ms": UNSET if body.timeout_seconds is UNSET else body.timeout_seconds * second,
+        "retry_delay_ms": UNSET if body.retry_delay_seconds is UNSET else body.retry_delay_seconds * second,
+    }
+    changes: Any = {name: value for name, value in stated.items() if value is not UNSET}
+    changed = asked.facade.update(asked.id, by=str(USER), now=asked.now, **changes)
     if body.schedule_config is not UNSET:
         kinds = {name: key for key, name in support_names.SEEDED_JOB_TYPES.items()}
         kind = kinds[changed.triggers[0].kind] if body.job_type_id is UNSET else body.job_type_id
         timing = _timing(kind, body.schedule_config)
-        changed = asked.facade.reschedule(asked.id, timing, by=str(USER), now=asked.now)
+        changed = asked.facade.reschedule(asked.id, **timing, by=str(USER), now=asked.now)
     return _job_004(asked, changed)
 
 
@@ -699,7 +702,7 @@ def _(asked: Asked) -> Row:
 @route(SUPPORT_CENTER, "4-S7", "GET", "/jobs/{job_id}/executions", "history")
 def _(asked: Asked) -> Row:
     states = _states(asked)
-    found = asked.facade.history(asked.id, HistoryQuery(states=states, **_page(asked, 50)), now=asked.now)
+    found = asked.facade.history(asked.id, states=states, now=asked.now, **_page(asked, 50))
     return {
         "executions": [_execution_004(one.run) for one in found.executions],
         "total": _total(asked.facade.stats(asked.id, now=asked.now).by_state, states),

@@ -9,7 +9,7 @@ import pytest
 
 from migrator.errors import ConflictError, NotFoundError, RefusedError, TransitionError, UsageError
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import HistoryQuery, Patch, Timing
+from migrator.scheduler.models import Changes
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DAY, DONE, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import everything, force_status, status_of, stored
@@ -34,7 +34,7 @@ def test_runs_that_were_queued_before_the_pause_wait(harness: Harness) -> None:
 def test_resuming_fires_what_was_missed_where_that_is_the_policy_that_was_stated(
     harness: Harness, policy: str, runs: int
 ) -> None:
-    job = harness.recurring(Timing(interval=HOUR), misfire_policy=policy, max_concurrency=None)
+    job = harness.recurring(interval=HOUR, misfire_policy=policy, max_concurrency=None)
     harness.facade.pause(job.id, now=NOW)
     harness.advance(3 * HOUR + 30 * MINUTE)
     harness.facade.resume(job.id, now=harness.now)
@@ -43,7 +43,7 @@ def test_resuming_fires_what_was_missed_where_that_is_the_policy_that_was_stated
 
 
 def test_resuming_before_the_next_fire_leaves_it_where_it_is(harness: Harness) -> None:
-    job = harness.recurring(Timing(interval=HOUR))
+    job = harness.recurring(interval=HOUR)
     harness.facade.pause(job.id, now=NOW)
     assert harness.facade.resume(job.id, now=harness.advance(30 * MINUTE)).next_fire_at == NOW + HOUR
 
@@ -91,7 +91,7 @@ def test_another_timing_moves_the_next_fire_and_keeps_the_history(harness: Harne
     job = harness.cron(cron="0 * * * *", max_concurrency=None)
     harness.run_until(NOW + 3 * HOUR, HOUR)
     before = harness.runs(job)
-    changed = harness.facade.reschedule(job.id, Timing(cron="30 * * * *"), now=harness.now)
+    changed = harness.facade.reschedule(job.id, cron="30 * * * *", now=harness.now)
     assert changed.next_fire_at == NOW.replace(hour=11, minute=30, microsecond=0)
     assert changed.triggers[0].id == job.triggers[0].id
     assert changed.triggers[0].fire_count == 3
@@ -105,12 +105,12 @@ def test_another_timing_moves_the_next_fire_and_keeps_the_history(harness: Harne
 
 @pytest.mark.proves("2-F4")
 def test_a_cron_line_may_become_an_interval_within_the_same_bounds(harness: Harness) -> None:
-    job = harness.recurring(Timing(cron="0 * * * *"), end_at=NOW + DAY, max_fires=9)
-    changed = harness.facade.reschedule(job.id, Timing(interval=10 * MINUTE), now=NOW)
+    job = harness.recurring(cron="0 * * * *", end_at=NOW + DAY, max_fires=9)
+    changed = harness.facade.reschedule(job.id, interval=10 * MINUTE, now=NOW)
     cause = changed.triggers[0]
     assert (cause.kind, cause.interval_ms, cause.cron_expression, cause.timezone) == ("interval", 600_000, None, None)
     assert (cause.end_at, cause.max_fires, changed.next_fire_at) == (NOW + DAY, 9, NOW + 10 * MINUTE)
-    back = harness.facade.reschedule(job.id, Timing(cron="0 9 * * *", timezone="Europe/Berlin"), now=NOW).triggers[0]
+    back = harness.facade.reschedule(job.id, cron="0 9 * * *", timezone="Europe/Berlin", now=NOW).triggers[0]
     assert (back.kind, back.interval_ms, back.anchor, back.timezone) == ("cron", None, None, "Europe/Berlin")
 
 
@@ -120,14 +120,14 @@ def test_only_what_recurs_is_rescheduled(harness: Harness, kind: str) -> None:
     job = harness.once(run_at=NOW + HOUR) if kind == "one_time" else harness.facade.on_event("push", "work", now=NOW)
     before = everything(harness)
     with pytest.raises(UsageError, match=f"its triggers: {kind}"):
-        harness.facade.reschedule(job.id, Timing(interval=HOUR), now=NOW)
+        harness.facade.reschedule(job.id, interval=HOUR, now=NOW)
     assert everything(harness) == before
 
 
 def test_a_paused_one_stays_paused_with_its_new_timing(harness: Harness) -> None:
     job = harness.recurring()
     harness.facade.pause(job.id, now=NOW)
-    changed = harness.facade.reschedule(job.id, Timing(interval=HOUR), now=NOW)
+    changed = harness.facade.reschedule(job.id, interval=HOUR, now=NOW)
     assert (changed.schedule.status, changed.next_fire_at) == ("paused", NOW + HOUR)
 
 
@@ -136,12 +136,10 @@ def test_a_completed_one_is_scheduled_again_unless_its_bounds_are_over(harness: 
     harness.run_until(NOW + 4 * MINUTE, MINUTE)
     assert status_of(harness, job) == "completed"
     with pytest.raises(UsageError, match="never fire again"):
-        harness.facade.reschedule(job.id, Timing(interval=HOUR), now=harness.now)
+        harness.facade.reschedule(job.id, interval=HOUR, now=harness.now)
     open_ended = harness.recurring()
     force_status(harness, open_ended, "completed")
-    assert (
-        harness.facade.reschedule(open_ended.id, Timing(interval=HOUR), now=harness.now).schedule.status == "scheduled"
-    )
+    assert harness.facade.reschedule(open_ended.id, interval=HOUR, now=harness.now).schedule.status == "scheduled"
 
 
 # -- removal
@@ -206,8 +204,15 @@ def test_toggling_twice_is_no_second_change_and_pausing_is_another_matter(harnes
 @pytest.mark.proves("3-E1", "4-J7", "4-S1")
 def test_an_edit_is_seen_at_the_next_tick_and_moves_no_fire(harness: Harness) -> None:
     job = harness.recurring()
-    patch = Patch(payload={"n": 2}, priority="critical", handler_name="other", tags=(), description=None, timeout_ms=9)
-    changed = harness.facade.update(job.id, patch, by="ann", now=NOW + SECOND)
+    changes: Changes = {
+        "payload": {"n": 2},
+        "priority": "critical",
+        "handler_name": "other",
+        "tags": (),
+        "description": None,
+        "timeout_ms": 9,
+    }
+    changed = harness.facade.update(job.id, by="ann", now=NOW + SECOND, **changes)
     row = changed.schedule
     assert (row.priority, row.handler_name, row.tags, row.timeout_ms, row.updated_by) == (100, "other", None, 9, "ann")
     assert (changed.triggers, row.name, row.status, row.max_retries) == (
@@ -226,7 +231,7 @@ def test_an_edit_is_seen_at_the_next_tick_and_moves_no_fire(harness: Harness) ->
 def test_an_empty_edit_changes_nothing(harness: Harness) -> None:
     job = harness.recurring()
     before = everything(harness)
-    assert harness.facade.update(job.id, Patch(), now=NOW + SECOND) == job
+    assert harness.facade.update(job.id, now=NOW + SECOND) == job
     assert everything(harness) == before
 
 
@@ -235,7 +240,7 @@ def test_a_name_that_is_taken_is_refused(harness: Harness) -> None:
     other = harness.cron(name="b")
     before = everything(harness)
     with pytest.raises(ConflictError, match="name"):
-        harness.facade.update(other.id, Patch(name="a"), now=NOW)
+        harness.facade.update(other.id, name="a", now=NOW)
     with pytest.raises(ConflictError, match="name"):
         harness.cron(name="a")
     with pytest.raises(ConflictError, match="id"):
@@ -245,8 +250,8 @@ def test_a_name_that_is_taken_is_refused(harness: Harness) -> None:
 
 CHANGES: dict[str, Callable[[Scheduler, UUID], Any]] = {
     "toggle": lambda facade, job: facade.toggle(job, enabled=False, now=NOW),
-    "update": lambda facade, job: facade.update(job, Patch(priority=1), now=NOW),
-    "reschedule": lambda facade, job: facade.reschedule(job, Timing(interval=HOUR), now=NOW),
+    "update": lambda facade, job: facade.update(job, priority=1, now=NOW),
+    "reschedule": lambda facade, job: facade.reschedule(job, interval=HOUR, now=NOW),
 }
 
 
@@ -305,5 +310,5 @@ def test_the_history_says_who_asked(harness: Harness) -> None:
     harness.facade.trigger_now(job.id, by="ann", now=NOW)
     harness.advance(timedelta(minutes=1))
     harness.run_once()
-    found = harness.facade.history(job.id, HistoryQuery(descending=False), now=harness.now)
+    found = harness.facade.history(job.id, descending=False, now=harness.now)
     assert [one.run.triggered_by for one in found.executions] == ["ann", "scheduler"]

@@ -5,7 +5,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from migrator.scheduler.models import Timing
 from migrator.verify.behaviour.cron_oracle import fires, matcher
 from migrator.verify.behaviour.harness import DAY, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import status_of, stored
@@ -61,13 +60,13 @@ def test_a_one_time_schedule_without_a_time_runs_at_once(harness: Harness) -> No
 
 @pytest.mark.proves("2-F3")
 def test_a_start_that_is_past_gives_the_phase(harness: Harness) -> None:
-    job = harness.recurring(Timing(interval=HOUR), start_at=NOW - 90 * MINUTE)
+    job = harness.recurring(interval=HOUR, start_at=NOW - 90 * MINUTE)
     assert job.next_fire_at == NOW + 30 * MINUTE
 
 
 def test_a_recurring_cron_keeps_its_zone_over_the_change_of_the_clock(harness: Harness) -> None:
     harness.now = datetime(2026, 3, 28, 12, 0, tzinfo=UTC)
-    job = harness.recurring(Timing(cron="0 9 * * *", timezone="Europe/Berlin"))
+    job = harness.recurring(cron="0 9 * * *", timezone="Europe/Berlin")
     harness.run_until(datetime(2026, 3, 30, 12, 0, tzinfo=UTC), HOUR)
     hours = [run.scheduled_at.hour for run in harness.runs(job) if run.scheduled_at is not None]
     assert hours == [7, 7]  # nine in summer time; the day before it was eight in UTC

@@ -13,7 +13,7 @@ from migrator.scheduler.client import Scheduler
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.executor import InProcessExecutor
 from migrator.scheduler.handlers import Context, Registry, arguments_of, call_handler, job_creator
-from migrator.scheduler.models import Action, EventRequest, Job, OnceRequest
+from migrator.scheduler.models import Job, ScheduleRequest
 from migrator.scheduler.worker import WorkerCore, WorkerOptions
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DONE, FAILED_FOR_GOOD, MINUTE, Harness
@@ -71,7 +71,7 @@ def test_a_global_handler_hears_the_events_of_every_tenant_each_once(
 
 @pytest.mark.proves("2-F6c")
 def test_the_counts_of_a_handler_are_counts_over_its_runs(harness: Harness) -> None:
-    hears = harness.facade.on_event(EVENT, "deploy", EventRequest(max_retries=0), now=NOW)
+    hears = harness.facade.on_event(EVENT, "deploy", max_retries=0, now=NOW)
     outcomes = [DONE, FAILED_FOR_GOOD, DONE, Outcome(state="timeout", error="too slow", final=True)]
     for outcome in outcomes:
         harness.executor.outcome = lambda _, outcome=outcome: outcome  # type: ignore[misc] # bound at once
@@ -85,17 +85,15 @@ def test_the_counts_of_a_handler_are_counts_over_its_runs(harness: Harness) -> N
     assert found.last_triggered_at == harness.now
 
 
-OUTSIDE: dict[str, Action] = {
-    "workflow": Action(type="trigger_workflow", config={"flow": "x"}),
-    "agent": Action(type="dispatch_agent", config={"flow": "x"}),
-}
+OUTSIDE = {"workflow": "trigger_workflow", "agent": "dispatch_agent"}
+"""Type of handler, and the action of ``orchestrator`` that leads to it."""
 
 
 @pytest.mark.proves("2-F6b", "2-X4")
 @pytest.mark.parametrize("kind", OUTSIDE)
 def test_a_workflow_or_an_agent_is_asked_elsewhere(harness: Harness, kind: str) -> None:
-    action = OUTSIDE[kind]
-    hears = harness.facade.on_event(EVENT, "ship", EventRequest(action=action), now=NOW)
+    payload = {"action_type": OUTSIDE[kind], "action_config": {"flow": "x"}}
+    hears = harness.facade.on_event(EVENT, "ship", handler_type=kind, payload=payload, now=NOW)
     assert hears.schedule.handler_type == kind
     registry, elsewhere = Registry(), ExternalSystem()
     registry.send_with(kind, elsewhere)
@@ -109,7 +107,7 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(harness: Harness, kind: str) 
     worker.claim()
     (asked,) = elsewhere.asked
     assert (asked.run_id, asked.handler_name, asked.handler_type) == (run.id, "ship", kind)
-    assert asked.arguments == {"action_type": action.type, "action_config": {"flow": "x"}}
+    assert asked.arguments == payload
     assert asked.asked == {"event": EVENT, "eventId": "e1", "payload": {"tag": 1}}
     assert harness.runs(hears)[0].external_task_id == "task-1"
 
@@ -117,17 +115,23 @@ def test_a_workflow_or_an_agent_is_asked_elsewhere(harness: Harness, kind: str) 
 class At(Scheduler):
     """A facade at the tests' time."""
 
-    def schedule_once(self, request: OnceRequest, *, now: datetime | None = None) -> Job:
-        return super().schedule_once(request, now=now or NOW)
+    def schedule_once(
+        self, request: ScheduleRequest, run_at: datetime | None = None, *, now: datetime | None = None
+    ) -> Job:
+        return super().schedule_once(request, run_at, now=now or NOW)
 
 
 @pytest.mark.proves("2-F6b", "2-F2")
 def test_create_job_makes_a_job_that_runs(harness: Harness) -> None:
     config = {"handler_name": "publish", "name": "of the event", "payload": {"a": 1}, "priority": "high"}
-    harness.facade.on_event(EVENT, "make", EventRequest(action=Action(type="create_job", config=config)), now=NOW)
+    payload = {"action_type": "create_job", "action_config": config}
+    harness.facade.on_event(EVENT, "make", handler_type="job_creator", payload=payload, now=NOW)
     harness.facade.trigger_event(EVENT, {"tag": 1}, event_id="e1", now=NOW)
     (claim,) = harness.store.queue.claim("w", 5, timedelta(minutes=1), NOW, tenants=[harness.tenant])
-    create = job_creator(lambda tenant: At(harness.store, tenant))
+    registry = Registry()
+    registry.create_jobs("make", lambda tenant: At(harness.store, tenant))
+    create = registry.function(claim.schedule)
+    assert callable(create)
     context = Context(claim.run, claim.schedule, lambda *_: None)
     made = call_handler(create, arguments_of(claim.schedule), context)
     assert call_handler(create, arguments_of(claim.schedule), context) == made  # delivered twice: one job
@@ -153,6 +157,4 @@ def test_a_handler_registered_twice_is_told_so(harness: Harness) -> None:
     harness.facade.on_event(EVENT, "deploy", now=NOW)
     with pytest.raises(ConflictError, match="name"):
         harness.facade.on_event(EVENT, "deploy", now=NOW)
-    assert (
-        harness.facade.on_event(EVENT, "deploy", EventRequest(name="once more"), now=NOW).schedule.name == "once more"
-    )
+    assert harness.facade.on_event(EVENT, "deploy", name="once more", now=NOW).schedule.name == "once more"

@@ -11,7 +11,6 @@ from migrator.records import AuditEntry
 from migrator.scheduler import lifecycle
 from migrator.scheduler.client import Scheduler
 from migrator.scheduler.lifecycle import Event
-from migrator.scheduler.models import Patch, Timing
 from migrator.values import jsonb
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import status_of
@@ -43,8 +42,8 @@ def test_a_life_is_told_in_order_to_the_trail_and_to_whoever_listens(harness: Ha
     steps: list[Callable[[], Any]] = [
         lambda: harness.facade.pause(job.id, by="ann", now=harness.now),
         lambda: harness.facade.resume(job.id, by="ann", now=harness.now),
-        lambda: harness.facade.reschedule(job.id, Timing(interval=HOUR), by="ann", now=harness.now),
-        lambda: harness.facade.update(job.id, Patch(priority=1), by="ann", now=harness.now),
+        lambda: harness.facade.reschedule(job.id, interval=HOUR, by="ann", now=harness.now),
+        lambda: harness.facade.update(job.id, priority=1, by="ann", now=harness.now),
         lambda: harness.facade.cancel(job.id, by="ann", reason="enough", now=harness.now),
         lambda: harness.facade.unschedule(job.id, by="ann", now=harness.now),
     ]

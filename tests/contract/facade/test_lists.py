@@ -13,7 +13,7 @@ from migrator import states
 from migrator.errors import NotFoundError, UsageError
 from migrator.records import Run
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import HistoryQuery, Job
+from migrator.scheduler.models import Job
 from migrator.store.protocols import ScheduleQuery, SortKey, Store
 from migrator.verify.behaviour.harness import MINUTE, Clock, Harness
 from tests.contract.rows import NOW, SECOND, fresh, line, run, schedule, trigger
@@ -202,7 +202,7 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
         since, until = page.get("since"), page.get("until")
         if since is not None and until is not None and until <= since:
             with pytest.raises(UsageError, match="until must come after since"):
-                harness.facade.history(job.id, HistoryQuery(**page), now=NOW)
+                harness.facade.history(job.id, now=NOW, **page)
             continue
         expected = [
             (row, lines)
@@ -213,7 +213,7 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
         ]
         expected.sort(key=lambda one: one[0].created_at, reverse=page["descending"])
         beyond = page["offset"] + page["limit"]
-        found = harness.facade.history(job.id, HistoryQuery(**page), now=NOW)
+        found = harness.facade.history(job.id, now=NOW, **page)
         shown = expected[page["offset"] : beyond]
         assert [one.run for one in found.executions] == [row for row, _ in shown]
         assert found.more == (len(expected) > beyond)
@@ -226,7 +226,7 @@ def test_a_history_is_what_a_walk_over_all_runs_gives(
 def test_since_is_inclusive_and_until_is_not(harness: Harness) -> None:
     job = harness.recurring()
     rows = past(harness.store, harness.tenant, job.id, [("completed", second, 0, 1, 0) for second in (-1, 0, 1)])
-    found = harness.facade.history(job.id, HistoryQuery(since=NOW, until=NOW + SECOND), now=NOW)
+    found = harness.facade.history(job.id, since=NOW, until=NOW + SECOND, now=NOW)
     assert [one.run.id for one in found.executions] == [rows[1][0].id]
 
 
@@ -266,7 +266,7 @@ def test_what_a_run_did_is_there_to_read(harness: Harness) -> None:
     job = harness.recurring()
     harness.advance(MINUTE)
     harness.run_once()
-    (one,) = harness.facade.history(job.id, HistoryQuery(include_logs=True), now=harness.now).executions
+    (one,) = harness.facade.history(job.id, include_logs=True, now=harness.now).executions
     assert (one.run.state, one.run.result, one.run.started_at, one.run.finished_at) == (
         "completed",
         b'{"rows":3}',
@@ -291,7 +291,7 @@ NAIVE = datetime(2025, 1, 1)  # noqa: DTZ001 - that is what is wrong with it
 def test_a_history_that_cannot_be_is_refused(harness: Harness, wrong: dict[str, Any]) -> None:
     job = harness.recurring()
     with pytest.raises(UsageError):
-        harness.facade.history(job.id, HistoryQuery(**wrong), now=NOW)
+        harness.facade.history(job.id, now=NOW, **wrong)
 
 
 def test_the_history_of_a_schedule_that_is_not_there(harness: Harness) -> None:

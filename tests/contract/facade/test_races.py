@@ -11,7 +11,6 @@ import pytest
 
 from migrator.errors import MigratorError, OvertakenError
 from migrator.scheduler.commands import Change
-from migrator.scheduler.models import Patch, Timing
 from migrator.verify.behaviour.harness import DONE, FAILED, HOUR, MINUTE, Harness
 from tests.contract.facade.stored import status_of, stored
 from tests.contract.rows import NOW
@@ -76,7 +75,7 @@ def test_an_edit_that_meets_a_tick_loses_neither(harness: Harness) -> None:
         harness.advance(MINUTE)
         together(
             harness.run_once,
-            lambda: harness.facade.update(job.id, Patch(priority=step), now=harness.now),  # noqa: B023 - called in this round
+            lambda: harness.facade.update(job.id, priority=step, now=harness.now),  # noqa: B023 - called in this round
         )
         harness.run_once()  # a poll passes over a trigger that the edit holds at that moment; the next poll fires it
     found = stored(harness, job)
@@ -92,7 +91,7 @@ def test_another_timing_that_meets_a_tick_counts_every_fire(harness: Harness) ->
         every = MINUTE if step % 2 else 2 * MINUTE
         together(
             harness.worker.fire,
-            lambda: harness.facade.reschedule(job.id, Timing(interval=every), now=harness.now),  # noqa: B023 - as above
+            lambda: harness.facade.reschedule(job.id, interval=every, now=harness.now),  # noqa: B023 - as above
         )
     found = stored(harness, job)
     assert found.triggers[0].fire_count == len(harness.runs(job))

@@ -177,3 +177,37 @@ def test_a_failed_schedule_without_a_run_gets_one(harness: Harness) -> None:
     made = harness.facade.retry_schedule(job.id, now=NOW)
     assert (made.cause, made.retry_of, made.attempt) == ("retry", None, 1)
     assert harness.run_once() == 1
+
+
+# -- an application that executes runs itself
+
+
+def test_a_run_that_is_claimed_is_finished_once_and_by_its_holder(harness: Harness) -> None:
+    job = harness.recurring(queue="own")
+    mine = harness.facade.trigger_now(job.id, now=NOW)
+    assert harness.facade.claim("me", queues=["other"], now=NOW) == []
+    (claim,) = harness.facade.claim("me", 5, timedelta(minutes=1), queues=["own"], now=NOW)
+    assert (claim.run.id, claim.run.worker_id, claim.run.state) == (mine.id, "me", "running")
+    assert claim.run.lease_expires_at == NOW + MINUTE
+    with pytest.raises(UsageError, match="no JSON value"):
+        harness.facade.finish(claim, result=object(), now=NOW)
+    assert harness.facade.finish(claim, result={"rows": 3}, now=NOW + SECOND)
+    assert not harness.facade.finish(claim, "error", error="late", now=NOW + SECOND)
+    (ended,) = harness.runs(job)
+    assert (ended.state, ended.result, ended.error, ended.finished_at) == (
+        "completed",
+        b'{"rows":3}',
+        None,
+        NOW + SECOND,
+    )
+
+
+@pytest.mark.parametrize(("final", "retries"), [(False, 1), (True, 0)])
+def test_a_claimed_run_that_fails_is_repeated_unless_that_is_final(harness: Harness, final: bool, retries: int) -> None:  # noqa: FBT001 - a parameter of the test
+    job = harness.recurring()
+    harness.facade.trigger_now(job.id, now=NOW)
+    (claim,) = harness.facade.claim("me", now=NOW)
+    assert harness.facade.finish(claim, "error", error="broken", error_detail="line 1", final=final, now=NOW)
+    ended, *others = sorted(harness.runs(job), key=lambda one: one.attempt or 0)
+    assert (ended.state, ended.error, ended.error_detail) == ("error", "broken", "line 1")
+    assert [(one.retry_of, one.state, one.attempt) for one in others] == [(ended.id, "queued", 2)] * retries

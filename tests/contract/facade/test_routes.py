@@ -19,7 +19,7 @@ import pytest
 from migrator.records import Record, WorkerRecord
 from migrator.scheduler.completion import Outcome
 from migrator.scheduler.leadership import RESOURCE
-from migrator.scheduler.models import EventRequest, Job
+from migrator.scheduler.models import Job
 from migrator.sources.crawler import SYSTEM as CRAWLER
 from migrator.sources.crawler import shapes as crawler_shapes
 from migrator.sources.orchestrator import SYSTEM as ORCHESTRATOR
@@ -418,7 +418,7 @@ def retries_an_execution(place: Place) -> None:
 
 @case("orchestrator POST /events/trigger")
 def triggers_an_event(place: Place) -> None:
-    handler = place.harness.facade.on_event("ticket:created", "notify", EventRequest(), now=NOW)
+    handler = place.harness.facade.on_event("ticket:created", "notify", now=NOW)
     body = {"event_name": "ticket:created", "data": {"id": 7}}
     place.ask("orchestrator POST /events/trigger", MESSAGE, body)
     (run,) = place.harness.runs(handler)

@@ -10,7 +10,6 @@ import pytest
 from migrator import states
 from migrator.errors import RefusedError, TransitionError
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import Timing
 from migrator.verify.behaviour.harness import HOUR, Harness
 from tests.contract.facade.stored import everything, force_status, status_of
 from tests.contract.rows import NOW
@@ -78,7 +77,7 @@ CALLS: dict[str, Callable[[Scheduler, UUID], Any]] = {
     "resume": lambda facade, job: facade.resume(job, now=NOW),
     "cancel": lambda facade, job: facade.cancel(job, now=NOW),
     "retry": lambda facade, job: facade.retry_schedule(job, now=NOW),
-    "reschedule": lambda facade, job: facade.reschedule(job, Timing(interval=HOUR), now=NOW),
+    "reschedule": lambda facade, job: facade.reschedule(job, interval=HOUR, now=NOW),
     "disable": lambda facade, job: facade.toggle(job, enabled=False, now=NOW),
     "trigger": lambda facade, job: facade.trigger_now(job, now=NOW),
 }

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import migrator
+from migrator import config, errors
 from migrator.records import Record
 from migrator.scheduler import client, models
 from migrator.store import locks, protocols, queue
@@ -21,7 +22,7 @@ GROUPS = {
     "The client": ("migrator.scheduler.client", "migrator.scheduler.async_client"),
     "What the client is given": ("migrator.scheduler.models",),
     "Records": ("migrator.records",),
-    "Executing runs": ("migrator.scheduler.process", "migrator.scheduler.handlers", "migrator.scheduler.completion"),
+    "Executing runs": ("migrator.scheduler.process", "migrator.scheduler.handlers"),
     "Errors": ("migrator.errors",),
 }
 """The headings of the page, and whose names stand under each."""
@@ -30,6 +31,10 @@ SETTINGS = ("source", "copy", "cutover", "report", "embedded")
 """Sections that are the tool's; an application leaves them at their defaults."""
 
 REACHED = (
+    config.MongoSettings,
+    config.PostgresSettings,
+    config.PersistenceSettings,
+    config.SchedulerSettings,
     models.Job,
     models.JobPage,
     models.History,
@@ -82,11 +87,18 @@ def api_page(notice: str) -> str:
 
 
 def _errors(module: str) -> Iterator[str]:
-    yield "| error | is a | meaning |"
+    """Yield the table of public errors; a subclass that is not public stands with the error that a caller catches."""
+    public = [getattr(migrator, name) for name in migrator._MODULES[module].split()]
+    kinds: dict[type, list[str]] = {error: [] for error in public}
+    for error in vars(errors).values():
+        if isinstance(error, type) and error not in public:
+            caught = next((base for base in error.__mro__ if base in public), None)
+            if caught not in (None, migrator.MigratorError):
+                kinds[caught].append(f"`{error.__name__}`: {_prose(error.__doc__)[0]}")
+    yield "| error | meaning | some are, more precisely |"
     yield "|---|---|---|"
-    for name in migrator._MODULES[module].split():
-        error = getattr(migrator, name)
-        yield f"| `{name}` | `{error.__base__.__name__}` | {_prose(error.__doc__)[0]} |"
+    for error in public:
+        yield f"| `{error.__name__}` | {_prose(error.__doc__)[0]} | {' '.join(kinds[error])} |"
 
 
 def _entry(thing: object) -> Iterator[str]:

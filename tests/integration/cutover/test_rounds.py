@@ -29,7 +29,7 @@ from migrator.errors import MigratorError, RefusedError
 from migrator.exit_status import UNVERIFIED
 from migrator.scheduler import firing
 from migrator.scheduler.client import Scheduler
-from migrator.scheduler.models import RecurringRequest, ScheduleRequest, Timing
+from migrator.scheduler.models import ScheduleRequest
 from migrator.store import open_scheduler_store
 from migrator.store.protocols import ScheduleQuery, Store
 from tests.conftest import fresh_name
@@ -231,9 +231,8 @@ def work_on_postgres(scene: Scene, number: int) -> None:
         service.schedule(ScheduleRequest(name=f"born {number}", cron="30 2 * * *", timezone="Europe/Berlin", **born))
         service.schedule(ScheduleRequest(name=f"held {number}", cron="7 * * * *", timezone="UTC", **born))
         gone = service.schedule(ScheduleRequest(name=f"gone {number}", cron="8 * * * *", timezone="UTC", **born))
-        timing = Timing(interval=timedelta(hours=1))
-        service.schedule_recurring(RecurringRequest(name=f"interval {number}", timing=timing, **born))
-        service.reschedule(ids["to be changed"], Timing(cron=f"{number} 3 * * *", timezone="Asia/Tokyo"))
+        service.schedule(ScheduleRequest(name=f"interval {number}", interval=timedelta(hours=1), **born))
+        service.reschedule(ids["to be changed"], cron=f"{number} 3 * * *", timezone="Asia/Tokyo")
         paused = next(one for one in service.list(EVERY).jobs if one.schedule.name == f"held {number}")
         service.pause(paused.schedule.id)
         service.pause(ids["to be paused"])
