@@ -5,7 +5,9 @@ Each statement is taken as the store sends it, in a connection of its own with i
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from hashlib import md5
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -174,6 +176,28 @@ def test_due_triggers_are_read_in_their_order(filled: DispatcherPool) -> None:
     nodes = nodes_of(filled, queue_statements.due(50, of_tenants=False), [NOW], NONE_FIRST)
     assert "ix_triggers_due" in indexes(nodes)
     assert touched(nodes) <= 3 * 50
+
+
+HISTORY = """INSERT INTO scheduler.runs (id, tenant_id, schedule_id, state, created_at)
+SELECT md5('done ' || n)::uuid, 'tenant-1', md5('schedule 1')::uuid, 'completed', timestamptz '2025-11-02'
+FROM generate_series(1, 5000) AS n"""
+
+
+@pytest.mark.proves("2-X6", "3-B1")
+def test_triggers_that_fire_are_found_by_their_ids_and_only_the_open_runs_of_their_schedules_are_counted(
+    filled: DispatcherPool,
+) -> None:
+    """Each schedule has fifteen queued runs and up to two that are running; the first has a long history."""
+    numbers = range(1, 11)
+    given = [
+        NOW,
+        [UUID(md5(f"trigger {number}".encode(), usedforsecurity=False).hexdigest()) for number in numbers],
+        [f"tenant-{number % 8}" for number in numbers],
+    ]
+    nodes = nodes_of(filled, queue_statements.locked(), given, HISTORY)
+    assert {"pk_triggers", "pk_schedules", "ix_runs_open"} <= indexes(nodes)
+    assert "Seq Scan" not in kinds(nodes)
+    assert touched(nodes) <= len(numbers) * 40
 
 
 @pytest.mark.proves("2-X3", "3-B12")
