@@ -11,7 +11,7 @@ TABLES = ("handlers", "schedules", "triggers")
 """Made by this revision; taken away, with their rows, when it is undone."""
 
 DDL = """
-CREATE TABLE scheduler.handlers (
+CREATE TABLE handlers (
     id uuid NOT NULL,
     tenant_id text NOT NULL,
     source text,
@@ -25,33 +25,24 @@ CREATE TABLE scheduler.handlers (
     is_system boolean DEFAULT false NOT NULL,
     idempotent boolean DEFAULT false NOT NULL,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_handlers PRIMARY KEY (id),
+    CONSTRAINT pk_handlers PRIMARY KEY (id, tenant_id),
     CONSTRAINT uq_handlers_name UNIQUE (tenant_id, name),
     CONSTRAINT ck_handlers_handler_type CHECK (handler_type = ANY (ARRAY[
         'function'::text, 'agent'::text, 'workflow'::text, 'job_creator'::text, 'celery_task'::text,
         'async_function'::text
     ]))
 );
-COMMENT ON TABLE scheduler.handlers IS 'Named pieces of code that schedules call; the bodies are the application''s.';
-COMMENT ON COLUMN scheduler.handlers.id IS 'computed from tenant, collection and source_id; how a row is found again';
-COMMENT ON COLUMN scheduler.handlers.tenant_id IS
-    'owner of the row; * is global: visible to all, written only by roles that may';
-COMMENT ON COLUMN scheduler.handlers.source IS 'profile and collection (stellaops/runs); null for a row born here';
-COMMENT ON COLUMN scheduler.handlers.source_id IS
-    'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a '
-    'row is found by its computed id: who searches by it may build a hash index after the load';
-COMMENT ON COLUMN scheduler.handlers.name IS 'unique per tenant';
-COMMENT ON COLUMN scheduler.handlers.handler_path IS 'where the application finds its body';
-COMMENT ON COLUMN scheduler.handlers.handler_type IS 'how it is called';
-COMMENT ON COLUMN scheduler.handlers.queue IS 'default queue of its runs';
-COMMENT ON COLUMN scheduler.handlers.default_timeout_ms IS 'timeout where the schedule states none';
-COMMENT ON COLUMN scheduler.handlers.is_active IS 'may be scheduled';
-COMMENT ON COLUMN scheduler.handlers.is_system IS 'its deletion is refused';
-COMMENT ON COLUMN scheduler.handlers.idempotent IS 'a second run of one slot does no harm';
-COMMENT ON COLUMN scheduler.handlers.extra IS
-    'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON TABLE handlers IS 'Handlers: named code of the application that schedules call.';
+COMMENT ON COLUMN handlers.name IS 'unique per tenant';
+COMMENT ON COLUMN handlers.handler_path IS 'where the application finds the code';
+COMMENT ON COLUMN handlers.handler_type IS 'how it is called';
+COMMENT ON COLUMN handlers.queue IS 'default queue of its runs';
+COMMENT ON COLUMN handlers.default_timeout_ms IS 'timeout of runs whose schedule states none';
+COMMENT ON COLUMN handlers.is_active IS 'false: must not be scheduled';
+COMMENT ON COLUMN handlers.is_system IS 'true: it cannot be deleted';
+COMMENT ON COLUMN handlers.idempotent IS 'true: a second run of one slot does no harm';
 
-CREATE TABLE scheduler.schedules (
+CREATE TABLE schedules (
     id uuid NOT NULL,
     tenant_id text NOT NULL,
     source text,
@@ -92,7 +83,7 @@ CREATE TABLE scheduler.schedules (
     deleted_at timestamptz,
     deleted_by text,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_schedules PRIMARY KEY (id),
+    CONSTRAINT pk_schedules PRIMARY KEY (id, tenant_id),
     CONSTRAINT ck_schedules_status CHECK (status = ANY (ARRAY[
         'pending'::text, 'scheduled'::text, 'running'::text, 'paused'::text, 'completed'::text,
         'failed'::text, 'cancelled'::text
@@ -106,67 +97,55 @@ CREATE TABLE scheduler.schedules (
     CONSTRAINT ck_schedules_on_exhausted CHECK (on_exhausted = ANY (ARRAY['keep'::text, 'stop'::text])),
     CONSTRAINT ck_schedules_priority CHECK (priority >= 0 AND priority <= 100)
 );
-CREATE INDEX ix_schedules_active ON scheduler.schedules (tenant_id, name, id) WHERE enabled AND deleted_at IS NULL;
-CREATE INDEX ix_schedules_page ON scheduler.schedules (tenant_id, created_at DESC NULLS LAST, id)
+CREATE INDEX ix_schedules_active ON schedules (tenant_id, name, id) WHERE enabled AND deleted_at IS NULL;
+CREATE INDEX ix_schedules_page ON schedules (tenant_id, created_at DESC NULLS LAST, id)
     WHERE deleted_at IS NULL;
-CREATE INDEX ix_schedules_tags ON scheduler.schedules USING gin (tags);
-CREATE UNIQUE INDEX uq_schedules_name ON scheduler.schedules (tenant_id, name)
+CREATE INDEX ix_schedules_tags ON schedules USING gin (tags);
+CREATE UNIQUE INDEX uq_schedules_name ON schedules (tenant_id, name)
     WHERE source IS NULL AND deleted_at IS NULL;
-COMMENT ON TABLE scheduler.schedules IS
-    'What runs: one row per schedule, whatever makes it fire. A column that a source may leave out is null '
-    'rather than a default, so that absent and stated stay two things.';
-COMMENT ON COLUMN scheduler.schedules.id IS 'computed from tenant, collection and source_id; how a row is found again';
-COMMENT ON COLUMN scheduler.schedules.tenant_id IS
-    'owner of the row; * is global: visible to all, written only by roles that may';
-COMMENT ON COLUMN scheduler.schedules.source IS 'profile and collection (stellaops/runs); null for a row born here';
-COMMENT ON COLUMN scheduler.schedules.source_id IS
-    'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a '
-    'row is found by its computed id: who searches by it may build a hash index after the load';
-COMMENT ON COLUMN scheduler.schedules.name IS
-    'unique among a tenant''s rows born here and not deleted; source data may repeat it';
-COMMENT ON COLUMN scheduler.schedules.description IS 'free text';
-COMMENT ON COLUMN scheduler.schedules.enabled IS 'fires; a disabled schedule is left out of due queries';
-COMMENT ON COLUMN scheduler.schedules.status IS 'state of the schedule machine';
-COMMENT ON COLUMN scheduler.schedules.mode IS 'StellaOps: analysis-only or content-refresh';
-COMMENT ON COLUMN scheduler.schedules.selection IS 'StellaOps: which images';
-COMMENT ON COLUMN scheduler.schedules.only_if IS 'StellaOps: conditions';
-COMMENT ON COLUMN scheduler.schedules.notify IS 'StellaOps: when to tell whom';
-COMMENT ON COLUMN scheduler.schedules.limits IS 'StellaOps: rates and parallelism';
-COMMENT ON COLUMN scheduler.schedules.subscribers IS 'who is told; null is absent, empty is empty';
-COMMENT ON COLUMN scheduler.schedules.handler_name IS
-    'what to call; a name, no reference: the handler may not be registered yet';
-COMMENT ON COLUMN scheduler.schedules.handler_type IS 'how it is called';
-COMMENT ON COLUMN scheduler.schedules.queue IS 'queue of its runs; null is the default one';
-COMMENT ON COLUMN scheduler.schedules.payload IS 'argument of its runs';
-COMMENT ON COLUMN scheduler.schedules.priority IS
+COMMENT ON TABLE schedules IS
+    'Schedules, one row each. A column that a source may leave out has no default: null means that the source '
+    'document does not have the field.';
+COMMENT ON COLUMN schedules.name IS
+    'unique among a tenant''s rows with source null that are not deleted; source data may repeat it';
+COMMENT ON COLUMN schedules.description IS 'free text';
+COMMENT ON COLUMN schedules.enabled IS 'false: it does not fire, and due queries leave it out';
+COMMENT ON COLUMN schedules.status IS 'state of the schedule';
+COMMENT ON COLUMN schedules.mode IS 'StellaOps: analysis-only or content-refresh';
+COMMENT ON COLUMN schedules.selection IS 'StellaOps: which images';
+COMMENT ON COLUMN schedules.only_if IS 'StellaOps: conditions';
+COMMENT ON COLUMN schedules.notify IS 'StellaOps: notifications';
+COMMENT ON COLUMN schedules.limits IS 'StellaOps: rates and parallelism';
+COMMENT ON COLUMN schedules.subscribers IS 'who is notified; null: absent in the source';
+COMMENT ON COLUMN schedules.handler_name IS
+    'handler that is called; no foreign key, because it may not be registered yet';
+COMMENT ON COLUMN schedules.handler_type IS 'how it is called';
+COMMENT ON COLUMN schedules.queue IS 'queue of its runs; null: the default queue';
+COMMENT ON COLUMN schedules.payload IS 'argument of its runs';
+COMMENT ON COLUMN schedules.priority IS
     '0 to 100, higher first (low 25, medium 50, high 75, critical 100); null counts as 50';
-COMMENT ON COLUMN scheduler.schedules.max_retries IS 'retries after the first attempt; null is none';
-COMMENT ON COLUMN scheduler.schedules.retry_delay_ms IS 'delay before the first retry';
-COMMENT ON COLUMN scheduler.schedules.retry_strategy IS 'exponential: the delay doubles; fixed: it stays';
-COMMENT ON COLUMN scheduler.schedules.retry_cap_ms IS 'longest delay; null where a source names none';
-COMMENT ON COLUMN scheduler.schedules.retry_count IS 'retries made since the last success';
-COMMENT ON COLUMN scheduler.schedules.on_exhausted IS
-    'after the last retry: keep the schedule or stop it; null is keep';
-COMMENT ON COLUMN scheduler.schedules.timeout_ms IS 'longest duration of a run; null is none';
-COMMENT ON COLUMN scheduler.schedules.max_concurrency IS 'runs at the same time; null: they may overlap';
-COMMENT ON COLUMN scheduler.schedules.tags IS 'labels to search by';
-COMMENT ON COLUMN scheduler.schedules.metadata IS 'whatever the owner adds';
-COMMENT ON COLUMN scheduler.schedules.schema_version IS
-    'version of the source document''s shape; old ones are not upgraded';
-COMMENT ON COLUMN scheduler.schedules.created_at IS 'when it was made';
-COMMENT ON COLUMN scheduler.schedules.created_by IS 'by whom';
-COMMENT ON COLUMN scheduler.schedules.updated_at IS 'when it was last changed';
-COMMENT ON COLUMN scheduler.schedules.updated_by IS 'by whom';
-COMMENT ON COLUMN scheduler.schedules.paused_at IS 'when it was paused';
-COMMENT ON COLUMN scheduler.schedules.cancelled_at IS 'when it was cancelled';
-COMMENT ON COLUMN scheduler.schedules.completed_at IS 'when it fired for the last time';
-COMMENT ON COLUMN scheduler.schedules.deleted_at IS
-    'when it was softly deleted: lists, gets and due queries leave it out';
-COMMENT ON COLUMN scheduler.schedules.deleted_by IS 'by whom';
-COMMENT ON COLUMN scheduler.schedules.extra IS
-    'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON COLUMN schedules.max_retries IS 'retries after the first attempt; null: none';
+COMMENT ON COLUMN schedules.retry_delay_ms IS 'delay before the first retry';
+COMMENT ON COLUMN schedules.retry_strategy IS 'exponential: the delay doubles; fixed: it stays';
+COMMENT ON COLUMN schedules.retry_cap_ms IS 'longest delay; null: the source states none';
+COMMENT ON COLUMN schedules.retry_count IS 'retries made since the last success';
+COMMENT ON COLUMN schedules.on_exhausted IS 'after the last retry: keep or stop the schedule; null: keep';
+COMMENT ON COLUMN schedules.timeout_ms IS 'longest duration of a run; null: no limit';
+COMMENT ON COLUMN schedules.max_concurrency IS 'most runs at the same time; null: no limit';
+COMMENT ON COLUMN schedules.tags IS 'labels to search by';
+COMMENT ON COLUMN schedules.metadata IS 'data of the application';
+COMMENT ON COLUMN schedules.schema_version IS 'version of the source document''s format, as the document states it';
+COMMENT ON COLUMN schedules.created_at IS 'when it was created';
+COMMENT ON COLUMN schedules.created_by IS 'by whom';
+COMMENT ON COLUMN schedules.updated_at IS 'when it was last changed';
+COMMENT ON COLUMN schedules.updated_by IS 'by whom';
+COMMENT ON COLUMN schedules.paused_at IS 'when it was paused';
+COMMENT ON COLUMN schedules.cancelled_at IS 'when it was cancelled';
+COMMENT ON COLUMN schedules.completed_at IS 'when it fired for the last time';
+COMMENT ON COLUMN schedules.deleted_at IS 'soft deletion: lists, reads and due queries leave the row out';
+COMMENT ON COLUMN schedules.deleted_by IS 'by whom';
 
-CREATE TABLE scheduler.triggers (
+CREATE TABLE triggers (
     id uuid NOT NULL,
     tenant_id text NOT NULL,
     source text,
@@ -193,9 +172,9 @@ CREATE TABLE scheduler.triggers (
     derived boolean DEFAULT false NOT NULL,
     source_spec jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_triggers PRIMARY KEY (id),
-    CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (schedule_id)
-        REFERENCES scheduler.schedules (id) ON DELETE CASCADE,
+    CONSTRAINT pk_triggers PRIMARY KEY (id, tenant_id),
+    CONSTRAINT fk_triggers_schedule_id FOREIGN KEY (tenant_id, schedule_id)
+        REFERENCES schedules (tenant_id, id) ON DELETE CASCADE,
     CONSTRAINT ck_triggers_kind CHECK (kind = ANY (ARRAY[
         'cron'::text, 'interval'::text, 'one_time'::text, 'event'::text
     ])),
@@ -216,44 +195,34 @@ CREATE TABLE scheduler.triggers (
     CONSTRAINT ck_triggers_interval_ms CHECK (interval_ms > 0),
     CONSTRAINT ck_triggers_period CHECK (end_at > start_at)
 );
-CREATE INDEX ix_triggers_due ON scheduler.triggers (next_fire_at, tenant_id, id)
+CREATE INDEX ix_triggers_due ON triggers (next_fire_at, tenant_id, id)
     WHERE enabled AND next_fire_at IS NOT NULL;
-CREATE INDEX ix_triggers_event ON scheduler.triggers (event_name, tenant_id, id)
+CREATE INDEX ix_triggers_event ON triggers (event_name, tenant_id, id)
     WHERE enabled AND event_name IS NOT NULL;
-CREATE INDEX ix_triggers_schedule ON scheduler.triggers (schedule_id);
-COMMENT ON TABLE scheduler.triggers IS 'When a schedule fires. Goes with its schedule.';
-COMMENT ON COLUMN scheduler.triggers.id IS 'computed from tenant, collection and source_id; how a row is found again';
-COMMENT ON COLUMN scheduler.triggers.tenant_id IS
-    'owner of the row; * is global: visible to all, written only by roles that may';
-COMMENT ON COLUMN scheduler.triggers.source IS 'profile and collection (stellaops/runs); null for a row born here';
-COMMENT ON COLUMN scheduler.triggers.source_id IS
-    'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a '
-    'row is found by its computed id: who searches by it may build a hash index after the load';
-COMMENT ON COLUMN scheduler.triggers.schedule_id IS 'what fires';
-COMMENT ON COLUMN scheduler.triggers.kind IS
-    'cron, interval, one_time or event; exactly the columns of the kind are set';
-COMMENT ON COLUMN scheduler.triggers.cron_expression IS 'cron: verbatim, never rewritten';
-COMMENT ON COLUMN scheduler.triggers.cron_dialect IS 'cron: the engine whose rules evaluate the expression';
-COMMENT ON COLUMN scheduler.triggers.timezone IS 'IANA name; null where a source names none; not for events';
-COMMENT ON COLUMN scheduler.triggers.interval_ms IS 'interval: the only unit';
-COMMENT ON COLUMN scheduler.triggers.anchor IS
-    'interval: counted from the completion of the last run, or at a fixed_rate';
-COMMENT ON COLUMN scheduler.triggers.run_at IS 'one_time: when';
-COMMENT ON COLUMN scheduler.triggers.event_name IS 'event: which';
-COMMENT ON COLUMN scheduler.triggers.start_at IS 'no fire before';
-COMMENT ON COLUMN scheduler.triggers.end_at IS 'no fire after';
-COMMENT ON COLUMN scheduler.triggers.max_fires IS 'no more fires than so many';
-COMMENT ON COLUMN scheduler.triggers.fire_count IS 'fires so far';
-COMMENT ON COLUMN scheduler.triggers.skip_if_overdue IS 'a fire that is late is skipped';
-COMMENT ON COLUMN scheduler.triggers.misfire_policy IS 'what to do with missed fires; null is fire_once';
-COMMENT ON COLUMN scheduler.triggers.misfire_grace_ms IS 'later than so much counts as missed';
-COMMENT ON COLUMN scheduler.triggers.enabled IS 'fires';
-COMMENT ON COLUMN scheduler.triggers.next_fire_at IS 'the next slot; null: none is due; never set for events';
-COMMENT ON COLUMN scheduler.triggers.last_fire_at IS 'the last slot that fired';
-COMMENT ON COLUMN scheduler.triggers.derived IS 'made in a closing pass from many documents; not encoded back';
-COMMENT ON COLUMN scheduler.triggers.source_spec IS 'the original expression verbatim';
-COMMENT ON COLUMN scheduler.triggers.extra IS
-    'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+CREATE INDEX ix_triggers_schedule ON triggers (schedule_id);
+COMMENT ON TABLE triggers IS 'When a schedule fires. A trigger is deleted with its schedule.';
+COMMENT ON COLUMN triggers.schedule_id IS 'schedule that fires';
+COMMENT ON COLUMN triggers.kind IS 'cron, interval, one_time or event; exactly the columns of the kind are set';
+COMMENT ON COLUMN triggers.cron_expression IS 'cron: verbatim, never rewritten';
+COMMENT ON COLUMN triggers.cron_dialect IS 'cron: the engine whose rules evaluate the expression';
+COMMENT ON COLUMN triggers.timezone IS 'IANA name; null: the source states none; not for events';
+COMMENT ON COLUMN triggers.interval_ms IS 'interval: its length';
+COMMENT ON COLUMN triggers.anchor IS 'interval: from the completion of the last run, or at a fixed_rate';
+COMMENT ON COLUMN triggers.run_at IS 'one_time: when it fires';
+COMMENT ON COLUMN triggers.event_name IS 'event: name of the event';
+COMMENT ON COLUMN triggers.start_at IS 'it does not fire earlier';
+COMMENT ON COLUMN triggers.end_at IS 'it does not fire later';
+COMMENT ON COLUMN triggers.max_fires IS 'most fires';
+COMMENT ON COLUMN triggers.fire_count IS 'fires so far';
+COMMENT ON COLUMN triggers.skip_if_overdue IS 'true: a late fire is skipped';
+COMMENT ON COLUMN triggers.misfire_policy IS 'what is done about missed fires; null: fire_once';
+COMMENT ON COLUMN triggers.misfire_grace_ms IS 'a fire that is later than this is missed';
+COMMENT ON COLUMN triggers.enabled IS 'false: it does not fire';
+COMMENT ON COLUMN triggers.next_fire_at IS 'next slot; null: there is none; always null for events';
+COMMENT ON COLUMN triggers.last_fire_at IS 'the last slot that fired';
+COMMENT ON COLUMN triggers.derived IS
+    'true: made from many documents in a closing pass, and not encoded into a document';
+COMMENT ON COLUMN triggers.source_spec IS 'expression as the source states it';
 """
 
 
@@ -265,4 +234,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop the tables with their rows; nothing else goes."""
     for table in reversed(TABLES):
-        op.get_bind().exec_driver_sql(f"DROP TABLE scheduler.{table}")
+        op.get_bind().exec_driver_sql(f"DROP TABLE {table}")

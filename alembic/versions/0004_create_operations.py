@@ -11,7 +11,7 @@ TABLES = ("workers", "locks", "audit")
 """Made by this revision; taken away, with their rows, when it is undone."""
 
 DDL = """
-CREATE TABLE scheduler.workers (
+CREATE TABLE workers (
     id uuid NOT NULL,
     tenant_id text NOT NULL,
     source text,
@@ -27,35 +27,26 @@ CREATE TABLE scheduler.workers (
     last_heartbeat_at timestamptz,
     metadata jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_workers PRIMARY KEY (id),
+    CONSTRAINT pk_workers PRIMARY KEY (id, tenant_id),
     CONSTRAINT ck_workers_kind CHECK (kind = ANY (ARRAY['worker'::text, 'scheduler'::text])),
     CONSTRAINT ck_workers_status CHECK (status = ANY (ARRAY[
         'active'::text, 'draining'::text, 'stopped'::text, 'dead'::text
     ]))
 );
-COMMENT ON TABLE scheduler.workers IS
-    'Worker and scheduler processes, under the tenant *. Who leads is derived from locks, not stored here.';
-COMMENT ON COLUMN scheduler.workers.id IS 'computed from tenant, collection and source_id; how a row is found again';
-COMMENT ON COLUMN scheduler.workers.tenant_id IS
-    'owner of the row; * is global: visible to all, written only by roles that may';
-COMMENT ON COLUMN scheduler.workers.source IS 'profile and collection (stellaops/runs); null for a row born here';
-COMMENT ON COLUMN scheduler.workers.source_id IS
-    'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a '
-    'row is found by its computed id: who searches by it may build a hash index after the load';
-COMMENT ON COLUMN scheduler.workers.kind IS 'worker or scheduler';
-COMMENT ON COLUMN scheduler.workers.hostname IS 'where it runs';
-COMMENT ON COLUMN scheduler.workers.pid IS 'process on that host';
-COMMENT ON COLUMN scheduler.workers.version IS 'of the program';
-COMMENT ON COLUMN scheduler.workers.queues IS 'what it takes';
-COMMENT ON COLUMN scheduler.workers.capacity IS 'runs at the same time';
-COMMENT ON COLUMN scheduler.workers.status IS 'active, draining, stopped or dead';
-COMMENT ON COLUMN scheduler.workers.registered_at IS 'when it came';
-COMMENT ON COLUMN scheduler.workers.last_heartbeat_at IS 'when it last spoke, by the database''s clock';
-COMMENT ON COLUMN scheduler.workers.metadata IS 'whatever it adds';
-COMMENT ON COLUMN scheduler.workers.extra IS
-    'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON TABLE workers IS
+    'Worker and scheduler processes, in the tenant *. Which process leads is a lock, not stored here.';
+COMMENT ON COLUMN workers.kind IS 'worker or scheduler';
+COMMENT ON COLUMN workers.hostname IS 'host on which it runs';
+COMMENT ON COLUMN workers.pid IS 'process id on that host';
+COMMENT ON COLUMN workers.version IS 'version of the program';
+COMMENT ON COLUMN workers.queues IS 'queues from which it claims';
+COMMENT ON COLUMN workers.capacity IS 'most runs at the same time';
+COMMENT ON COLUMN workers.status IS 'active, draining, stopped or dead';
+COMMENT ON COLUMN workers.registered_at IS 'when it registered';
+COMMENT ON COLUMN workers.last_heartbeat_at IS 'last heartbeat, by the clock of the database';
+COMMENT ON COLUMN workers.metadata IS 'data of the process';
 
-CREATE TABLE scheduler.locks (
+CREATE TABLE locks (
     id uuid NOT NULL,
     tenant_id text NOT NULL,
     source text,
@@ -69,33 +60,23 @@ CREATE TABLE scheduler.locks (
     expires_at timestamptz,
     metadata jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_locks PRIMARY KEY (id),
+    CONSTRAINT pk_locks PRIMARY KEY (id, tenant_id),
     CONSTRAINT uq_locks_key UNIQUE (key),
     CONSTRAINT ck_locks_key CHECK (starts_with(key, tenant_id || '/'::text))
 );
-COMMENT ON TABLE scheduler.locks IS
-    'Leases on resources. The row outlives the lock, so that the fence keeps rising. The key begins with the '
-    'row''s tenant: nobody takes another tenant''s lock.';
-COMMENT ON COLUMN scheduler.locks.id IS 'computed from tenant, collection and source_id; how a row is found again';
-COMMENT ON COLUMN scheduler.locks.tenant_id IS
-    'owner of the row; * is global: visible to all, written only by roles that may';
-COMMENT ON COLUMN scheduler.locks.source IS 'profile and collection (stellaops/runs); null for a row born here';
-COMMENT ON COLUMN scheduler.locks.source_id IS
-    'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a '
-    'row is found by its computed id: who searches by it may build a hash index after the load';
-COMMENT ON COLUMN scheduler.locks.key IS '<tenant>/<resource>, the tenant * for global ones';
-COMMENT ON COLUMN scheduler.locks.lock_id IS
-    '64 bits of SHA-256 of the key: the advisory lock, the same in every process';
-COMMENT ON COLUMN scheduler.locks.owner IS 'one per acquire; null when free, and for migrated locks';
-COMMENT ON COLUMN scheduler.locks.holder IS 'who, in words; a migrated lock''s owner text';
-COMMENT ON COLUMN scheduler.locks.fence IS 'rises with every acquire, also after release';
-COMMENT ON COLUMN scheduler.locks.acquired_at IS 'when it was taken';
-COMMENT ON COLUMN scheduler.locks.expires_at IS 'when it ends unless renewed; null: without expiry, thus live';
-COMMENT ON COLUMN scheduler.locks.metadata IS 'whatever the holder adds';
-COMMENT ON COLUMN scheduler.locks.extra IS
-    'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+COMMENT ON TABLE locks IS
+    'Locks: leases on resources. A released lock keeps its row, so that the fence keeps rising. The key begins '
+    'with the tenant of the row, so that no tenant takes the lock of another.';
+COMMENT ON COLUMN locks.key IS '<tenant>/<resource>; the tenant is * for a global lock';
+COMMENT ON COLUMN locks.lock_id IS '64 bits of SHA-256 of the key: the key of the advisory lock';
+COMMENT ON COLUMN locks.owner IS 'id of the acquisition; null: the lock is free, or migrated';
+COMMENT ON COLUMN locks.holder IS 'name of the holder; of a migrated lock its owner';
+COMMENT ON COLUMN locks.fence IS 'fencing token: rises with every acquisition, also after a release';
+COMMENT ON COLUMN locks.acquired_at IS 'when it was acquired';
+COMMENT ON COLUMN locks.expires_at IS 'when it ends unless it is renewed; null: it does not expire';
+COMMENT ON COLUMN locks.metadata IS 'data of the holder';
 
-CREATE TABLE scheduler.audit (
+CREATE TABLE audit (
     id uuid NOT NULL,
     tenant_id text NOT NULL,
     source text,
@@ -111,30 +92,21 @@ CREATE TABLE scheduler.audit (
     message text,
     metadata jsonb,
     extra jsonb DEFAULT '{}'::jsonb NOT NULL,
-    CONSTRAINT pk_audit PRIMARY KEY (id)
+    CONSTRAINT pk_audit PRIMARY KEY (id, tenant_id)
 );
-CREATE INDEX ix_audit_page ON scheduler.audit (tenant_id, occurred_at DESC, id);
-COMMENT ON TABLE scheduler.audit IS
-    'Audit trail: append only, without foreign keys, since it outlives what it tells of.';
-COMMENT ON COLUMN scheduler.audit.id IS 'computed from tenant, collection and source_id; how a row is found again';
-COMMENT ON COLUMN scheduler.audit.tenant_id IS
-    'owner of the row; * is global: visible to all, written only by roles that may';
-COMMENT ON COLUMN scheduler.audit.source IS 'profile and collection (stellaops/runs); null for a row born here';
-COMMENT ON COLUMN scheduler.audit.source_id IS
-    'the document''s _id: a plain string verbatim, any other as canonical Extended JSON; not indexed, since a '
-    'row is found by its computed id: who searches by it may build a hash index after the load';
-COMMENT ON COLUMN scheduler.audit.category IS 'of what kind';
-COMMENT ON COLUMN scheduler.audit.action IS 'what was done';
-COMMENT ON COLUMN scheduler.audit.occurred_at IS 'when';
-COMMENT ON COLUMN scheduler.audit.actor IS 'by whom';
-COMMENT ON COLUMN scheduler.audit.entity_id IS 'to what: the source''s text, whatever it names';
-COMMENT ON COLUMN scheduler.audit.schedule_id IS 'concerning which schedule; no foreign key';
-COMMENT ON COLUMN scheduler.audit.run_id IS 'concerning which run; no foreign key';
-COMMENT ON COLUMN scheduler.audit.correlation_id IS 'of the request';
-COMMENT ON COLUMN scheduler.audit.message IS 'in words';
-COMMENT ON COLUMN scheduler.audit.metadata IS 'with what';
-COMMENT ON COLUMN scheduler.audit.extra IS
-    'residue: what of the source document no column carries, typed, by path; {} for a clean document';
+CREATE INDEX ix_audit_page ON audit (tenant_id, occurred_at DESC, id);
+COMMENT ON TABLE audit IS
+    'Audit trail: append only. It has no foreign keys, because entries stay when their object is deleted.';
+COMMENT ON COLUMN audit.category IS 'kind of entry';
+COMMENT ON COLUMN audit.action IS 'what was done';
+COMMENT ON COLUMN audit.occurred_at IS 'when it was done';
+COMMENT ON COLUMN audit.actor IS 'person or system that did it';
+COMMENT ON COLUMN audit.entity_id IS 'id of the object, as text of the source';
+COMMENT ON COLUMN audit.schedule_id IS 'schedule that it concerns; no foreign key';
+COMMENT ON COLUMN audit.run_id IS 'run that it concerns; no foreign key';
+COMMENT ON COLUMN audit.correlation_id IS 'id of the request that caused it';
+COMMENT ON COLUMN audit.message IS 'description';
+COMMENT ON COLUMN audit.metadata IS 'data of the entry';
 """
 
 
@@ -146,4 +118,4 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Drop the tables with their rows; nothing else goes."""
     for table in reversed(TABLES):
-        op.get_bind().exec_driver_sql(f"DROP TABLE scheduler.{table}")
+        op.get_bind().exec_driver_sql(f"DROP TABLE {table}")

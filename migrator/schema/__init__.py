@@ -1,7 +1,7 @@
-"""The schema of the target: declared tables, revisions and how they are applied, roles and rights, catalogue check.
+"""The schema of the target: revisions and how they are applied, roles and rights, catalogue check.
 
 The tables of the schema ``scheduler`` are the application's, those of ``migration`` the tool's. Alembic revisions
-(``alembic/versions``) make both; what is declared here is compared with the live catalogue. Nothing that an application
+(``alembic/versions``) declare both: what they make is compared with the live catalogue. Nothing that an application
 imports (``scheduler``, ``store``, ``records``) imports this package.
 """
 

@@ -1,6 +1,6 @@
-"""The comparison of the live catalogue with the declared one.
+"""The comparison of the live catalogue with the declared one, which is what the revisions make.
 
-The declared tables are created as temporary tables in a transaction that is rolled back, and one query
+The revisions are applied to the temporary schema in a transaction that is rolled back, and one query
 (``catalogue.sql``) reads both. So what PostgreSQL makes of an expression is compared with what the same server makes of
 the other, and no version's spelling matters. It needs the right to create temporary tables, as the copy does.
 """
@@ -12,28 +12,20 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from psycopg import sql
 from sqlalchemy import Connection as AlchemyConnection
-from sqlalchemy import MetaData
 
 from migrator.connections.postgres import Connection
 from migrator.schema import LOOKUP_PREFIX
-from migrator.schema.migration_tables import MIGRATION
-from migrator.schema.priority import priority_statements
-from migrator.schema.revisions import BOOKKEEPING
-from migrator.schema.scheduler_tables import SCHEDULER
-from migrator.schema.security import Roles, function_statements, isolation_statements
+from migrator.schema.revisions import BOOKKEEPING, BRANCHES, apply_to_temporary_schema
+from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, driver, transaction
 
 Fact: TypeAlias = tuple[str, str, str]
 """(relation, kind, name), as ``catalogue.sql`` returns them."""
 Catalogue: TypeAlias = dict[Fact, str]
 
-DECLARED: dict[str, MetaData] = {"scheduler": SCHEDULER, "migration": MIGRATION}
-ISOLATED = "scheduler"
-"""The schema whose tables are bound to tenants."""
-
 
 class Difference(msgspec.Struct, frozen=True):
-    """One difference between the live catalogue and the declaration."""
+    """One difference between the live catalogue and the declared one."""
 
     object: str
     """``scheduler.runs constraint ck_runs_state``."""
@@ -43,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
-    """Compare both schemas with their declaration; an empty list means that they are equal.
+    """Compare both schemas with what the revisions make; an empty list means that they are equal.
 
     What a first load has dropped and not yet created again is listed, with this reason. Nothing is changed.
     """
@@ -53,10 +45,10 @@ def differences(dsn: str, *, names: Roles | None = None) -> list[Difference]:
         connection = driver(alchemy)
         be_owner(connection, names)
         owed = _owed(connection)
-        live = {schema: _read(connection, schema) for schema in DECLARED}
+        live = {schema: _read(connection, schema) for schema in BRANCHES}
         declared = _declared(alchemy, names)
         connection.rollback()
-    for schema in DECLARED:
+    for schema in BRANCHES:
         found += _compare(schema, declared[schema], live[schema], owed)
     return found
 
@@ -79,25 +71,17 @@ def _read(connection: Connection, schema: str) -> Catalogue | None:
 
 
 def _declared(alchemy: AlchemyConnection, names: Roles) -> dict[str, Catalogue]:
-    """Create the declared tables as temporary tables and read them, one schema after the other."""
+    """Apply the revisions to the temporary schema and read it, one branch after the other."""
     connection = driver(alchemy)
     catalogues: dict[str, Catalogue] = {}
-    for schema, metadata in DECLARED.items():
+    connection.execute("SET LOCAL check_function_bodies = off")  # the tables that they read may be missing
+    for branch in BRANCHES:
         with alchemy.begin_nested() as scratch:
-            metadata.create_all(alchemy.execution_options(schema_translate_map={schema: "pg_temp"}), checkfirst=False)
-            if schema == ISOLATED:
-                for table in metadata.tables.values():
-                    columns = [column.name for column in table.columns if column.computed is None]
-                    for statement in isolation_statements("pg_temp", table.name, columns, names):
-                        connection.execute(statement)
-                connection.execute("SET LOCAL check_function_bodies = off")  # what they read may be missing
-                for statement in (*function_statements("pg_temp", names), *priority_statements("pg_temp")):
-                    connection.execute(statement)
+            apply_to_temporary_schema(alchemy, branch, names)
             temporary = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
-            catalogues[schema] = cast("Catalogue", _read(connection, temporary[0] if temporary else ""))
+            catalogues[branch] = cast("Catalogue", _read(connection, temporary[0] if temporary else ""))
             scratch.rollback()
-        if schema == ISOLATED:
-            catalogues[schema] |= {("", "grant", role): "usage" for role in (names.service, names.dispatcher)}
+    catalogues["scheduler"] |= {("", "grant", role): "usage" for role in (names.service, names.dispatcher)}
     return catalogues
 
 

@@ -28,8 +28,6 @@ from migrator.connections.postgres import Connection, first_line, translate_erro
 from migrator.connections.retries import retry
 from migrator.errors import LockedError, MigratorError, RefusedError, UsageError
 from migrator.schema import security, table_locks
-from migrator.schema.columns import LARGE
-from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.schema.security import Roles
 from migrator.schema.transaction import be_owner, connect, driver, transaction
 
@@ -56,6 +54,19 @@ CREATE TABLE IF NOT EXISTS {history} (
     CONSTRAINT pk_schema_history PRIMARY KEY (revision)
 );
 """
+
+
+LARGE = (
+    ("schedules", "payload"),
+    ("runs", "deltas"),
+    ("runs", "result"),
+    ("impact_snapshots", "images"),
+    ("run_summaries", "recent"),
+    ("policy_jobs", "inputs"),
+    ("graph_jobs", "payload"),
+    ("graph_job_events", "payload"),
+)
+"""Tables of the scheduler, each with a column of jsonb that may be large: it is compressed with lz4 if possible."""
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -301,18 +312,12 @@ def compress(connection: Connection) -> None:
     ).fetchone()
     if offered != (True,):
         return
-    large = [
-        (table.name, column.name)
-        for table in SCHEDULER.tables.values()
-        for column in table.columns
-        if LARGE in column.info
-    ]
     # Read first: the statement takes a strong lock also when it changes nothing.
     others = connection.execute(
         "SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid"
         " WHERE relnamespace = to_regnamespace('scheduler') AND relkind = 'r' AND attnum > 0 AND attcompression <> 'l'"
     ).fetchall()
-    for table, column in sorted(set(large) & set(others)):
+    for table, column in sorted(set(LARGE) & set(others)):
         connection.execute(
             sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET COMPRESSION lz4").format(
                 sql.Identifier("scheduler", table), sql.Identifier(column)
@@ -363,7 +368,7 @@ def _run(
     names: Roles,
     act: Callable[[Config], None],
 ) -> list[Change]:
-    """Let Alembic act on a branch, inside the open transaction; return what it did."""
+    """Let Alembic act on a branch, inside the open transaction, and record it; return what it did."""
     connection = driver(alchemy)
     by_id = {revision.id: revision for revision in known}
     done: list[Change] = []
@@ -384,18 +389,8 @@ def _run(
             )
         done.append(Change(revision.id, branch, revision.title, undone=not step.is_upgrade))
 
-    config = alembic_configuration()
-    config.attributes.update(
-        connection=alchemy,
-        branch=branch,
-        on_version_apply=record,
-        roles={
-            role: sql.Identifier(name).as_string(connection) for role, name in msgspec.structs.asdict(names).items()
-        },
-    )
     try:
-        with _ALEMBIC:
-            act(config)
+        _call_alembic(alchemy, branch, names, act, record)
     except CommandError as error:
         raise UsageError(str(error)[:1].lower() + str(error)[1:]) from None
     except DBAPIError as error:
@@ -406,6 +401,30 @@ def _run(
             ) from None
         raise
     return done
+
+
+def apply_to_temporary_schema(alchemy: AlchemyConnection, branch: str, names: Roles) -> None:
+    """Apply all revisions of a branch to the temporary schema of the session; nothing is recorded."""
+    _call_alembic(alchemy, "pg_temp", names, partial(command.upgrade, revision=f"{branch}@head"), None)
+
+
+def _call_alembic(
+    alchemy: AlchemyConnection,
+    schema: str,
+    names: Roles,
+    act: Callable[[Config], None],
+    record: Callable[..., None] | None,
+) -> None:
+    roles = msgspec.structs.asdict(names)
+    config = alembic_configuration()
+    config.attributes.update(
+        connection=alchemy,
+        schema=schema,
+        on_version_apply=record,
+        roles={role: sql.Identifier(name).as_string(driver(alchemy)) for role, name in roles.items()},
+    )
+    with _ALEMBIC:
+        act(config)
 
 
 def _targets(revision: str) -> list[tuple[str, str]]:

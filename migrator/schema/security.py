@@ -14,10 +14,6 @@ from migrator.config import PostgresSettings
 from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError
 
-CURRENT = "NULLIF(current_setting('app.tenant_id'::text, true), ''::text)"
-VISIBLE = f"tenant_id = ANY (ARRAY[{CURRENT}, CASE WHEN {CURRENT} IS NULL THEN NULL::text ELSE '*'::text END])"
-OWN = f"tenant_id = {CURRENT} AND tenant_id <> '*'::text"
-
 APPEND_ONLY = frozenset({"audit"})
 """Tables that service and dispatcher may insert into, but neither update nor empty."""
 
@@ -29,20 +25,6 @@ DELETED_BY_DISPATCHER = frozenset({"workers"})
 
 KEY = frozenset({"id", "tenant_id"})
 """Columns that only the owner changes."""
-
-SEQUENCES = {"graph_job_events": "graph_job_events_id_seq"}
-"""Table to the sequence that numbers its new rows."""
-
-TAGGED = {"any_tag": "&&", "every_tag": "@>"}
-"""Last part of a function's name to the operator by which it compares ``schedules.tags``."""
-
-_TAGGED = """
-CREATE FUNCTION {schema}.{name}(wanted text[]) RETURNS SETOF uuid
-    LANGUAGE sql STABLE STRICT SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp
-AS $function$
-SELECT id FROM scheduler.schedules WHERE tags {operator} wanted AND {visible}
-$function$
-"""
 
 
 class Roles(msgspec.Struct, frozen=True):
@@ -81,48 +63,6 @@ def write_grants(schema: str, table: str, columns: Iterable[str], roles: Roles) 
     for deleted, role in ((DELETED_BY_SERVICE, service), (DELETED_BY_DISPATCHER, dispatcher)):
         if table in deleted:
             yield sql.SQL("GRANT DELETE ON TABLE {} TO {}").format(place, role)
-
-
-def isolation_statements(schema: str, table: str, columns: Iterable[str], roles: Roles) -> Iterator[sql.Composed]:
-    """Yield the statements that isolate the tenants of one table; ``columns``: those that are written."""
-    place, service, dispatcher = (
-        sql.Identifier(schema, table),
-        sql.Identifier(roles.service),
-        sql.Identifier(roles.dispatcher),
-    )
-    own, visible = sql.SQL(OWN), sql.SQL(VISIBLE)
-    yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(place)
-    yield sql.SQL("CREATE POLICY tenant_read ON {} FOR SELECT TO {} USING ({})").format(place, service, visible)
-    yield sql.SQL("CREATE POLICY tenant_insert ON {} FOR INSERT TO {} WITH CHECK ({})").format(place, service, own)
-    if table not in APPEND_ONLY:
-        yield sql.SQL("CREATE POLICY tenant_update ON {} FOR UPDATE TO {} USING ({}) WITH CHECK ({})").format(
-            place, service, own, own
-        )
-        yield sql.SQL("CREATE POLICY tenant_delete ON {} FOR DELETE TO {} USING ({})").format(place, service, own)
-    yield sql.SQL("CREATE POLICY dispatcher_all ON {} TO {} USING (true) WITH CHECK (true)").format(place, dispatcher)
-    yield sql.SQL("GRANT SELECT ON TABLE {} TO {}, {}").format(place, service, dispatcher)
-    yield from write_grants(schema, table, columns, roles)
-    if table in SEQUENCES:
-        yield sql.SQL("GRANT USAGE ON SEQUENCE {} TO {}, {}").format(
-            sql.Identifier(schema, SEQUENCES[table]), service, dispatcher
-        )
-
-
-def function_statements(schema: str, roles: Roles) -> Iterator[sql.Composed]:
-    """Yield the statements that create the functions which find schedules by their tags.
-
-    The server evaluates operators of arrays only on rows that row-level security has passed, so without an index. These
-    functions run as the owner, whom it does not bind, and return the ids that the session may see: they take no tenant,
-    and read the session's.
-    """
-    for which, operator in TAGGED.items():
-        name = sql.Identifier(f"schedules_with_{which}")
-        yield sql.SQL(_TAGGED).format(
-            schema=sql.Identifier(schema), name=name, operator=sql.SQL(operator), visible=sql.SQL(VISIBLE)
-        )
-        called = sql.SQL("{}.{}(text[])").format(sql.Identifier(schema), name)
-        yield sql.SQL("REVOKE ALL ON FUNCTION {} FROM PUBLIC").format(called)
-        yield sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(called, sql.Identifier(roles.service))
 
 
 SHOWN = 3

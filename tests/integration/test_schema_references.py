@@ -10,8 +10,6 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from migrator.connections.postgres import Connection
-from migrator.errors import UsageError
-from migrator.schema import catalogue, revisions
 from tests.schema_rows import LEAST, connect, count, insert
 
 
@@ -153,81 +151,3 @@ def test_every_unique_key_carries_the_tenant(scheduler_dsn: str) -> None:
             " AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = indexrelid AND attname = 'tenant_id')"
         ).fetchall()
     assert found == [("uq_locks_key",)]
-
-
-@pytest.mark.proves("0-T2.2.4")
-def test_rows_go_through_the_revision_that_keys_tenants_and_back(any_scheduler_dsn: str) -> None:
-    dsn = any_scheduler_dsn
-    with connect(dsn) as connection:
-        shared = insert(connection, "schedules", "*")
-        cause = insert(connection, "triggers", "*", schedule_id=shared)
-        ran = insert(connection, "runs", "a", schedule_id=shared, trigger_id=cause, global_schedule=True)
-        own = insert(connection, "runs", "a", schedule_id=insert(connection, "schedules", "a"))
-        insert(connection, "runs", "a", retry_of=own)
-        for table in ("execution_logs", "impact_snapshots"):
-            insert(connection, table, "a", run_id=own)
-        insert(connection, "graph_job_events", "a")
-    before = _everything(dsn)
-    revisions.downgrade(dsn, "0009")
-    with connect(dsn) as connection:
-        assert count(connection, "runs") == 3
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            insert(connection, "runs", "b", id=ran)
-    revisions.upgrade(dsn)
-    assert _everything(dsn) == before
-    assert catalogue.differences(dsn) == []
-
-
-def _everything(dsn: str) -> dict[str, list[tuple[Any, ...]]]:
-    with connect(dsn) as connection:
-        return {
-            table: connection.execute(
-                SQL("SELECT to_jsonb(t) FROM {} AS t ORDER BY id, tenant_id").format(Identifier("scheduler", table))
-            ).fetchall()
-            for table in LEAST
-        }
-
-
-def test_the_upgrade_refuses_rows_that_refer_to_another_tenant_s_and_its_remedy_helps(scheduler_dsn: str) -> None:
-    """A copy of an older version, or a tenant, may have made such rows: a person says what becomes of them."""
-    revisions.downgrade(scheduler_dsn, "0009")
-    with connect(scheduler_dsn) as connection:
-        run = insert(connection, "runs", "a", schedule_id=insert(connection, "schedules", "b"))
-    with pytest.raises(
-        UsageError, match=r"another tenant \(scheduler\.runs\.schedule_id: 1\).*set those references to null"
-    ):
-        revisions.upgrade(scheduler_dsn)
-    with connect(scheduler_dsn) as connection:
-        assert count(connection, "runs", run) == 1
-        connection.execute("UPDATE scheduler.runs SET schedule_id = NULL WHERE id = %s", (run,))
-    revisions.upgrade(scheduler_dsn)
-    assert catalogue.differences(scheduler_dsn) == []
-
-
-def test_the_downgrade_refuses_ids_of_several_tenants(scheduler_dsn: str) -> None:
-    with connect(scheduler_dsn) as connection:
-        one = insert(connection, "runs", "a")
-        insert(connection, "runs", "b", id=one)
-    with pytest.raises(UsageError, match=r"same key \(scheduler\.runs \(id\): 1\).*delete all but one"):
-        revisions.downgrade(scheduler_dsn, "0009")
-    with connect(scheduler_dsn) as connection:
-        assert count(connection, "runs", one) == 2
-        connection.execute("DELETE FROM scheduler.runs WHERE tenant_id = 'b'")
-    revisions.downgrade(scheduler_dsn, "0009")
-
-
-def test_the_upgrade_builds_the_foreign_keys_that_a_killed_first_load_went_without(scheduler_dsn: str) -> None:
-    revisions.downgrade(scheduler_dsn, "0009")
-    with connect(scheduler_dsn) as connection:
-        definition = "FOREIGN KEY (schedule_id) REFERENCES scheduler.schedules(id)"
-        connection.execute(
-            "INSERT INTO migration.deferred_ddl (target_table, kind, name, definition)"
-            " VALUES ('runs', 'constraint', 'fk_runs_schedule_id', %s)",
-            (definition,),
-        )
-        connection.execute("ALTER TABLE scheduler.runs DROP CONSTRAINT fk_runs_schedule_id")
-    revisions.upgrade(scheduler_dsn)
-    assert catalogue.differences(scheduler_dsn) == []
-    with connect(scheduler_dsn) as connection:
-        owed = connection.execute("SELECT count(*) FROM migration.deferred_ddl WHERE restored_at IS NULL").fetchone()
-    assert owed == (0,)

@@ -20,8 +20,6 @@ from migrator.connections.postgres import Connection
 from migrator.errors import ConfigurationError, RefusedError, UnreachableError, UsageError
 from migrator.pipeline import checksums
 from migrator.schema import catalogue, revisions
-from migrator.schema.columns import LARGE
-from migrator.schema.scheduler_tables import SCHEDULER
 from tests.schema_rows import LEAST, connect, count, insert
 
 PRODUCT, TOOL = ([one.id for one in revisions.known_revisions(branch)] for branch in revisions.BRANCHES)
@@ -38,11 +36,11 @@ TABLES = ()
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE scheduler.runs ADD note text")
+    op.execute("ALTER TABLE runs ADD note text")
 
 
 def downgrade() -> None:
-    op.execute("ALTER TABLE scheduler.runs DROP note")
+    op.execute("ALTER TABLE runs DROP note")
 '''
 
 
@@ -206,8 +204,8 @@ def test_graph_jobs_go_down_and_up_while_everything_else_keeps_its_rows(any_sche
     with connect(any_scheduler_dsn) as connection:
         kept = {table: insert(connection, table) for table in LEAST if not table.startswith("graph")}
         insert(connection, "graph_job_events")
-        undone = revisions.downgrade(any_scheduler_dsn, "0005", discard_rows=True)
-        after = PRODUCT[PRODUCT.index("0005") + 1 :]
+        undone = revisions.downgrade(any_scheduler_dsn, "0006", discard_rows=True)
+        after = PRODUCT[PRODUCT.index("0006") + 1 :]
         assert [change.revision for change in undone] == after[::-1]
         assert connection.execute("SELECT to_regclass('scheduler.graph_jobs')").fetchone() == (None,)
         for table, identity in kept.items():
@@ -312,8 +310,8 @@ def test_the_words_of_the_ledger_change_with_the_revision_and_back(any_scheduler
         assert words(connection) == now
         wrong = checksums.verify_checksums(connection).changed
         assert len(wrong) == 1
-        for stop, expected in (("0013", before), (TOOL[-1], now)):
-            if stop == "0013":
+        for stop, expected in (("0010", before), (TOOL[-1], now)):
+            if stop == "0010":
                 revisions.downgrade(any_scheduler_dsn, stop)
             else:
                 revisions.upgrade(any_scheduler_dsn)
@@ -337,7 +335,7 @@ def test_the_key_of_the_remainder_changes_with_the_revision_and_back(any_schedul
     with connect(any_scheduler_dsn) as connection:
         job = insert(connection, "graph_jobs", payload={"$remainder": {"k": 1}, "a": 1.5})
         insert(connection, "graph_job_events", job_id=job, payload={"$remainder": {"+b": None}})
-        revisions.downgrade(any_scheduler_dsn, "0016")
+        revisions.downgrade(any_scheduler_dsn, "0011")
         assert payloads() == expected("$residue")
         revisions.upgrade(any_scheduler_dsn)
         assert payloads() == expected("$remainder")
@@ -348,7 +346,7 @@ def test_rows_of_a_renamed_table_are_not_lost_without_a_word(scheduler_dsn: str)
         connection.execute("INSERT INTO migration.parity_checks (id) VALUES (%s)", (uuid4(),))
         with pytest.raises(RefusedError, match=r"\(migration.parity_checks: 1\)"):
             revisions.downgrade(scheduler_dsn, "migration@base")
-        revisions.downgrade(scheduler_dsn, "0013")
+        revisions.downgrade(scheduler_dsn, "0010")
         with pytest.raises(RefusedError, match=r"\(migration.comparisons: 1\)"):
             revisions.downgrade(scheduler_dsn, "migration@base")
 
@@ -393,16 +391,21 @@ def test_a_revision_of_a_newer_tool_is_refused(scheduler_dsn: str, copied_revisi
 
 
 def test_a_later_revision_is_applied_to_a_schema_with_rows(scheduler_dsn: str, copied_revisions: Path) -> None:
-    (copied_revisions / "versions" / "0099_add_note.py").write_text(LATER)
+    later = copied_revisions / "versions" / "0099_add_note.py"
+    later.write_text(LATER)
     with connect(scheduler_dsn) as connection:
         run = insert(connection, "runs")
         assert [change.title for change in revisions.upgrade(scheduler_dsn)] == ["Add a note"]
+        assert catalogue.differences(scheduler_dsn) == []
+        later.unlink()
         assert [one.object for one in catalogue.differences(scheduler_dsn)] == [
             "scheduler.runs column note",
             "scheduler.runs order of columns",
         ]
+        later.write_text(LATER)
         revisions.downgrade(scheduler_dsn, PRODUCT[-1])
         assert count(connection, "runs", run) == 1
+    later.unlink()
     assert catalogue.differences(scheduler_dsn) == []
 
 
@@ -437,12 +440,7 @@ def test_large_jsonb_is_compressed_with_lz4_where_the_server_offers_it(any_sched
             " WHERE relnamespace = 'scheduler'::regnamespace AND attcompression = 'l'"
         )
         compressed = {name for (name,) in found}
-    large = {
-        f"{table.name}.{column.name}"
-        for table in SCHEDULER.tables.values()
-        for column in table.columns
-        if LARGE in column.info
-    }
+    large = {f"{table}.{column}" for table, column in revisions.LARGE}
     assert "impact_snapshots.images" in large
     assert compressed == (large if offered else set())
 

@@ -1,13 +1,10 @@
 """docs/tables.md: what an application in another language does (``tables_head.md``), then each column's comment."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy import Column, Computed
-from sqlalchemy.dialects import postgresql
-
-from migrator.schema.scheduler_tables import SCHEDULER
+from migrator.schema.revisions import known_revisions
 from migrator.schema.security import APPEND_ONLY, DELETED_BY_DISPATCHER, DELETED_BY_SERVICE
+from tests.schema_dump import Column, read_tables
 
 HEAD = Path(__file__).with_name("tables_head.md")
 
@@ -15,10 +12,11 @@ HEAD = Path(__file__).with_name("tables_head.md")
 def tables_page(notice: str) -> str:
     """Return the page."""
     lines = [notice, *HEAD.read_text().splitlines()]
-    for table in SCHEDULER.tables.values():
+    tables = read_tables("scheduler")
+    for table in [tables[name] for revision in known_revisions("scheduler") for name in revision.tables]:
         lines += ["", f"### {table.name}", "", f"{table.comment}{_rights(table.name)}", ""]
         lines += ["| column | type | null | default | meaning |", "|---|---|---|---|---|"]
-        lines += [_row(column) for column in table.columns]
+        lines += [_row(column) for column in table.columns.values()]
     return "\n".join(lines) + "\n"
 
 
@@ -37,15 +35,8 @@ def _rights(table: str) -> str:
     return f" {' and '.join(who)} may delete rows." if who else " Rows may not be deleted."
 
 
-def _row(column: Column[object]) -> str:
-    spelled = str(column.type.compile(postgresql.dialect())).lower()  # type: ignore[no-untyped-call]
-    null = "yes" if column.nullable and not column.primary_key else ""
+def _row(column: Column) -> str:
+    null = "yes" if column.nullable else ""
+    default = "computed" if column.computed else f"`{column.default}`" if column.default else ""
     meaning = str(column.comment).replace("|", "\\|")
-    return f"| `{column.name}` | {spelled} | {null} | {''.join(_default(column))} | {meaning} |"
-
-
-def _default(column: Column[object]) -> Iterator[str]:
-    if isinstance(column.server_default, Computed):
-        yield "computed"
-    elif column.server_default is not None:
-        yield f"`{column.server_default.arg}`"  # type: ignore[attr-defined]  # a DefaultClause has it
+    return f"| `{column.name}` | {column.type} | {null} | {default} | {meaning} |"

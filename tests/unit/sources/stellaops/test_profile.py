@@ -1,18 +1,15 @@
 """What the profile says of its tables, against the tables."""
 
-from itertools import chain
-
 import pytest
-from sqlalchemy import Index, Table, UniqueConstraint
 
 from migrator.records import Run
-from migrator.schema.scheduler_tables import SCHEDULER
 from migrator.sources.profile import Collection
 from migrator.sources.stellaops import PROFILE
+from tests.schema_dump import Table, read_tables
 
 
 def table(collection: Collection) -> Table:
-    return SCHEDULER.tables[f"scheduler.{collection.tables[0].table}"]
+    return read_tables("scheduler")[collection.tables[0].table]
 
 
 @pytest.fixture(params=PROFILE.collections, ids=lambda collection: collection.name)
@@ -22,10 +19,10 @@ def collection(request: pytest.FixtureRequest) -> Collection:
 
 
 def test_every_foreign_key_is_a_reference_that_the_loader_resolves(collection: Collection) -> None:
+    stored = table(collection)
     keys = {  # the other half of each key is the tenant
-        (key.parent.name, key.column.table.name, not key.parent.nullable)
-        for key in table(collection).foreign_keys
-        if key.column.name == "id"
+        (column, target.removeprefix("scheduler."), not stored.columns[column].nullable)
+        for (_, column), target, _ in stored.foreign_keys().values()
     }
     said = {(one.column, one.target.table, one.required) for one in collection.references}
     assert keys <= said
@@ -35,10 +32,7 @@ def test_every_foreign_key_is_a_reference_that_the_loader_resolves(collection: C
 
 
 def test_what_the_target_keeps_unique_is_said(collection: Collection) -> None:
-    found = set()
-    for one in chain(table(collection).indexes, table(collection).constraints):
-        if isinstance(one, UniqueConstraint) or (isinstance(one, Index) and one.unique):
-            found.add(frozenset(column.name for column in one.columns))
+    found = {frozenset(columns) for columns, _ in table(collection).unique().values()}
     # The names of schedules are unique among rows born here only.
     names = {frozenset({"tenant_id", "name"})} if collection.name == "schedules" else set()
     assert {frozenset(key) for key in collection.unique} == found - names
