@@ -52,11 +52,11 @@ TIMEOUTS: Final = {
 """Of a tool's sessions; those that the DSN itself names (``options``) stay as it says. Some servers lack some."""
 
 _PIN_SETTINGS = (
-    "SELECT count(set_config(name, wanted.setting, false))"
+    "SELECT count(pg_catalog.set_config(name, setting, false))"
     " FROM pg_catalog.jsonb_each_text(%s::jsonb) AS wanted (name, setting)"
-    " JOIN pg_catalog.pg_settings USING (name) WHERE pg_settings.setting IS DISTINCT FROM wanted.setting"
-    " AND NOT (source = 'client' AND name = ANY(%s))"
+    " WHERE pg_catalog.current_setting(name, true) <> setting"  # null: this server lacks it
 )
+_OF_THE_DSN = "SELECT name FROM pg_catalog.pg_settings WHERE source = 'client' AND name = ANY(%s)"
 
 
 def connect_arguments(timeout_s: int, application: str = "migrator") -> dict[str, Any]:
@@ -67,7 +67,11 @@ def connect_arguments(timeout_s: int, application: str = "migrator") -> dict[str
 def pin_settings(connection: psycopg.Connection[Any]) -> None:
     """Pin everything for the rest of a session that is in autocommit; refuse a database of another encoding."""
     require_encoding(connection)
-    connection.execute(_PIN_SETTINGS, (json.dumps({**PINNED, **TIMEOUTS}), [*TIMEOUTS]))
+    wanted = {**PINNED, **TIMEOUTS}
+    if connection.info.options:  # reading all settings takes as long as the rest
+        for (name,) in connection.execute(_OF_THE_DSN, ([*TIMEOUTS],)):
+            del wanted[name]
+    connection.execute(_PIN_SETTINGS, (json.dumps(wanted),))
 
 
 def require_encoding(connection: psycopg.Connection[Any]) -> None:

@@ -161,10 +161,9 @@ def target_writes(target: Connection) -> Answer:
     if not row[0]:
         return False, "a rollback must see other sessions: grant pg_read_all_stats to the tool's user"
     with target.transaction(force_rollback=True):
-        target.execute("CREATE TABLE migration.cutover_probe (filler bytea STORAGE EXTERNAL)")
+        target.execute("CREATE TABLE migration.cutover_probe (filler text STORAGE PLAIN)")
         target.execute(
-            "INSERT INTO migration.cutover_probe SELECT decode(repeat('00', 1048576), 'hex')"
-            " FROM generate_series(1, %s)",
-            (FREE_SPACE_MB,),
+            "INSERT INTO migration.cutover_probe SELECT repeat('0', 8000) FROM generate_series(1, %s)",  # a page each
+            (FREE_SPACE_MB * 128,),
         )
     return True, f"accepts writes; the database has {row[3]}"
