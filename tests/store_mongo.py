@@ -13,17 +13,22 @@ from migrator.store.mongo.store import MongoStore
 from tests.copying import uri_of
 
 
-def settings(database: Database[Any]) -> Settings:
+def settings(database: Database[Any], options: str = "") -> Settings:
     return Settings(
-        mongo=MongoSettings(uri=uri_of(database), database=database.name),
+        mongo=MongoSettings(uri=uri_of(database) + options, database=database.name),
         persistence=PersistenceSettings(scheduler="mongo"),
     )
 
 
 @contextmanager
-def opened(database: Database[Any], covers: Callable[[Schedule], bool] = lambda _: True) -> Iterator[MongoStore]:
-    """Open a store and prepare it, as an application does that works for the schedules of ``covers``."""
-    store = MongoStore(settings(database))
+def opened(
+    database: Database[Any], covers: Callable[[Schedule], bool] = lambda _: True, *, options: str = ""
+) -> Iterator[MongoStore]:
+    """Open a store and prepare it, as an application does that works for the schedules of ``covers``.
+
+    ``options`` follow those of the URI.
+    """
+    store = MongoStore(settings(database, options))
     prepare(store, covers)
     try:
         yield store
