@@ -6,68 +6,101 @@ it: such documents are read in addition, and merged. A document that cannot be r
 other.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from random import randrange
 from re import escape
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
+from bson.raw_bson import RawBSONDocument
 
 from migrator.records import Record, Schedule
-from migrator.sources.profile import Document, Rejected
-from migrator.sources.stellaops import ids, names
-from migrator.store import validation
-from migrator.store.mongo.places import PLACES
+from migrator.sources.profile import Document
+from migrator.sources.stellaops import names
+from migrator.store import epoch, validation
 from migrator.store.mongo.priority import FIELD
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
 from migrator.store.mongo.transaction import Transaction
 from migrator.store.queue import SCRATCH
-from migrator.values.identity import source_id
+from migrator.values.times import from_bson
 
-_SMALLEST_PAGE = 32
+_SMALLEST_PAGE = 4
+_TOGETHER: Final = 256
+"""Documents of the largest page that is read together with its schedules: the server holds it in memory."""
+_CARRIED: Final = 64 * 1024
+"""Bytes of the largest document that is read with its page; a larger one is read by itself."""
 
 _Where: TypeAlias = dict[str, Any]
+Order: TypeAlias = tuple[tuple[str, int], ...]
+"""A sort of the server."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """Documents that wait: a condition, the order of time, and the index that has priority and time in this order."""
+    """Documents that wait: a condition, the field with the time, and the index that has priority, time and ``_id``."""
 
     where: Mapping[str, Any]
-    order: Sequence[tuple[str, int]]
+    time: str
     index: str
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields to be read."""
+    """What waits: rows of a record, in several streams."""
 
     record: type[Record]
     streams: Sequence[Stream]
-    since: Callable[[Document], datetime]
-    """Return since when a document waits; raises ``Rejected``."""
-    fields: Sequence[str]
-    """The fields that ``since`` reads."""
+    since: Callable[[Any], datetime]
+    """Return since when a row waits."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A document and its position in the order."""
 
-    key: Any
-    """Its ``_id``."""
-    source_id: str
-    row_id: UUID
-    tenant: str
+    stored: StoredDocument[Any]
     priority: int
     since: datetime
-    schedule: Wanted | None
-    text: str | None
-    """The text by which it refers to its schedule."""
+    order: Order
+    """The sort of the server by which it was read."""
+
+    @property
+    def key(self) -> Any:  # noqa: ANN401 - any BSON
+        """Its ``_id``."""
+        return self.stored.document["_id"]
+
+    @property
+    def source_id(self) -> str:
+        """Its ``_id`` as the row has it."""
+        return str(self.stored.row.source_id)
+
+    @property
+    def schedule(self) -> Wanted | None:
+        """Its schedule, as it asks for it."""
+        row = self.stored.row
+        return None if row.schedule_id is None else (row.tenant_id, row.schedule_id)
+
+    @property
+    def text(self) -> Any:  # noqa: ANN401 - a text, or null
+        """The text by which it refers to its schedule."""
+        return self.stored.document.get("scheduleId")
 
     @property
     def place(self) -> tuple[int, datetime, UUID]:
         """The sort key."""
-        return (-self.priority, self.since, self.row_id)
+        return (-self.priority, self.since, self.stored.row.id)
+
+    def precedes(self, other: "Candidate") -> bool:
+        """Return whether the server sorts it before the other one, too."""
+        mine, its = self.sorted_by, other.sorted_by
+        alike = self.order == other.order and [*map(type, mine)] == [*map(type, its)]
+        return alike and isinstance(self.key, str) and mine < its
+
+    @property
+    def sorted_by(self) -> tuple[Any, ...]:
+        """The values by which the server sorts."""
+        time, _ = self.order[-2]
+        return (-self.priority, self.stored.document.get(time), self.key)
 
 
 Fits: TypeAlias = Callable[[Schedule | None], bool]
@@ -90,17 +123,22 @@ class CandidateReader:
         self,
         transaction: Transaction,
         foreign_ids: ForeignIds,
-        now: datetime,
         waiting: Waiting,
         *,
+        now: datetime | None,
         fits: Fits,
         bounded: bool,
         tenants: Sequence[str] | None,
     ) -> None:
         """``fits``: whether candidates of a schedule may be taken; ``bounded``: ``max_concurrency`` applies too."""
+        self.now = now
+        """If omitted, the server's time at which the first page with a document was read."""
         self._transaction, self._waiting, self._fits, self._bounded = transaction, waiting, fits, bounded
-        self._place, self._tenants = PLACES[waiting.record][0], tenants
-        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
+        self._tenants = tenants
+        self._rows = CrossTenantRepository(waiting.record, transaction, foreign_ids)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
+        self._read_schedules: dict[Any, StoredDocument[Schedule]] = {}
+        """By their ``_id``, those that were read with a page."""
         self._found_schedules: dict[Wanted, StoredDocument[Schedule] | None] = {}
         self._room: dict[UUID, int] = {}
         self._given: set[str] = set()
@@ -108,7 +146,8 @@ class CandidateReader:
     def first(self, limit: int) -> list[Candidate]:
         """Return so many candidates that were not returned before, or as many as there are.
 
-        Page by page, each without the schedules that the pages before have excluded.
+        Page by page, each without the schedules that the pages before have excluded. Raises ``BackendMovedError`` if
+        there are any, and the data is on the other side.
         """
         size, seen = max(_SMALLEST_PAGE, limit + len(self._given)), set(self._given)
         closed: dict[Wanted, _Where] = {}
@@ -125,67 +164,98 @@ class CandidateReader:
                     if len(chosen) == limit:
                         return chosen
                 elif one.schedule is not None:
-                    closed[one.schedule] = {"tenantId": one.tenant, "scheduleId": one.text}
+                    closed[one.schedule] = {"tenantId": one.stored.row.tenant_id, "scheduleId": one.text}
             if not more:
                 return chosen
-            size *= 2
+            size *= 4
 
     def _page(self, size: int, closed: list[_Where]) -> tuple[list[Candidate], bool]:
-        """Return the first documents, as far as their order is known, and whether there are more."""
-        found: list[Candidate] = []
-        bounds: list[tuple[int, datetime, UUID]] = []
-        more = False
-        parts = [part for part in (served(self._tenants), _none_of(closed)) if part]
-        fields = ["tenantId", "scheduleId", FIELD, *self._waiting.fields]
-        for stream in self._waiting.streams:
-            for stated, order in (({"$gte": 0}, ((FIELD, -1), *stream.order)), (None, stream.order)):
-                condition = {"$and": [{**stream.where, FIELD: stated}, *parts]}
-                read = [
-                    *self._transaction.project(
-                        self._place.name, condition, fields, sort=order, limit=size, hint=stream.index
-                    )
-                ]
-                some = [one for one in map(self._candidate, read) if one is not None]
-                found += some
-                if len(read) == size:
-                    more = True
-                    bounds += [one.place for one in some[-1:]]
-        found.sort(key=lambda one: one.place)
-        return [one for one in found if not bounds or one.place <= min(bounds)], more
+        """Return the first documents, as far as their order is known, and whether there are more.
 
-    def _candidate(self, document: Document) -> Candidate | None:
-        key, tenant, text = document["_id"], document.get("tenantId"), document.get("scheduleId")
-        if not isinstance(tenant, str) or not isinstance(text, str | None):
-            return None
-        try:
-            since = self._waiting.since(document)
-        except Rejected:
-            return None
-        stated = document.get(FIELD)
-        return Candidate(
-            key=key,
-            source_id=source_id(key),
-            row_id=self._place.row_id(tenant, key),
-            tenant=tenant,
-            priority=validation.DEFAULT_PRIORITY if stated is None else int(stated),
-            since=since,
-            schedule=None if text is None else (tenant, ids.schedule_id(tenant, text)),
-            text=text,
-        )
+        One command reads them with their schedules, the persistence epoch and the server's time.
+        """
+        orders, pipeline = self._pipeline(size, closed)
+        rows = defaultdict[int, list[RawBSONDocument]](list)
+        backend: str | None = None
+        for one in self._transaction.rows(self._rows.name, pipeline, hint=self._waiting.streams[0].index):
+            kind = next(iter(one))
+            if kind == "stream":
+                rows[one["stream"]].append(one)
+            elif kind == "backend":
+                backend = one["backend"]
+            elif isinstance(key := one["_id"], str) and (schedule := self._schedules.stored(bytes(one.raw))):
+                self._read_schedules[key] = schedule
+        if rows:
+            epoch.require(backend, "mongo")
+        found: list[Candidate] = []
+        bounds: list[tuple[int, datetime, UUID] | None] = []
+        for number, read in rows.items():
+            some = self._candidates(read, orders[number])
+            found += some
+            if len(read) == size:
+                bounds.append(some[-1].place if some else None)
+        found.sort(key=lambda one: one.place)
+        known = [one for one in found if all(last is not None and one.place <= last for last in bounds)]
+        return [one for one in known if self.now is None or one.since <= self.now], bool(bounds)
+
+    def _pipeline(self, size: int, closed: list[_Where]) -> tuple[Sequence[Order], Sequence[Mapping[str, Any]]]:
+        """Return the sort of each stream, and the pipeline that reads them all."""
+        parts = [part for part in (served(self._tenants), _none_of(closed)) if part]
+        orders: list[Order] = []
+        pipeline: list[Mapping[str, Any]] = []
+        for stream in self._waiting.streams:
+            by_time: Order = ((stream.time, 1), ("_id", 1))
+            for stated, order in (({"$gte": 0}, ((FIELD, -1), *by_time)), (None, by_time)):
+                where = {"$and": [{**stream.where, FIELD: stated}, *parts]}
+                branch: list[Mapping[str, Any]] = [
+                    {"$match": where},
+                    {"$sort": dict(order)},
+                    {"$limit": size},
+                    _row(len(orders)),
+                ]
+                pipeline += [{"$unionWith": {"coll": self._rows.name, "pipeline": branch}}] if orders else branch
+                orders.append(order)
+        if size <= _TOGETHER:
+            pipeline += _SCHEDULES
+        return orders, [*pipeline, _EPOCH]
+
+    def _candidates(self, read: Sequence[RawBSONDocument], order: Order) -> list[Candidate]:
+        """Return the documents of a stream that can be read."""
+        if self.now is None:
+            self.now = from_bson(read[0]["now"])
+        found: list[Candidate] = []
+        for one in read:
+            raw = bytes(one["document"].raw) if "document" in one else self._rows.raw(one["_id"])
+            stored = None if raw is None else self._rows.stored(raw)
+            if stored is not None:
+                stated = stored.document.get(FIELD)
+                priority = validation.DEFAULT_PRIORITY if stated is None else int(stated)
+                found.append(
+                    Candidate(stored=stored, priority=priority, since=self._waiting.since(stored.row), order=order)
+                )
+        return found
 
     def _look_up(self, page: Sequence[Candidate]) -> None:
-        """Read the schedules of a page, and how many more runs they may have."""
+        """Find the schedules of a page, and how many more runs they may have."""
         texts = {
             one.schedule: one.text
             for one in page
             if one.schedule is not None and one.schedule not in self._found_schedules
         }
-        found = self._schedules.found(texts, shared=True, hints=set(texts.values()))
+        found = {wanted: self._read_schedules[text] for wanted, text in texts.items() if self._is_read(wanted, text)}
+        missing = {wanted: text for wanted, text in texts.items() if wanted not in found}
+        found |= self._schedules.found(missing, shared=True, hints=set(missing.values()))
         self._found_schedules |= {wanted: found.get(wanted) for wanted in texts}
         limited = [one for one in found.values() if self._bounded and one.row.max_concurrency is not None]
         for identity, running in counted(self._transaction, limited, ("running",)).items():
             most = next(one.row.max_concurrency or 0 for one in limited if one.row.id == identity)
             self._room.setdefault(identity, most - running)
+
+    def _is_read(self, wanted: Wanted, text: str) -> bool:
+        """Return whether a schedule was read with its page."""
+        tenant, identity = wanted
+        stored = self._read_schedules.get(text)
+        return stored is not None and stored.row.id == identity and stored.row.tenant_id in (tenant, validation.GLOBAL)
 
     def schedule(self, one: Candidate) -> Schedule | None:
         """Return the schedule of a returned candidate, as it was read."""
@@ -201,6 +271,41 @@ class CandidateReader:
             return True
         self._room[schedule.id] -= 1
         return self._room[schedule.id] >= 0
+
+
+def _row(stream: int) -> Document:
+    """Return the stage that makes a row of the page."""
+    small = {"$lte": [{"$bsonSize": "$$ROOT"}, _CARRIED]}
+    fields = {"now": "$$NOW", "document": {"$cond": [small, "$$ROOT", "$$REMOVE"]}}
+    return {"$replaceRoot": {"newRoot": {"stream": {"$literal": stream}, "_id": "$_id", **fields}}}
+
+
+_SCHEDULES: Final[Sequence[Document]] = (
+    {"$group": {"_id": None, "rows": {"$push": "$$ROOT"}}},
+    {
+        "$lookup": {
+            "from": names.SCHEDULES,
+            "localField": "rows.document.scheduleId",
+            "foreignField": "_id",
+            "as": "schedules",
+        }
+    },
+    {"$project": {"all": {"$concatArrays": ["$rows", "$schedules"]}}},
+    {"$unwind": "$all"},
+    {"$replaceRoot": {"newRoot": "$all"}},
+)
+"""The stages that add the schedules of all rows, looked up at once."""
+
+_EPOCH: Final[Document] = {
+    "$unionWith": {
+        "coll": names.LOCKS,
+        "pipeline": [
+            {"$match": {"_id": epoch.KEY}},
+            {"$replaceRoot": {"newRoot": {"backend": {"$ifNull": [f"$metadata.{epoch.BACKEND}", None]}}}},
+        ],
+    }
+}
+"""The stage that adds the backend that the persistence epoch names."""
 
 
 def _none_of(closed: Sequence[_Where]) -> _Where:
@@ -232,9 +337,8 @@ class Spread:
         """Return how many candidates to read if ``limit`` are to be taken."""
         return limit * min(self._pages, max(_MOST // limit, 1))
 
-    @staticmethod
-    def pages(candidates: Sequence[Candidate], limit: int) -> list[Sequence[Candidate]]:
-        """Return the candidates in pages of ``limit``, in the order in which to try them, starting with one of them."""
+    def pages(self, candidates: Sequence[Candidate], limit: int) -> Iterator[Sequence[Candidate]]:
+        """Yield the candidates in pages of ``limit``, each as the one to try next."""
         pages = [candidates[first : first + limit] for first in range(0, len(candidates), limit)]
-        begin = randrange(len(pages)) if pages else 0  # noqa: S311 - no secret
-        return pages[begin:] + pages[:begin]
+        while pages:
+            yield pages.pop(0 if self._pages == 1 else randrange(len(pages)))  # noqa: S311 - no secret

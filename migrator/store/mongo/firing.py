@@ -14,13 +14,11 @@ from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import ConflictError, OvertakenError, UsageError
 from migrator.records import Run, RunSummary, Schedule, Trigger
 from migrator.sources.profile import Document
-from migrator.sources.shapes import instant
 from migrator.sources.stellaops import names
 from migrator.sources.stellaops.own import FIRING
 from migrator.store import transitions, validation
 from migrator.store.conflicts import pause
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting
-from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.indexes import DUE
 from migrator.store.mongo.priority import with_priority
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, counted, spelled
@@ -42,7 +40,7 @@ class Numbers:
 
     def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._summaries = CrossTenantRepository(RunSummary, transaction, foreign_ids, now)
+        self._summaries = CrossTenantRepository(RunSummary, transaction, foreign_ids)
         self._stored: dict[UUID, StoredDocument[RunSummary] | None] = {}
         self._last: dict[UUID, int] = {}
         self._taken: dict[UUID, Schedule] = {}
@@ -103,7 +101,7 @@ class RunCreation:
 
     def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
+        self._runs = CrossTenantRepository(Run, transaction, foreign_ids)
         self._numbers = Numbers(transaction, foreign_ids, now)
         self._documents: list[Document] = []
         self._ids: list[UUID] = []
@@ -199,17 +197,12 @@ def due_triggers(now: datetime) -> Waiting:
         streams=(
             Stream(
                 where={"nextFireAt": {"$lte": to_bson(now)}, "enabled": ENABLED, **not_held(now)},
-                order=(("nextFireAt", 1), ("_id", 1)),
+                time="nextFireAt",
                 index=DUE,
             ),
         ),
-        since=_since,
-        fields=("nextFireAt",),
+        since=lambda trigger: trigger.next_fire_at,
     )
-
-
-def _since(document: Document) -> datetime:
-    return instant(document.get("nextFireAt"), "nextFireAt")
 
 
 def may_fire(schedule: Schedule | None) -> bool:
@@ -256,8 +249,8 @@ class Firing:
             reader = CandidateReader(
                 Transaction(self._database, session),
                 self._foreign_ids,
-                self._now,
                 due_triggers(self._now),
+                now=self._now,
                 fits=self._may,
                 bounded=False,
                 tenants=self._tenants,
@@ -286,7 +279,6 @@ class Firing:
         Two transactions that write one trigger conflict, and the one that loses has done all its work in vain. The mark
         only makes that rare: the transaction decides.
         """
-        require_here(self._database)
         keys = {"_id": {"$in": [one.key for one in page]}}
         mark = {"by": self._token, "until": to_bson(self._now + _HELD)}
         triggers = self._database[names.TRIGGERS]
@@ -322,8 +314,8 @@ class _Batch:
 
     def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._triggers = CrossTenantRepository(Trigger, transaction, foreign_ids, now)
-        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
+        self._triggers = CrossTenantRepository(Trigger, transaction, foreign_ids)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
         self._creation = RunCreation(transaction, foreign_ids, now)
         self._live: dict[UUID, int] = {}
 

@@ -7,8 +7,8 @@ schedules with a limit are counted and taken in a transaction, one at a time for
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Any, TypeAlias
+from itertools import islice, pairwise, takewhile
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -17,15 +17,13 @@ from pymongo import UpdateOne
 from migrator.connections.mongo import MongoDatabase, translate_errors
 from migrator.errors import MigratorError, OvertakenError
 from migrator.records import Run, Schedule
-from migrator.sources.profile import Document
-from migrator.sources.shapes import instant
 from migrator.sources.stellaops import ids, names
 from migrator.store import transitions, validation
 from migrator.store.conflicts import pause
 from migrator.store.mongo.candidates import Candidate, CandidateReader, Spread, Stream, Waiting, served
-from migrator.store.mongo.epoch import require_here
 from migrator.store.mongo.firing import Firing, RunCreation
 from migrator.store.mongo.indexes import AVAILABLE, CREATED, RUNNING
+from migrator.store.mongo.locks import clock
 from migrator.store.mongo.priority import restated
 from migrator.store.mongo.repository import CrossTenantRepository, ForeignIds, StoredDocument, Wanted, counted
 from migrator.store.mongo.transaction import WHAT, Change, Transaction, atomically, insistently
@@ -51,8 +49,8 @@ class ExpiredRuns:
         self._running: dict[str, Any] = {"state": "running", **served(tenants)}
         if workers is not None:
             self._running |= {"workerId": {"$in": [*workers]}, "fence": {"$ne": None}}
-        self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
-        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
+        self._runs = CrossTenantRepository(Run, transaction, foreign_ids)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
         self._found_schedules: dict[Wanted, Schedule | None] = {}
 
     def first(self, limit: int) -> Sequence[Claim]:
@@ -111,36 +109,51 @@ def _by_lease_end(run: Run) -> tuple[Any, ...]:
     return (ends is None, run.id) if ends is None else (False, ends, run.id)
 
 
-_ROUNDS = 5
-_WIDEST_OFFSET = timedelta(hours=24)
+_WIDEST_OFFSET_MS: Final = 24 * 60 * 60 * 1000
 """The most by which a createdAt that another application wrote with an offset may seem later than it is."""
+_EARLIEST: Final = datetime.min  # noqa: DTZ901 - as BSON has it
 
 
-def waiting_runs(now: datetime) -> Waiting:
+def waiting_runs(now: datetime | None) -> Waiting:
     """Return the condition on available queued runs: since ``availableAt``, else since ``createdAt`` (a text)."""
-    latest = format_iso(min(now, datetime.max.replace(tzinfo=now.tzinfo) - _WIDEST_OFFSET) + _WIDEST_OFFSET)
+    moment = clock(now)
+    latest = {"$dateToString": {"date": {"$add": [moment, _WIDEST_OFFSET_MS]}, "format": "%Y-%m-%dT%H:%M:%S.%L"}}
+    later = {"$and": [{"$eq": [{"$type": "$createdAt"}, "string"]}, {"$gt": ["$createdAt", latest]}]}
+    available = {"availableAt": {"$gte": _EARLIEST}, "$expr": {"$lte": ["$availableAt", moment]}}
     return Waiting(
         record=Run,
         streams=(
+            Stream(where={"state": "queued", **available}, time="availableAt", index=AVAILABLE),
             Stream(
-                where={"state": "queued", "availableAt": {"$lte": to_bson(now)}},
-                order=(("availableAt", 1), ("_id", 1)),
-                index=AVAILABLE,
-            ),
-            Stream(
-                where={"state": "queued", "availableAt": None, "createdAt": {"$not": {"$gt": latest}}},
-                order=(("createdAt", 1), ("_id", 1)),
+                where={"state": "queued", "availableAt": None, "$expr": {"$not": [later]}},
+                time="createdAt",
                 index=CREATED,
             ),
         ),
-        since=_since,
-        fields=("availableAt", "createdAt"),
+        since=lambda run: run.available_at or run.created_at,
     )
 
 
-def _since(document: Document) -> datetime:
-    stated = document.get("availableAt")
-    return instant(document.get("createdAt") if stated is None else stated, "createdAt")
+class Lookahead:
+    """How many runs more than it wants a process reads: about as many as others take before it has taken its own.
+
+    The server takes the first of them that is still queued. So a process that others overtake reads more, and it takes
+    the next run, not a command more.
+    """
+
+    def __init__(self) -> None:
+        self.runs = _FEWEST_AHEAD
+
+    def learn(self, overtaken: int) -> None:
+        """Adapt to how many runs others took between the last read and the update."""
+        if 2 * overtaken > self.runs:
+            self.runs = min(2 * self.runs, _MOST_AHEAD)
+        elif overtaken == 0:
+            self.runs = max(self.runs - 1, _FEWEST_AHEAD)
+
+
+_ROUNDS = 5
+_FEWEST_AHEAD, _MOST_AHEAD = 3, 31
 
 
 class ClaimAttempt:
@@ -150,17 +163,18 @@ class ClaimAttempt:
         self,
         database: MongoDatabase,
         foreign_ids: ForeignIds,
-        now: datetime,
+        now: datetime | None,
+        ahead: Lookahead,
         *,
         worker_id: str,
-        until: datetime,
+        lease: timedelta,
         queues: Sequence[str] | None,
         handlers: HandlerFilter | None,
         tenants: Sequence[str] | None,
     ) -> None:
-        self._database, self._foreign_ids, self._now, self._spread = database, foreign_ids, now, Spread()
-        self._worker, self._until, self._tenants = worker_id, until, tenants
-        self._queues, self._handlers = queues, handlers
+        self._database, self._foreign_ids, self._now, self._ahead = database, foreign_ids, now, ahead
+        self._worker, self._lease, self._tenants = worker_id, lease, tenants
+        self._queues, self._handlers, self._spread = queues, handlers, Spread()
 
     def take(self, limit: int) -> Sequence[Claim]:
         """Take the first runs; fewer if others took some of them at the same moment."""
@@ -179,20 +193,21 @@ class ClaimAttempt:
             reader = CandidateReader(
                 transaction,
                 self._foreign_ids,
-                self._now,
                 waiting_runs(self._now),
+                now=self._now,
                 fits=self._may,
                 bounded=True,
                 tenants=self._tenants,
             )
-            while candidates := reader.first(self._spread.read(limit)):
+            while candidates := reader.first(self._spread.read(limit) + self._ahead.runs):
+                free = [one for one in candidates if not _is_limited(reader.schedule(one))]
                 for page in self._spread.pages(candidates, limit):
-                    claims, lost = self._claim(transaction, reader, [one for one in page if one.since <= self._now])
+                    claims, lost = self._claim(transaction, reader, page, free)
                     if lost:
                         overtaken = True
                         self._spread.met()
                     if claims:
-                        return claims, overtaken
+                        return [claims[one.source_id] for one in candidates if one.source_id in claims], overtaken
         return [], overtaken
 
     def _may(self, schedule: Schedule | None) -> bool:
@@ -204,63 +219,66 @@ class ClaimAttempt:
         return is_served(schedule, self._queues, self._handlers)
 
     def _claim(
-        self, transaction: Transaction, reader: CandidateReader, page: Sequence[Candidate]
-    ) -> tuple[Sequence[Claim], bool]:
-        """Take the candidates of a page; return the claims, in its order, and whether one was taken by another."""
-        claims: dict[str, Claim] = {}
-        limited: list[Candidate] = []
-        free: list[Candidate] = []
-        for one in page:
-            schedule = reader.schedule(one)
-            (free if schedule is None or schedule.max_concurrency is None else limited).append(one)
-        lost = self._take_each(transaction, reader, free, claims)
+        self, transaction: Transaction, reader: CandidateReader, page: Sequence[Candidate], free: list[Candidate]
+    ) -> tuple[dict[str, Claim], bool]:
+        """Take the candidates of a page; return the claims by source id, and whether others took one meanwhile.
+
+        In place of those without a limit, the first of ``free`` are taken, which are removed from there.
+        """
+        assert reader.now is not None  # noqa: S101 - it has read candidates
+        now = reader.now
+        limited = [one for one in page if _is_limited(reader.schedule(one))]
+        claims, lost = self._take_free(transaction, reader, now, free, len(page) - len(limited))
         if limited:
             try:
-                claims |= atomically(self._database, lambda inside: self._write(inside, limited))
+                claims |= atomically(self._database, lambda inside: self._take_limited(inside, now, limited))
             except OvertakenError:
                 lost = True
-        return [claims[one.source_id] for one in page if one.source_id in claims], lost
+        return claims, lost
 
-    def _take_each(
-        self,
-        transaction: Transaction,
-        reader: CandidateReader,
-        candidates: Sequence[Candidate],
-        claims: dict[str, Claim],
-    ) -> bool:
-        """Take each by one update, if it is queued under the fence that was read; return whether one was not.
+    def _take_free(
+        self, transaction: Transaction, reader: CandidateReader, now: datetime, free: list[Candidate], number: int
+    ) -> tuple[dict[str, Claim], bool]:
+        """Take so many, each by one update: of the first ones, the server takes the first that is still queued.
 
         What was taken before an error is claimed all the same, and returned to the caller.
         """
-        if not candidates:
-            return False
-        runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
-        require_here(self._database)
-        found = runs.at([one.key for one in candidates], {"state": "queued"})
-        lost = False
-        for one in candidates:
-            stored = found.get(one.source_id)
-            if stored is None:
-                lost = True
-                continue
-            row = transitions.claimed_run(stored.row, self._worker, self._until, self._now)
-            unchanged = {"state": "queued", "fence": stored.document.get("fence")}
+        runs = CrossTenantRepository(Run, transaction, self._foreign_ids)
+        update = {
+            "state": "running",
+            "workerId": {"$literal": self._worker},
+            "fence": {"$add": [{"$ifNull": ["$fence", 0]}, 1]},
+            "leaseExpiresAt": to_bson(now + self._lease),
+            "startedAt": {"$ifNull": ["$startedAt", format_iso(now)]},
+            "updatedAt": to_bson(now),
+        }
+        claims, lost = dict[str, Claim](), False
+        while free and len(claims) < number:
+            first = free[: 1 + self._ahead.runs]
+            first = [first[0], *(after for before, after in takewhile(_are_sorted, pairwise(first)))]
+            where = {"_id": {"$in": [one.key for one in first]}, "state": "queued"}
             try:
-                taken = runs.take(stored, unchanged, runs.changes(stored, row, proved=False))
+                taken = runs.take(where, [{"$set": update}], first[0].order)
             except MigratorError:
                 if not claims:
                     raise
-                return True
-            if taken is None:
-                lost = True
-            else:
-                claims[one.source_id] = Claim(run=taken.row, schedule=reader.schedule(one))
-        return lost
+                return claims, True
+            found = None if taken is None else taken.row.source_id
+            overtaken = next((place for place, one in enumerate(first) if one.source_id == found), len(first))
+            self._ahead.learn(overtaken)
+            lost = lost or overtaken > 0
+            if taken is not None and overtaken < len(first):
+                claims[str(found)] = Claim(run=taken.row, schedule=reader.schedule(first[overtaken]))
+            del free[: min(overtaken + 1, len(first))]
+        return claims, lost
 
-    def _write(self, transaction: Transaction, candidates: Sequence[Candidate]) -> dict[str, Claim]:
+    def _take_limited(
+        self, transaction: Transaction, now: datetime, candidates: Sequence[Candidate]
+    ) -> dict[str, Claim]:
         """Take runs of schedules with a limit, as many as the limit allows; return them by source id."""
-        runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
-        schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
+        runs = CrossTenantRepository(Run, transaction, self._foreign_ids)
+        schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids)
+        until = validation.milliseconds(now + self._lease)
         texts = {one.schedule: one.text for one in candidates if one.schedule is not None}
         found_schedules = schedules.found(texts, shared=True, hints=set(texts.values()))
         room = self._room(transaction, found_schedules.values())
@@ -277,7 +295,7 @@ class ClaimAttempt:
                 if room[schedule.id] <= 0:
                     continue
                 room[schedule.id] -= 1
-            row = transitions.claimed_run(stored.row, self._worker, self._until, self._now)
+            row = transitions.claimed_run(stored.row, self._worker, until, now)
             changes.append(runs.update(stored, row, proved=False))
             claims[one.source_id] = Claim(run=row, schedule=schedule)
         if changes:
@@ -293,6 +311,15 @@ class ClaimAttempt:
         pass_gates(transaction, limited.values())
         running = counted(transaction, limited.values(), ("running",))
         return {identity: (one.row.max_concurrency or 0) - running[identity] for identity, one in limited.items()}
+
+
+def _is_limited(schedule: Schedule | None) -> bool:
+    return schedule is not None and schedule.max_concurrency is not None
+
+
+def _are_sorted(both: tuple[Candidate, Candidate]) -> bool:
+    before, after = both
+    return before.precedes(after)
 
 
 def pass_gates(transaction: Transaction, schedules: Iterable[StoredDocument[Schedule]]) -> None:
@@ -355,8 +382,8 @@ class HeldRuns:
         """Change those that are still held; ``queued``: they are queued again, with the priority of their schedule."""
 
         def act(transaction: Transaction) -> Sequence[UUID]:
-            runs = CrossTenantRepository(Run, transaction, self._foreign_ids, self._now)
-            schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids, self._now)
+            runs = CrossTenantRepository(Run, transaction, self._foreign_ids)
+            schedules = CrossTenantRepository(Schedule, transaction, self._foreign_ids)
             changes: dict[UUID, Change] = {}
             for stored in _still(runs, held):
                 row = validation.with_stored_precision(
@@ -393,8 +420,8 @@ class _RunEnds:
 
     def __init__(self, transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
         self._transaction, self._now = transaction, now
-        self._runs = CrossTenantRepository(Run, transaction, foreign_ids, now)
-        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids, now)
+        self._runs = CrossTenantRepository(Run, transaction, foreign_ids)
+        self._schedules = CrossTenantRepository(Schedule, transaction, foreign_ids)
         self._creation = RunCreation(transaction, foreign_ids, now)
 
     def end(self, ends: Sequence[Finish], *, only_expired: bool) -> Sequence[UUID]:
@@ -463,6 +490,7 @@ class MongoQueue:
 
     def __init__(self, database: MongoDatabase, foreign_ids: ForeignIds, clock: Callable[[], datetime]) -> None:
         self._database, self._foreign_ids, self._clock = database, foreign_ids, clock
+        self._ahead = Lookahead()
 
     def tenants(self) -> Sequence[str]:
         runs, schedules = self._database[names.RUNS], self._database[names.SCHEDULES]
@@ -510,13 +538,13 @@ class MongoQueue:
     ) -> Sequence[Claim]:
         validation.check_page(limit)
         validation.check_above_zero("a lease", lease)
-        moment = self._at(now)
         claiming = ClaimAttempt(
             self._database,
             self._foreign_ids,
-            moment,
+            None if now is None else validation.checked_time(now),
+            self._ahead,
             worker_id=worker_id,
-            until=validation.milliseconds(moment + lease),
+            lease=lease,
             queues=queues,
             handlers=handlers,
             tenants=tenants,

@@ -43,11 +43,15 @@ class StoredDocument(msgspec.Struct, Generic[R]):
     place: Place
 
 
-def read_as(place: Place, raw: bytes, context: Context) -> Any:  # noqa: ANN401 - a ``Stored`` of the place's record
+_CONTEXT = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
+"""The time at which documents are read: only expired locks depend on it, which no repository holds."""
+
+
+def read_as(place: Place, raw: bytes) -> Any:  # noqa: ANN401 - a ``StoredDocument`` of the place's record
     """Return the row of a document; None for one that the copy would quarantine."""
     try:
         document = documents.decode(raw)
-        row = place.collection.decode(document, context).rows[0]
+        row = place.collection.decode(document, _CONTEXT).rows[0]
     except (Rejected, Skipped, documents.Undecodable):
         return None
     return StoredDocument(row, document, raw, place)
@@ -83,14 +87,13 @@ class Repository(Generic[R]):
         self._record = record
         self._places = PLACES[record]
         self._name = self._places[0].name
-        self._context = Context(as_of=now, of_store=True)
 
     def _of(self, record: type[_Other]) -> "Repository[_Other]":
         return Repository(record, self._transaction, self._foreign_ids, self._tenant, self._now)
 
     def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
         """Return the row of a document; None for one that the copy would quarantine."""
-        return cast("StoredDocument[R] | None", read_as(place, raw, self._context))
+        return cast("StoredDocument[R] | None", read_as(place, raw))
 
     def _each(
         self,
@@ -220,7 +223,7 @@ class Repository(Generic[R]):
         """Return the row as it will be read; raises ``UsageError`` if that differs from what was given."""
         try:
             raw = documents.encode(document)
-            row: Any = place.collection.decode(documents.decode(raw), self._context).rows[0]
+            row: Any = place.collection.decode(documents.decode(raw), _CONTEXT).rows[0]
         except Rejected as refused:
             raise UsageError(
                 f"{record.table}: the document would hold what its profile refuses at {refused.path}: {refused.reason}"
@@ -240,9 +243,6 @@ def _same_json(given: object, found: object) -> bool:
     return isinstance(given, bytes) and isinstance(found, bytes) and jsonb.same(given, found)
 
 
-_ANY_TIME = Context(as_of=datetime.min.replace(tzinfo=UTC), of_store=True)
-"""Time at which schedules are read; nothing depends on it."""
-
 Wanted: TypeAlias = tuple[str, UUID]
 """The tenant that asks for a row, and the row's id."""
 
@@ -250,8 +250,21 @@ Wanted: TypeAlias = tuple[str, UUID]
 class CrossTenantRepository(Repository[R]):
     """The rows of one record, of any tenant."""
 
-    def __init__(self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds, now: datetime) -> None:
-        super().__init__(record, transaction, foreign_ids, GLOBAL, now)
+    def __init__(self, record: type[R], transaction: Transaction, foreign_ids: ForeignIds) -> None:
+        super().__init__(record, transaction, foreign_ids, GLOBAL, datetime.min.replace(tzinfo=UTC))
+
+    @property
+    def name(self) -> str:
+        """The collection's name."""
+        return self._name
+
+    def stored(self, raw: bytes) -> StoredDocument[R] | None:
+        """Return the row of a document; None for one that the copy would quarantine."""
+        return self._read(self._places[0], raw)
+
+    def raw(self, key: object) -> bytes | None:
+        """Return the document of an ``_id``."""
+        return next(self._transaction.find(self._name, {"_id": key}), None)
 
     def _read(self, place: Place, raw: bytes) -> StoredDocument[R] | None:
         if self._record is Schedule:  # read again and again, and rarely changed
@@ -326,11 +339,11 @@ class CrossTenantRepository(Repository[R]):
         return ({"$set": given} if given else {}) | ({"$unset": dict.fromkeys(gone, "")} if gone else {})
 
     def take(
-        self, stored: StoredDocument[R], unchanged: Mapping[str, Any], update: Mapping[str, Any]
+        self, where: Mapping[str, Any], update: Sequence[Mapping[str, Any]], sort: Sort
     ) -> StoredDocument[R] | None:
-        """Update a document by itself, if it still matches; return it as it is then, None if it does not match."""
-        raw = self._transaction.take_alone(self._name, {"_id": stored.document["_id"], **unchanged}, update)
-        return None if raw is None else self._read(stored.place, raw)
+        """Update the first document that matches, by itself; return it as it is then, None if no document matches."""
+        raw = self._transaction.take_alone(self._name, where, update, sort)
+        return None if raw is None else self._read(self._places[0], raw)
 
     def replace(self, stored: StoredDocument[R], row: R) -> R:
         """Write a row over a document."""
@@ -358,7 +371,7 @@ class CrossTenantRepository(Repository[R]):
 @lru_cache(maxsize=4_096)
 def _schedule(raw: bytes) -> StoredDocument[Schedule] | None:
     """Return the row of a schedule document; the caller must not change it."""
-    return cast("StoredDocument[Schedule] | None", read_as(PLACES[Schedule][0], raw, _ANY_TIME))
+    return cast("StoredDocument[Schedule] | None", read_as(PLACES[Schedule][0], raw))
 
 
 def spelled(schedule: StoredDocument[Schedule]) -> list[str]:

@@ -102,6 +102,13 @@ class Transaction:
         with self._translating():
             return list(self._first(lambda: self.database[name].aggregate(pipeline, session=self._session, **options)))
 
+    def rows(self, name: str, pipeline: Sequence[Mapping[str, Any]], hint: str | None = None) -> list[RawBSONDocument]:
+        """Return the same, in which each document stays BSON until it is looked at."""
+        hint = self._hint(name, hint)
+        options: dict[str, Any] = {} if hint is None else {"hint": hint}
+        with self._translating():
+            return list(self._first(lambda: self._raw(name).aggregate(pipeline, session=self._session, **options)))
+
     def insert(self, name: str, documents: Sequence[Document]) -> None:
         """Insert; ``OvertakenError``, and the end of the transaction, if another session took a key that was free."""
         with self._translating():
@@ -164,11 +171,17 @@ class Transaction:
             )
             return found
 
-    def take_alone(self, name: str, where: Mapping[str, Any], update: Mapping[str, Any]) -> bytes | None:
-        """Update the document that matches, outside of any transaction, for a majority; return it as it is then."""
+    def take_alone(
+        self,
+        name: str,
+        where: Mapping[str, Any],
+        update: Sequence[Mapping[str, Any]],
+        sort: Sequence[tuple[str, int]],
+    ) -> bytes | None:
+        """Update the first that matches, outside of any transaction, for a majority; return it as it is then."""
         with self._translating():
             found = self._raw(name, WriteConcern("majority")).find_one_and_update(
-                where, update, return_document=ReturnDocument.AFTER
+                where, update, sort=sort, return_document=ReturnDocument.AFTER
             )
             return None if found is None else bytes(found.raw)
 

@@ -37,7 +37,7 @@ class MongoWorkers:
         moment = self._clock() if now is None else validation.checked_time(now)
 
         def act(transaction: Transaction) -> WorkerRecord:
-            workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids, moment)
+            workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids)
             stored = workers.found([(validation.GLOBAL, worker.id)], shared=False).get((validation.GLOBAL, worker.id))
             first = worker.registered_at if stored is None else stored.row.registered_at
             spoke = moment if stored is None else max(moment, stored.row.last_heartbeat_at or moment)
@@ -64,9 +64,7 @@ class MongoWorkers:
 
     def list(self) -> Sequence[WorkerRecord]:
         with translate_errors(WHAT), self._database.client.start_session() as session:
-            workers = CrossTenantRepository(
-                WorkerRecord, Transaction(self._database, session), self._foreign_ids, _NEVER
-            )
+            workers = CrossTenantRepository(WorkerRecord, Transaction(self._database, session), self._foreign_ids)
             found = [one.row for one in workers.matching({"tenantId": validation.GLOBAL})]
         return sorted(found, key=lambda row: (row.registered_at or _NEVER, row.id))
 
@@ -77,7 +75,7 @@ class MongoWorkers:
         moment = self._clock() if now is None else validation.checked_time(now)
 
         def act(transaction: Transaction) -> Sequence[UUID]:
-            workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids, moment)
+            workers = CrossTenantRepository(WorkerRecord, transaction, self._foreign_ids)
             dead: dict[UUID, Change] = {}
             for stored in workers.matching({"tenantId": validation.GLOBAL, "status": {"$in": [*states.WORKER_LIVE]}}):
                 row = stored.row
