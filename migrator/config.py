@@ -34,6 +34,9 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """``[source]``: which scheduler, and what its documents do not say."""
 
     profile: str = "stellaops"
+    """A shipped source, the name of an installed one (entry point ``migrator.sources``), or ``package.module:NAME``."""
+    mapping: str | None = None
+    """Path of a mapping file, which takes the place of ``profile``."""
     default_tenant: str | None = None
     """Tenant of documents without one; unset: they go to quarantine."""
     carry_expired_locks: bool = False

@@ -3,6 +3,7 @@
 from migrator.config import Settings
 from migrator.connections.postgres import target_connection
 from migrator.pipeline.sessions import Sessions
+from migrator.sources import profile_of
 from migrator.sources.stellaops import PROFILE
 from migrator.store.epoch import Epoch
 from migrator.store.mongo import epoch as mongo
@@ -62,7 +63,7 @@ def undo_target(sessions: Sessions, number: int) -> None:
 
 def store_reads_source(settings: Settings) -> bool:
     """Return whether our store reads the source's documents as they are, so that its application may be ours."""
-    return settings.source.profile == PROFILE.name
+    return profile_of(settings.source).name == PROFILE.name
 
 
 def _write_source(sessions: Sessions, epoch: Epoch) -> None:

@@ -12,6 +12,7 @@ import psycopg
 
 from migrator import fault_points
 from migrator.connections.postgres import Connection
+from migrator.errors import RefusedError
 from migrator.pipeline import ledger, references
 from migrator.pipeline.executors import ChunkJob, collector_paused
 from migrator.pipeline.extract import batch_documents, raw_batches, tenant_filter
@@ -71,6 +72,8 @@ def copy_chunk(job: ChunkJob) -> ChunkResult:
 
 
 def _copy(job: ChunkJob, sessions: Sessions) -> ChunkResult:
+    if sessions.profile.version != job.plan.profile_version:
+        raise RefusedError("the mapping file was changed while it was used; call backfill again")
     try:
         return _copy_in_mode(job, sessions, job.chunk.mode)
     except psycopg.errors.UniqueViolation:

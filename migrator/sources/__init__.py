@@ -3,29 +3,43 @@
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from importlib.metadata import entry_points
+from pathlib import Path
 
 from migrator.config import SourceSettings
 from migrator.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from migrator.sources.profile import Profile
+from migrator.sources.mapping.file import load_mapping
+from migrator.sources.profile import Profile
 
 NAMES = ("stellaops", "agenda")
-"""Every profile; each is a package in this one that has ``PROFILE``."""
+"""Every shipped source; each is a package in this one that has ``PROFILE``."""
+
+GROUP = "migrator.sources"
+"""Entry points by which an installed package offers a source of its own."""
 
 
-def load_profile(name: str) -> "Profile":
-    """Return the profile of this name; it is imported only now.
+def load_profile(name: str) -> Profile:
+    """Return the profile of this name, or at ``package.module:NAME``; it is imported only now.
 
-    Raises ``ConfigurationError`` for an unknown name, with the nearest one.
+    Raises ``ConfigurationError`` for an unknown name, with the nearest one, and for what is no profile.
     """
-    if name not in NAMES:
-        nearest = get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else "known are " + ", ".join(NAMES)
+    if name in NAMES:
+        shipped: Profile = import_module(f"{__name__}.{name}").PROFILE
+        return shipped
+    installed = {point.name: point.value for point in entry_points(group=GROUP)}
+    place = installed.get(name, name)
+    if ":" not in place:
+        known = (*NAMES, *sorted(installed))
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"did you mean {nearest[0]}?" if nearest else "known are " + ", ".join(known)
         raise ConfigurationError(f"unknown source profile {name!r}; {hint}")
-    module = import_module(f"{__name__}.{name}")
-    found: Profile = module.PROFILE
+    module, _, attribute = place.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"source profile {place}: cannot be imported: {type(error).__name__}") from None
+    if not isinstance(found, Profile):
+        raise ConfigurationError(f"source profile {place}: expected a migrator.sources.profile.Profile")
     return found
 
 
@@ -34,13 +48,16 @@ def comparable_in_parallel() -> tuple[str, ...]:
     return tuple(name for name in NAMES if load_profile(name).names_slots)
 
 
-def profile_of(settings: SourceSettings) -> "Profile":
-    """Return the configured profile.
+def profile_of(settings: SourceSettings) -> Profile:
+    """Return the configured profile, or that of the configured mapping file.
 
     Raises ``ConfigurationError`` for an unknown profile, and for names in ``source.collections`` that the profile does
     not have, that MongoDB does not take, or that two collections share.
     """
-    profile = load_profile(settings.profile)
+    if settings.mapping is None:
+        profile = load_profile(settings.profile)
+    else:
+        profile = load_mapping(Path(settings.mapping), NAMES)
     _check_names([one.name for one in profile.collections], settings.collections, profile.name)
     return profile
 

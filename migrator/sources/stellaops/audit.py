@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from migrator.records import AuditEntry, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import (
     Moment,
@@ -18,7 +19,7 @@ from migrator.sources.shapes import (
     required,
     text,
 )
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import ids, names
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
 
@@ -63,7 +64,7 @@ def decode(document: Document, context: Context) -> Decoded:
     """
     found = read(document, AuditDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    tenant = tenants.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
     ids.compare_ids(found.key, found.id, notes)
     schedule, run = text(found.schedule_id, "scheduleId"), text(found.run_id, "runId")

@@ -14,6 +14,7 @@ import msgspec
 
 from migrator import states
 from migrator.records import REMAINDER_KEY, GraphJob, GraphJobEvent, attach_payload, remainder_of_payload
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import (
     Collection,
     Context,
@@ -37,7 +38,7 @@ from migrator.sources.shapes import (
     text,
     unknown_value,
 )
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops.ids import by_field
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
@@ -77,7 +78,7 @@ def either_event(event: Any, source_s: Any) -> Any:  # noqa: ANN401 - MongoDB ex
 def decode_own_job(document: Document, context: Context) -> Decoded:
     """Return the row of a job."""
     notes: list[Note] = []
-    tenant = ids.tenant_of(_text(document, "tenantId"), context, notes)
+    tenant = tenants.tenant_of(_text(document, "tenantId"), context, notes)
     correlation = document.get("correlationId")
     row = GraphJob(
         id=ids.graph_job_id(tenant, _text(document, "_id")),
@@ -95,7 +96,7 @@ def decode_own_job(document: Document, context: Context) -> Decoded:
 def decode_own_event(document: Document, context: Context) -> Decoded:
     """Return the row of an event."""
     notes: list[Note] = []
-    tenant = ids.tenant_of(_text(document, "tenantId"), context, notes)
+    tenant = tenants.tenant_of(_text(document, "tenantId"), context, notes)
     row = GraphJobEvent(
         id=int(document["_id"]),
         job_id=ids.graph_job_id(tenant, _text(document, "jobId")),
@@ -227,7 +228,7 @@ def decode_job(document: Document, context: Context) -> Decoded:
         return decode_own_job(document, context)
     found = read(document, Job)
     notes: list[Note] = []
-    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    tenant = tenants.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
     ids.compare_ids(found.key, found.id, notes)
     kind = _kind(found, source_id)
@@ -276,7 +277,7 @@ def decode_event(document: Document, context: Context) -> Decoded:
         return decode_own_event(document, context)
     found = read(document, EventDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(ids.first_said(found.tenant, found.tenant_id), context, notes, path="tenant")
+    tenant = tenants.tenant_of(tenants.first_said(found.tenant, found.tenant_id), context, notes, path="tenant")
     job = found.payload.job.id
     if not isinstance(job, str):
         reason = "missing-field" if job is None else "wrong-type"

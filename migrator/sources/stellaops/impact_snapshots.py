@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from migrator.records import ImpactSnapshot, Run, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Int64, Moment, Shape, filled, keys, known_paths, ordered_reader, read, text
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops import selector as selectors
 from migrator.sources.stellaops.ids import by_field
 from migrator.sources.stellaops.selector import Selector
@@ -53,7 +54,7 @@ def decode(document: Document, context: Context) -> Decoded:
     found = read(document, ImpactSetDocument)
     notes: list[Note] = []
     chosen = found.selector
-    tenant = ids.tenant_of(found.tenant_id, context, notes, selector=None if chosen is None else chosen.tenant_id)
+    tenant = tenants.tenant_of(found.tenant_id, context, notes, selector=None if chosen is None else chosen.tenant_id)
     source_id = identity.source_id(found.key)
     run = text(found.run_id, "runId")
     row = ImpactSnapshot(

@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from migrator.records import Lock, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows, Skipped
 from migrator.sources.shapes import Int64, Moment, Shape, filled, indexed, keys, known_paths, read, text
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import names
 from migrator.values import identity, jsonb
 from migrator.values.times import to_bson
 
@@ -47,7 +48,7 @@ def decode(document: Document, context: Context) -> Decoded:
     if found.key == EPOCH:
         raise Skipped(TOOLS_OWN)
     notes: list[Note] = []
-    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    tenant = tenants.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
     resource = found.resource if found.resource is not None else found.key
     if type(resource) is not str:

@@ -16,6 +16,7 @@ from migrator.records import (
     attach_extra,
     remainder_of,
 )
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import (
     Collection,
     Context,
@@ -27,7 +28,7 @@ from migrator.sources.profile import (
     Skipped,
 )
 from migrator.sources.shapes import required
-from migrator.sources.stellaops import aggregates, cron, ids, names
+from migrator.sources.stellaops import cron, ids, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.sources.stellaops.ids import by_field
 from migrator.values import identity
@@ -78,7 +79,7 @@ class OwnCollection:
         tenant = document.get("tenantId")
         if tenant is not None and type(tenant) is not str:
             raise Rejected("wrong-type", "tenantId", "string")
-        tenant = ids.tenant_of(tenant, context, notes)
+        tenant = tenants.tenant_of(tenant, context, notes)
         for key in self._needed:
             required(document.get(key), key)
         columns = self._fields.decode(document, tenant)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from migrator.records import PolicyJob, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import (
     Int32,
@@ -31,7 +32,7 @@ from migrator.sources.shapes import (
     read,
     text,
 )
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso
@@ -184,8 +185,8 @@ def decode_snake(document: Document, context: Context) -> Decoded:
     """Return the row; the document's ``_id`` is the name of the run."""
     found = read(document, SnakeDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(
-        ids.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes, path="tenant"
+    tenant = tenants.tenant_of(
+        tenants.first_said(found.tenant, found.tenant_id, found.tenant_id_camel), context, notes, path="tenant"
     )
     source_id = identity.source_id(found.key)
     status = choice(found.status, names.POLICY_STATUSES, "status")
@@ -304,7 +305,7 @@ def common(
     if status != found.status:
         notes.append(Note("alias", "status"))
     return {
-        "tenant_id": ids.tenant_of(found.tenant_id, context, notes),
+        "tenant_id": tenants.tenant_of(found.tenant_id, context, notes),
         "source_id": identity.source_id(found.key),
         "policy_id": plain(found.policy_id, "policyId"),
         "policy_version": found.policy_version,

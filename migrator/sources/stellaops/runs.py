@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from migrator.records import Run, Schedule, Trigger, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import (
     Moment,
@@ -21,7 +22,7 @@ from migrator.sources.shapes import (
     required,
     text,
 )
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.sources.stellaops.ids import by_field
 from migrator.sources.stellaops.own import SCHEDULE_PRIORITY
@@ -141,7 +142,7 @@ def decode(document: Document, context: Context) -> Decoded:
     """Return the run of a document."""
     found = read(document, RunDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    tenant = tenants.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
     if found.id != found.key:
         ids.compare_ids(found.key, found.id, notes)

@@ -13,6 +13,7 @@ import msgspec
 
 from migrator import states
 from migrator.records import Schedule, Trigger, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rejected, Rows
 from migrator.sources.shapes import (
     Moment,
@@ -27,7 +28,7 @@ from migrator.sources.shapes import (
     read,
     text,
 )
-from migrator.sources.stellaops import aggregates, cron, ids, names, selector
+from migrator.sources.stellaops import cron, ids, names, selector
 from migrator.sources.stellaops.columns import OwnFields
 from migrator.values import identity, jsonb
 from migrator.values.times import format_iso, to_bson
@@ -163,7 +164,9 @@ def decode(document: Document, context: Context) -> Decoded:
     found = read(document, ScheduleDocument)
     notes: list[Note] = []
     selection = found.selection
-    tenant = ids.tenant_of(found.tenant_id, context, notes, selector=None if selection is None else selection.tenant_id)
+    tenant = tenants.tenant_of(
+        found.tenant_id, context, notes, selector=None if selection is None else selection.tenant_id
+    )
     source_id = identity.source_id(found.key)
     ids.compare_ids(found.key, found.id, notes)
     said = found.enabled is not False

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from migrator.records import RunSummary, Schedule, attach_extra, remainder_of
+from migrator.sources import aggregates, tenants
 from migrator.sources.profile import Collection, Context, Decoded, Document, Note, Rows
 from migrator.sources.shapes import Moment, Shape, filled, keys, known_paths, ordered_reader, read, text
-from migrator.sources.stellaops import aggregates, ids, names
+from migrator.sources.stellaops import ids, names
 from migrator.sources.stellaops.ids import by_field
 from migrator.sources.stellaops.selector import respelled
 from migrator.values import identity, jsonb
@@ -67,7 +68,7 @@ def decode(document: Document, context: Context) -> Decoded:
     """Return the summary of a document."""
     found = read(document, SummaryDocument)
     notes: list[Note] = []
-    tenant = ids.tenant_of(found.tenant_id, context, notes)
+    tenant = tenants.tenant_of(found.tenant_id, context, notes)
     source_id = identity.source_id(found.key)
     schedule = text(found.schedule_id, "scheduleId")
     row = RunSummary(

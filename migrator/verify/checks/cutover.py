@@ -7,7 +7,7 @@ from migrator.cutover import gates, metrics, overdue, smoke
 from migrator.pipeline.sessions import close_cached, open_sessions
 from migrator.result import Finding, Measurement, Panel, Tally, not_applicable, not_asked_for, unverified
 from migrator.scheduler.metrics import KEY_METRICS
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.postgres import epoch
 from migrator.verify import rehearsal
 from migrator.verify.check import CheckResult, CheckSpec, Context, outcome_of
@@ -104,7 +104,7 @@ def downgrade_rehearsed(context: Context) -> CheckResult:
 
 def reverse_sync_rehearsed(context: Context) -> CheckResult:
     """Write into a scratch copy with an open outbox, run the reverse sync, and compare every document."""
-    profile = load_profile(context.settings.source.profile)
+    profile = profile_of(context.settings.source)
     if not profile.reverse_sync:
         return CheckResult(outcome=not_applicable(NO_REVERSE_SYNC.format(profile.name)))
     if not context.scratch_on_source:

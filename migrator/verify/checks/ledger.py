@@ -12,7 +12,7 @@ from migrator.pipeline import checksums
 from migrator.pipeline.sessions import SourceSessions
 from migrator.records import ALL
 from migrator.result import FAILED, PASSED, Cell, Finding, Tally
-from migrator.sources import load_profile
+from migrator.sources import profile_of
 from migrator.store.queue import SCRATCH
 from migrator.values import document as documents
 from migrator.values import identity
@@ -30,7 +30,7 @@ LEDGER_CAUSES: tuple[CauseCode, ...] = ("reference-unrecorded",)
 
 def ledger_sound(context: Context) -> CheckResult:
     """Compute the ledger's checksums and sums again, and look for dangling references that are not recorded."""
-    owners = {one.name: one.tables[0].table for one in load_profile(context.settings.source.profile).collections}
+    owners = {one.name: one.tables[0].table for one in profile_of(context.settings.source).collections}
     with context.target() as target:
         looked = checksums.verify_checksums(target)
         unbalanced = target.execute(

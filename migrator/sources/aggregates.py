@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from migrator.sources.profile import Measure
-
-_BLANK = " \t\n\r\v\f"
+from migrator.sources.tenants import BLANK
 
 
 def tenant(*fallbacks: str, field: str = "$tenantId") -> Any:  # noqa: ANN401 - a MongoDB expression
     """Return the expression of a document's tenant: the first of the fields that is a text with something in it."""
     expression: Any = None
     for candidate in reversed((field, *fallbacks)):
-        blank = {"$eq": [{"$trim": {"input": candidate, "chars": _BLANK}}, ""]}
+        blank = {"$eq": [{"$trim": {"input": candidate, "chars": BLANK}}, ""]}
         usable = {"$and": [{"$eq": [{"$type": candidate}, "string"]}, {"$not": [blank]}]}
         expression = {"$cond": [usable, candidate, expression]}
     return expression

@@ -1,0 +1,426 @@
+"""A mapping in a TOML file: read, checked as a whole, and all mistakes reported at once with their lines.
+
+``docs/mapping.md`` describes the file.
+"""
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+
+from migrator import cron
+from migrator.errors import ConfigurationError
+from migrator.sources.mapping import converters, tables
+from migrator.sources.mapping.codec import profile_of_mapping
+from migrator.sources.mapping.language import Converter, Encoding, Field, Mapped, NumberType, SourceMapping, Unit
+from migrator.sources.profile import Profile
+
+Key = tuple[str, ...]
+
+OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "words": ("words", "default"),
+    "time": ("encoding", "type"),
+    "number": ("type", "default"),
+    "duration": ("unit", "type", "default"),
+    "flag": ("default",),
+    "text": ("default",),
+    "cron": ("dialect",),
+    "zone": ("default",),
+    "reference": ("collection",),
+}
+"""Converter to the options that it takes besides ``to`` and ``as``."""
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "encoding": get_args(Encoding),
+    "unit": get_args(Unit),
+    "type": get_args(NumberType),
+}
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
+_HEADER: Final = re.compile(r"\s*\[\[?(?P<path>[^\]]+)\]")
+_ASSIGNMENT: Final = re.compile(r"""\s*(?P<path>(?:"[^"]*"|'[^']*'|[A-Za-z0-9_.\s-])+?)\s*=""")
+_PART: Final = re.compile(r""""(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+)""")
+_DEFAULTS: Final[Mapping[str, type]] = {"words": str, "text": str, "zone": str, "flag": bool} | dict.fromkeys(
+    ("number", "duration"), int
+)
+
+
+def load_mapping(path: Path, taken: Sequence[str] = ()) -> Profile:
+    """Return the profile that a mapping file describes; ``taken``: names of sources that it may not have.
+
+    Its version is a number made from its content, so that a copy is not resumed under another mapping. Raises
+    ``ConfigurationError`` with every mistake of the file, each with its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read the mapping {path}: {type(error).__name__}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"the mapping {path} is not TOML: {_lower(str(error))}") from None
+    reading = _Reading(tree, taken)
+    mapping = reading.mapping()
+    if reading.mistakes:
+        lines = _lines(text)
+        placed = sorted((_line_of(lines, key), message) for key, message in reading.mistakes)
+        raise ConfigurationError(
+            f"the mapping {path} cannot be used\n" + "\n".join(f"{path}:{line}: {message}" for line, message in placed)
+        )
+    return profile_of_mapping(mapping, _version(mapping))
+
+
+def _version(mapping: SourceMapping) -> int:
+    digest = hashlib.sha256(msgspec.json.encode(mapping, order="sorted")).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+class _Reading:
+    """Reads a tree of TOML into a mapping, and collects what is wrong with it."""
+
+    def __init__(self, tree: Mapping[str, Any], taken: Sequence[str]) -> None:
+        self._tree, self._taken = tree, taken
+        self.mistakes: list[tuple[Key, str]] = []
+
+    def mapping(self) -> SourceMapping:
+        """Return the mapping; it is of use only if there are no mistakes."""
+        self._known_keys((), self._tree, ("source", "collections"))
+        name = self._name(self._table(("source",), self._tree.get("source")))
+        found = self._table(("collections",), self._tree.get("collections"))
+        if not found:
+            self._wrong(("collections",), "expected at least one section [collections.NAME]")
+        collections = tuple(
+            self._collection(one, self._table(("collections", one), held)) for one, held in found.items()
+        )
+        self._check_references(collections)
+        return SourceMapping(name=name, collections=collections)
+
+    def _wrong(self, key: Key, message: str) -> None:
+        self.mistakes.append((key, message))
+
+    def _table(self, key: Key, value: object) -> Mapping[str, Any]:
+        if isinstance(value, dict):
+            return value
+        self._wrong(key, f"expected a section [{'.'.join(key)}]")
+        return {}
+
+    def _known_keys(self, key: Key, held: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
+        for name in held:
+            if name not in known:
+                self._wrong((*key, name), f"{where}unknown key {name}{_nearest(name, known)}")
+
+    def _name(self, held: Mapping[str, Any]) -> str:
+        self._known_keys(("source",), held, ("name",), "source: ")
+        name = held.get("name")
+        if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+            self._wrong(("source", "name"), "source.name: expected a name of lower-case letters, digits, - and _")
+            return ""
+        if name in self._taken:
+            self._wrong(("source", "name"), f"source.name: {name} is the name of a source that is shipped")
+        return name
+
+    def _collection(self, name: str, held: Mapping[str, Any]) -> Mapped:
+        key: Key = ("collections", name)
+        self._known_keys(key, held, ("tables", "fields", "constants", "rows"), f"collection {name}: ")
+        fed = self._tables(key, held.get("tables"))
+        fields = tuple(self._fields(name, fed, self._table((*key, "fields"), held.get("fields"))))
+        constants = self._constants(name, fed, fields, self._table((*key, "constants"), held.get("constants", {})))
+        present = self._rows(name, fed, fields, self._table((*key, "rows"), held.get("rows", {})))
+        self._check_columns(name, fed, fields, constants)
+        return Mapped(name=name, tables=fed, fields=fields, constants=constants, present=present)
+
+    def _tables(self, key: Key, value: object) -> tuple[str, ...]:
+        where, place = f"collection {key[-1]}: tables: ", (*key, "tables")
+        if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+            self._wrong(place, f"{where}expected a list of table names")
+            return ()
+        known = [one for one in dict.fromkeys(value) if one in tables.TABLES]
+        for one in value:
+            if one not in tables.TABLES:
+                self._wrong(place, f"{where}unknown table {one}{_nearest(one, list(tables.TABLES))}")
+        for one in known[1:]:
+            if one not in tables.FURTHER:
+                self._wrong(place, f"{where}{one} can only stand first")
+        if len(known) < len(value) - sum(one not in tables.TABLES for one in value):
+            self._wrong(place, f"{where}a table stands twice")
+        return tuple(known)
+
+    def _fields(self, collection: str, fed: Sequence[str], held: Mapping[str, Any]) -> Iterator[Field]:
+        filled: dict[str, str] = {}
+        tenants: list[str] = []
+        for path, options, key in _leaves(held, "", ("collections", collection, "fields")):
+            where = f"field {path} of {collection}: "
+            if not isinstance(options, dict):
+                self._wrong(key, f'{where}expected {{ to = "table.column" }}')
+                continue
+            field = self._field(path, fed, options, key, where)
+            if field is None:
+                continue
+            for column in field.columns:
+                if column in filled:
+                    self._wrong(key, f"{where}{column} is filled by the field {filled[column]} already")
+                filled.setdefault(column, path)
+            if field.converter == "tenant":
+                tenants.append(path)
+                if len(tenants) > 1:
+                    self._wrong(key, f"{where}the tenant is read from the field {tenants[0]} already")
+            yield field
+
+    def _field(self, path: str, fed: Sequence[str], options: Mapping[str, Any], key: Key, where: str) -> Field | None:
+        before = len(self.mistakes)
+        if path == "_id":
+            self._wrong(key, f"{where}the _id is always the source id; it fills no column")
+        columns = self._columns(options.get("to", []), fed, key, where)
+        named = options.get("as", _converter_of(columns[0]) if columns else "tenant")
+        if named not in get_args(Converter):
+            self._wrong(key, f"{where}unknown converter {named}{_nearest(str(named), get_args(Converter))}")
+        if len(self.mistakes) > before:
+            return None
+        if (named == "tenant") == bool(columns):
+            self._wrong(
+                key, f'{where}expected to = "table.column"' if not columns else f"{where}a tenant fills no column"
+            )
+            return None
+        self._known_keys(key, options, ("to", "as", *OPTIONS.get(named, ())), where)
+        for column in columns:
+            if tables.type_of(column) not in converters.COLUMN_TYPES[named]:
+                self._wrong(key, f"{where}the converter {named} does not fill {column} ({tables.type_of(column)})")
+        if len(self.mistakes) > before:
+            return None
+        field = self._with_options(path, columns, named, options, key, where)
+        return field if len(self.mistakes) == before else None
+
+    def _columns(self, value: object, fed: Sequence[str], key: Key, where: str) -> tuple[str, ...]:
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            self._wrong(key, f"{where}to: expected table.column, or a list of them")
+            return ()
+        return tuple(column for column in listed if self._is_column(column, fed, key, where))
+
+    def _is_column(self, column: str, fed: Sequence[str], key: Key, where: str) -> bool:
+        table, name = tables.split(column)
+        if not fed:
+            return False
+        if table not in fed:
+            self._wrong(
+                key,
+                f"{where}{table or 'the empty name'} is not among the tables of the collection{_nearest(table, fed)}",
+            )
+            return False
+        open_columns = [one for one in tables.types_of(table) if one not in tables.FILLED_BY_THE_TOOL]
+        if name not in open_columns:
+            why = "is filled by the tool" if name in tables.types_of(table) else "does not exist"
+            hint = "" if name in tables.types_of(table) else _nearest(name, open_columns)
+            self._wrong(key, f"{where}column {column} {why}{hint}")
+            return False
+        if column in ("triggers.kind", "triggers.cron_dialect"):
+            self._wrong(key, f"{where}{column} follows from the field that makes the trigger fire")
+            return False
+        return True
+
+    def _with_options(
+        self, path: str, columns: tuple[str, ...], named: Converter, options: Mapping[str, Any], key: Key, where: str
+    ) -> Field:
+        for option, choices in _CHOICES.items():
+            if option in options and options[option] not in choices:
+                self._wrong(key, f"{where}{option}: expected one of {', '.join(choices)}")
+        words = self._words(columns, named, options, key, where)
+        default = options.get("default")
+        expected = _DEFAULTS.get(named)
+        if default is not None and expected is not None and type(default) is not expected:
+            self._wrong(key, f"{where}default: expected a value of the column ({tables.type_of(columns[0])})")
+        elif isinstance(default, str) and columns[0] in tables.WORDS and default not in tables.WORDS[columns[0]]:
+            self._wrong(key, f"{where}default: expected a word of {columns[0]}: {', '.join(tables.WORDS[columns[0]])}")
+        if named == "cron" and options.get("dialect") not in cron.DIALECTS:
+            self._wrong(key, f"{where}dialect: expected one of {', '.join(cron.DIALECTS)}")
+        if named == "reference" and not isinstance(options.get("collection"), str):
+            self._wrong(key, f"{where}collection: expected the collection whose _id the field holds")
+        given = {name: options[name] for name in (*_CHOICES, "dialect", "collection") if name in options}
+        return Field(path=path, columns=columns, converter=named, words=words, default=default, **given)
+
+    def _words(
+        self, columns: Sequence[str], named: str, options: Mapping[str, Any], key: Key, where: str
+    ) -> Mapping[str, str]:
+        if named != "words":
+            return {}
+        known = tables.WORDS.get(columns[0])
+        given = options.get("words")
+        if given is None:
+            if known is None:
+                self._wrong(
+                    key, f'{where}words: expected {{ theirs = "ours" }}, since {columns[0]} has no list of words'
+                )
+            return {word: word for word in known or ()}
+        if not isinstance(given, dict) or not given or not all(isinstance(word, str) for word in given.values()):
+            self._wrong(key, f'{where}words: expected {{ theirs = "ours" }}')
+            return {}
+        for word in dict.fromkeys(given.values()):
+            if known is not None and word not in known:
+                self._wrong(key, f"{where}words: {columns[0]} has no word {word}{_nearest(word, known)}")
+        return given
+
+    def _constants(
+        self, collection: str, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        filled = {column: field.path for field in fields for column in field.columns}
+        found: dict[str, Any] = {}
+        for column, value, key in _constant_leaves(held, ("collections", collection, "constants")):
+            where = f"constant {column} of {collection}: "
+            if not self._is_column(column, fed, key, where):
+                continue
+            if column in filled:
+                self._wrong(key, f"{where}the field {filled[column]} fills it already")
+            if not _fits(column, value):
+                expected = tables.WORDS.get(column) or (f"a value of type {tables.type_of(column)}",)
+                self._wrong(key, f"{where}expected {', '.join(expected)}")
+            found[column] = value
+        return found
+
+    def _rows(
+        self, collection: str, fed: Sequence[str], fields: Sequence[Field], held: Mapping[str, Any]
+    ) -> Mapping[str, tuple[str, ...]]:
+        paths = [field.path for field in fields]
+        found: dict[str, tuple[str, ...]] = {}
+        for table, value in held.items():
+            key: Key = ("collections", collection, "rows", table)
+            where = f"rows {table} of {collection}: "
+            if table not in fed[1:]:
+                self._wrong(key, f"{where}expected a table after the first{_nearest(table, fed[1:])}")
+            listed = [value] if isinstance(value, str) else value
+            if not isinstance(listed, list) or not listed or not all(isinstance(one, str) for one in listed):
+                self._wrong(key, f"{where}expected a list of fields of the collection")
+                continue
+            for path in listed:
+                if path not in paths:
+                    self._wrong(key, f"{where}{path} is not among the fields{_nearest(path, paths)}")
+            found[table] = tuple(path for path in listed if path in paths)
+        return found
+
+    def _check_columns(
+        self, collection: str, fed: Sequence[str], fields: Sequence[Field], constants: Mapping[str, Any]
+    ) -> None:
+        """Report columns that may not be null and that nothing fills."""
+        if any(key[:2] == ("collections", collection) for key, _ in self.mistakes):
+            return  # what is missing may be what was written wrongly
+        filled = {column for field in fields for column in field.columns} | set(constants)
+        key: Key = ("collections", collection)
+        for table in fed:
+            for column in sorted(tables.needed_columns(table)):
+                implied = tables.TARGETS.get(column) in fed
+                if f"{table}.{column}" not in filled and not implied:
+                    self._wrong(key, f"collection {collection}: {table}.{column} may not be null, and nothing fills it")
+            if table == "triggers" and not {f"triggers.{one}" for one in tables.CAUSES} & filled:
+                causes = ", ".join(f"triggers.{one}" for one in tables.CAUSES)
+                self._wrong(key, f"collection {collection}: a trigger needs a field for one of {causes}")
+        paths = {field.path for field in fields}
+        for path in sorted(paths):
+            outer = next((other for other in paths if path.startswith(f"{other}.")), None)
+            if outer is not None:
+                place = (*key, "fields", path)
+                self._wrong(
+                    place, f"field {path} of {collection}: it lies within the field {outer}, which is mapped too"
+                )
+
+    def _check_references(self, collections: Sequence[Mapped]) -> None:
+        feeds = {one.name: one.tables for one in collections}
+        for one in collections:
+            for field in one.fields:
+                if not field.collection:
+                    continue
+                key: Key = ("collections", one.name, "fields", field.path)
+                target = tables.TARGETS.get(tables.split(field.columns[0])[1])
+                where = f"field {field.path} of {one.name}: "
+                if target is None:
+                    self._wrong(key, f"{where}{field.columns[0]} is no reference to a row")
+                elif field.collection not in feeds:
+                    self._wrong(
+                        key, f"{where}no collection {field.collection}{_nearest(field.collection, list(feeds))}"
+                    )
+                elif target not in feeds[field.collection]:
+                    self._wrong(key, f"{where}documents of {field.collection} make no row of {target}")
+
+
+def _converter_of(column: str) -> str:
+    """Return the converter of a column for which the mapping names none."""
+    table, name = tables.split(column)
+    if column in tables.WORDS:
+        return "words"
+    if table == "triggers" and name in ("cron_expression", "timezone"):
+        return "cron" if name == "cron_expression" else "zone"
+    if name.endswith("_ms"):
+        return "duration"
+    kind = tables.type_of(column)
+    return next(one for one, kinds in converters.COLUMN_TYPES.items() if kind in kinds)
+
+
+def _fits(column: str, value: object) -> bool:
+    """Tell whether a constant can stand in a column."""
+    if column in tables.WORDS:
+        return value in tables.WORDS[column]
+    kind = tables.type_of(column)
+    if kind.startswith("int"):
+        least, most = tables.bounds_of(column)
+        return type(value) is int and least <= value <= most
+    return type(value) is {"text": str, "bool": bool}.get(kind)
+
+
+def _leaves(held: Mapping[str, Any], prefix: str, key: Key) -> Iterator[tuple[str, Any, Key]]:
+    """Yield path, options and key of each field; ``a.b = {…}`` and ``"a.b" = {…}`` are the same field."""
+    for name, value in held.items():
+        path = f"{prefix}{name}"
+        is_inner = isinstance(value, dict) and value and all(isinstance(inner, dict) for inner in value.values())
+        if is_inner and "words" not in value:
+            yield from _leaves(value, f"{path}.", (*key, name))
+        else:
+            yield path, value, (*key, name)
+
+
+def _constant_leaves(held: Mapping[str, Any], key: Key) -> Iterator[tuple[str, Any, Key]]:
+    """Yield column, value and key; ``schedules.status = …`` and ``"schedules.status" = …`` are the same."""
+    for name, value in held.items():
+        if isinstance(value, dict):
+            for inner, constant in value.items():
+                yield f"{name}.{inner}", constant, (*key, name, inner)
+        else:
+            yield name, value, (*key, name)
+
+
+def _lines(text: str) -> Mapping[Key, int]:
+    """Return the line of each key; a key inside an inline table has the line of the table's own key."""
+    found: dict[Key, int] = {}
+    header: Key = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _HEADER.match(line)
+        if match:
+            header = _parts(match["path"])
+            found.setdefault(header, number)
+            continue
+        match = _ASSIGNMENT.match(line)
+        if match:
+            found.setdefault((*header, *_parts(match["path"])), number)
+    return found
+
+
+def _parts(path: str) -> Key:
+    return tuple(match["double"] or match["single"] or match["bare"] or "" for match in _PART.finditer(path))
+
+
+def _line_of(lines: Mapping[Key, int], key: Key) -> int:
+    """Return the line of a key, else of the nearest key around it."""
+    flat = tuple(part for name in key for part in name.split("."))
+    for known, number in lines.items():
+        if tuple(part for name in known for part in name.split(".")) == flat:
+            return number
+    return _line_of(lines, key[:-1]) if key else 1
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

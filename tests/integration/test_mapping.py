@@ -1,0 +1,162 @@
+"""A scheduler that no shipped source knows, by a mapping file: copied and compared on real servers."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+from psycopg.rows import TupleRow
+from pymongo.database import Database
+
+from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.embedded.mongo import MongoServer
+from migrator.parity.check import check_parity
+from migrator.pipeline.backfill import backfill
+from migrator.pipeline.plan import Scope
+
+Document = dict[str, Any]
+Target = psycopg.Connection[TupleRow]
+MAPPING = Path(__file__).parents[1] / "fixtures_data" / "mappings" / "acme.toml"
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def job(**fields: Any) -> Document:  # noqa: ANN401 - any value of a field
+    return {
+        "_id": ObjectId(),
+        "org": "north",
+        "title": "nightly",
+        "cron": "30 2 * * 1-5",
+        "zone": "Europe/Vienna",
+        "active": True,
+        "state": "on",
+        "created": NOON,
+    } | fields
+
+
+@pytest.fixture
+def source(mongo_database: Database[Document]) -> Database[Document]:
+    known = job()
+    mongo_database["jobs"].insert_many(
+        [
+            known,
+            job(cron=None, every=90.5, next=1795397400.123456, options={"retries": 3, "timeout": 2.5, "colour": "red"}),
+            job(active=False, state="off", labels=["a", "b"], payload={"deep": [1, 2.5, NOON]}, priority=Int64(7)),
+            job(cron="not a line"),
+            job(zone="Mars/Olympus"),
+            job(zone="W. Europe Standard Time"),
+            job(state="lost"),
+            job(org=None),
+            job(title=5),
+            job(priority=101),
+            job(cron=None, more="of no column", options={"retries": None}),
+        ]
+    )
+    begun = Int64(int(NOON.timestamp() * 1000))
+    mongo_database["history"].insert_many(
+        [
+            {"_id": 1, "org": "north", "job": known["_id"], "status": "ok", "queued": "2026-11-22T12:00:00+00:00"}
+            | {"begun": begun, "ended": Int64(begun + 1_500), "outcome": {"rows": 3}},
+            {"_id": 2, "org": "north", "job": ObjectId(), "status": "failed", "queued": "2026-11-22T12:00:00Z"},
+            {"_id": 3, "org": "north", "job": None, "status": "ok", "queued": NOON, "message": "a\0b"},
+            {"_id": 4, "org": "north", "status": "ok", "queued": "yesterday"},
+            {"_id": 5, "org": "north", "status": "ok", "queued": "2026-11-22T12:00:00+00:00", "begun": 1e300},
+        ]
+    )
+    later = datetime.now(UTC) + timedelta(days=1)
+    mongo_database["shedlock"].insert_many(
+        [
+            {"_id": "sweep", "lockUntil": later, "lockedAt": NOON, "lockedBy": "host-1", "name": "sweep"},
+            {"_id": "gone", "lockUntil": NOON, "lockedAt": NOON, "lockedBy": "host-1", "name": "gone"},
+        ]
+    )
+    return mongo_database
+
+
+@pytest.fixture
+def target(settings: Settings) -> Iterator[Target]:
+    with psycopg.connect(settings.postgres.dsn or "") as connection:
+        yield connection
+
+
+@pytest.fixture
+def settings(source: Database[Document], mongo_server: MongoServer, scheduler_dsn: str) -> Settings:
+    return Settings(
+        source=SourceSettings(mapping=str(MAPPING), default_tenant="house"),
+        mongo=MongoSettings(uri=mongo_server.uri, database=source.name),
+        postgres=PostgresSettings(dsn=scheduler_dsn),
+    )
+
+
+def extras(target: Target, table: str) -> list[dict[str, Any]]:
+    rows = target.execute(f"SELECT extra FROM scheduler.{table} ORDER BY source_id".encode()).fetchall()
+    return [row[0] for row in rows]
+
+
+def test_every_document_of_a_mapped_source_is_equal_or_quarantined_for_a_reason(
+    settings: Settings, target: Target
+) -> None:
+    done = backfill(settings, Scope())
+    assert done.complete
+    assert set(target.execute("SELECT collection, reason, path FROM migration.quarantine").fetchall()) == {
+        ("jobs", "unknown-value", "state"),
+        ("jobs", "wrong-type", "title"),
+        ("jobs", "out-of-range", "priority"),
+        ("history", "bad-date", "queued"),
+        ("history", "bad-date", "begun"),
+    }
+    assert done.skipped == 1, "the lock that had expired"
+    outcome = check_parity(settings, Scope())
+    for one in outcome.collections:
+        assert (one.collection, one.differing, one.missing, one.extra, one.unverified) == (one.collection, 0, 0, 0, "")
+    for figure in outcome.aggregates:
+        assert (figure.measure, figure.differing_total, figure.unverified) == (figure.measure, 0, "")
+    assert {one.measure for one in outcome.aggregates} >= {"active", "state", "priority", "options.timeout", "ended"}
+
+
+def test_what_no_column_holds_is_in_the_remainder(settings: Settings, target: Target) -> None:
+    backfill(settings, Scope())
+    assert extras(target, "schedules") == [
+        {},
+        {"+cron": None, "+options.colour": "red"},
+        {"priority": {"$long": 7}, "payload.deep[2]": {"$date": "2026-11-22T12:00:00+00:00"}},
+        {"+cron": "not a line", "+zone": "Europe/Vienna"},
+        {"+cron": "30 2 * * 1-5", "+zone": "Mars/Olympus"},
+        {"zone": "W. Europe Standard Time"},
+        {"org": None},
+        {"+cron": None, "+more": "of no column", "+zone": "Europe/Vienna", "+options": {"retries": None}},
+    ]
+    runs = target.execute("SELECT schedule_id IS NULL, duration_ms, extra FROM scheduler.runs ORDER BY source_id")
+    [known, dangling, without] = runs.fetchall()
+    assert known[:2] == (False, 1_500)
+    assert known[2].keys() == {"+job"}, "an id that is computed does not lead back to the text"
+    assert dangling[0]
+    assert without[2]["message"] == {"$text": ["a", "b"]}
+
+
+def test_a_trigger_fires_by_what_the_mapping_names(settings: Settings, target: Target) -> None:
+    backfill(settings, Scope())
+    rows = target.execute(
+        "SELECT kind, cron_dialect, interval_ms, timezone, enabled, next_fire_at FROM scheduler.triggers"
+        " ORDER BY source_id"
+    ).fetchall()
+    assert rows[0] == ("cron", "croniter", None, "Europe/Vienna", True, None)
+    assert rows[1][:3] == ("interval", None, 90_500)
+    assert rows[1][5] == datetime.fromtimestamp(1795397400, UTC).replace(microsecond=123456)
+    assert len(rows) == 5, "a line or a zone that cannot be evaluated makes no trigger"
+
+
+def test_the_parity_check_sees_that_a_mapping_was_changed(settings: Settings, tmp_path: Path) -> None:
+    backfill(settings, Scope())
+    changed = tmp_path / "acme.toml"
+    changed.write_text(
+        MAPPING.read_text(encoding="utf-8").replace('off = "paused"', 'off = "pending"'), encoding="utf-8"
+    )
+    other = msgspec.structs.replace(settings, source=SourceSettings(mapping=str(changed), default_tenant="house"))
+    outcome = check_parity(other, Scope(only=("jobs",)))
+    differing = {one.collection: one.differing for one in outcome.collections}
+    assert differing["jobs"] == 1, "the document whose state is off"

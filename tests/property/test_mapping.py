@@ -1,0 +1,127 @@
+"""However a document of a mapped source is changed: it is quarantined, or it comes back and its rows are storable."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import bson
+from bson.code import Code
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from migrator import states
+from migrator.pipeline.transform import decode_document, rebuild, serialize
+from migrator.sources.mapping.file import load_mapping
+from migrator.sources.profile import Context, Rejected, Skipped
+from migrator.values import document as documents
+from migrator.values.canonical import same
+from tests.strategies_bson import keys, made, values
+
+Document = dict[str, Any]
+
+PROFILE = load_mapping(Path(__file__).parents[1] / "fixtures_data" / "mappings" / "acme.toml")
+NOON = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - as BSON dates are read
+CONTEXT = Context(as_of=NOON.replace(tzinfo=UTC), default_tenant="house")
+BASES: dict[str, Document] = {
+    "jobs": {
+        "org": "north",
+        "title": "nightly",
+        "owner": "ann",
+        "cron": "30 2 * * 1-5",
+        "zone": "Europe/Vienna",
+        "next": 1795397400.123456,
+        "active": True,
+        "state": "on",
+        "priority": 7,
+        "options": {"retries": 3, "timeout": 2.5},
+        "labels": ["a"],
+        "payload": {"a": 1},
+        "created": NOON,
+    },
+    "history": {
+        "org": "north",
+        "job": ObjectId("6b005affa4375445fe12232e"),
+        "status": "ok",
+        "queued": "2026-11-22T12:00:00+00:00",
+        "begun": Int64(1795176000000),
+        "ended": Int64(1795176000500),
+        "message": "done",
+        "outcome": [1],
+    },
+    "shedlock": {"lockUntil": NOON.replace(year=2027), "lockedAt": NOON, "lockedBy": "host", "name": "sweep"},
+}
+FIELDS = sorted({name for collection in PROFILE.collections for name in collection.known if name != "_id"})
+
+likely = st.one_of(
+    st.integers(-(2**63), 2**63 - 1).map(Int64),
+    st.floats(),
+    st.sampled_from([NOON, DatetimeMS(2**55), 0.0, -0.0, 2.5, 1e300, 101, -1, True, None, "", "a\0b", Code("x")]),
+    st.sampled_from(
+        ["on", "off", "ok", "lost", "UTC", "W. Europe Standard Time", "Mars/Olympus", "* * * * *", "north"]
+    ),
+    st.sampled_from(["2026-11-22T12:00:00Z", "yesterday", [], ["a"], [1], {}, {"retries": 2.5}, "x" * 3_000]),
+)
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> tuple[str, Document]:
+    """Draw a document with some of its fields dropped, nulled, replaced or added."""
+    collection = draw(st.sampled_from(sorted(BASES)))
+    document = {"_id": draw(values()), **BASES[collection]}
+    for _ in range(draw(st.integers(0, 5))):
+        name = draw(st.sampled_from([one.partition(".")[0] for one in FIELDS]))
+        action = draw(st.sampled_from(["drop", "likely", "likely", "any", "add"]))
+        if action == "drop":
+            document.pop(name, None)
+        elif action == "likely":
+            document[name] = draw(likely)
+        else:
+            document[name if action == "any" else draw(keys())] = draw(values())
+    return collection, made(document)
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(changed())
+def test_a_changed_document_is_quarantined_or_comes_back(case: tuple[str, Document]) -> None:
+    collection, document = case
+    rejected, rows, rebuilt = outcome(collection, bson.encode(document))
+    if rejected is not None:
+        assume(rejected.reason not in ("not-round-trip", "undecodable"))
+        assert rejected.path.partition(".")[0].removesuffix("[]") in {"", *FIELDS}
+        assert rejected.expected
+    elif rows:
+        assert same(rebuilt, documents.decode(bson.encode(document)))
+        assert_storable(rows)
+
+
+def outcome(collection: str, raw: bytes) -> tuple[Rejected | None, tuple[Any, ...], Document]:
+    """Return why a document is quarantined, or its rows and the document that they give back."""
+    kind = PROFILE.by_name()[collection]
+    try:
+        decoded = decode_document(kind, CONTEXT, raw)
+        rows = tuple(row.record for row in serialize(kind, decoded, decoded.rows)[0])
+    except Rejected as reason:
+        return reason, (), {}
+    except Skipped:
+        return None, (), {}
+    return None, rows, rebuild(kind, rows)
+
+
+def assert_storable(rows: tuple[Any, ...]) -> None:
+    """Assert what the constraints of the tables demand."""
+    for row in rows:
+        if row.table == "schedules":
+            assert row.status in states.SCHEDULE
+            assert row.priority is None or 0 <= row.priority <= 100
+        elif row.table == "triggers":
+            assert (row.kind == "cron") == (row.cron_expression is not None) == (row.cron_dialect is not None)
+            assert (row.kind == "interval") == (row.interval_ms is not None) == (row.anchor is not None)
+            assert row.interval_ms is None or row.interval_ms > 0
+        elif row.table == "runs":
+            assert row.state in states.RUN
+            assert row.duration_ms is None or row.duration_ms >= 0
+        elif row.table == "locks":
+            assert row.key.startswith(f"{row.tenant_id}/")

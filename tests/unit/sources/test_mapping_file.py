@@ -1,0 +1,188 @@
+"""A mapping file: every mistake in it is reported, with its line and the nearest name, and no server is asked."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from migrator.config import SourceSettings
+from migrator.errors import ConfigurationError
+from migrator.sources import profile_of
+from migrator.sources.mapping.file import load_mapping
+
+MAPPING = Path(__file__).parents[2] / "fixtures_data" / "mappings" / "acme.toml"
+
+BEGIN = """\
+[source]
+name = "acme"
+[collections.jobs]
+tables = ["schedules", "triggers", "runs"]
+[collections.jobs.constants]
+schedules.status = "scheduled"
+runs.state = "queued"
+[collections.jobs.fields]
+name = { to = "schedules.name" }
+line = { to = "triggers.cron_expression", dialect = "croniter" }
+made = { to = "runs.created_at" }
+"""
+"""Ten lines and one, without a mistake."""
+
+
+def mistakes(tmp_path: Path, text: str) -> list[str]:
+    path = tmp_path / "acme.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load_mapping(path, ("stellaops", "agenda"))
+    first, *rest = str(caught.value).splitlines()
+    assert first == f"the mapping {path} cannot be used"
+    return [line.removeprefix(f"{path}:") for line in rest]
+
+
+def test_the_beginning_has_no_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_text(BEGIN, encoding="utf-8")
+    assert load_mapping(path).name == "acme"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('x = { to = "schedules.nam" }', "field x of jobs: column schedules.nam does not exist; did you mean name?"),
+        (
+            'x = { to = "schedule.name" }',
+            "field x of jobs: schedule is not among the tables of the collection; did you",
+        ),
+        ('x = { to = "schedules.id" }', "field x of jobs: column schedules.id is filled by the tool"),
+        (
+            'x = { to = "triggers.kind" }',
+            "field x of jobs: triggers.kind follows from the field that makes the trigger",
+        ),
+        ('x = { to = "schedules.name" }', "field x of jobs: schedules.name is filled by the field name already"),
+        ('x = { to = "runs.error", as = "txt" }', "field x of jobs: unknown converter txt; did you mean text?"),
+        (
+            'x = { to = "runs.error", as = "time" }',
+            "field x of jobs: the converter time does not fill runs.error (text)",
+        ),
+        ('x = { to = "runs.error", unit = "days" }', "field x of jobs: unknown key unit; known: to, as, default"),
+        ('x = { to = "runs.started_at", encoding = "unix" }', "field x of jobs: encoding: expected one of date, iso, "),
+        ('x = { to = "runs.duration_ms", unit = "weeks" }', "field x of jobs: unit: expected one of microseconds, "),
+        (
+            'x = { to = "schedules.priority", default = "high" }',
+            "field x of jobs: default: expected a value of the col",
+        ),
+        (
+            'x = { to = "schedules.mode", words = { a = "full" } }',
+            "field x of jobs: words: schedules.mode has no word fu",
+        ),
+        (
+            'x = { to = "schedules.mode", default = "full" }',
+            "field x of jobs: default: expected a word of schedules.mode",
+        ),
+        ('x = { to = "runs.cause", as = "words" }', "field x of jobs: words: expected { theirs = "),
+        (
+            'x = { to = "runs.retry_of" }',
+            "field x of jobs: collection: expected the collection whose _id the field holds",
+        ),
+        ('x = { to = "runs.retry_of", collection = "job" }', "field x of jobs: no collection job; did you mean jobs?"),
+        ("x = 5", 'field x of jobs: expected { to = "table.column" }'),
+        ('_id = { to = "runs.error" }', "field _id of jobs: the _id is always the source id; it fills no column"),
+        (
+            'name.x = { to = "runs.error" }\nname.y = { to = "runs.error" }',
+            "field name.y of jobs: runs.error is filled",
+        ),
+    ],
+)
+def test_a_mistake_in_a_field_is_named_with_its_line(tmp_path: Path, line: str, expected: str) -> None:
+    if line.startswith("name."):  # TOML itself refuses a field inside a field that is an inline table
+        text = BEGIN.replace('name = { to = "schedules.name" }\n', "") + line + "\n"
+    else:
+        text = BEGIN + line + "\n"
+    found = mistakes(tmp_path, text)
+    number = text.rstrip().count("\n") + 1
+    assert [one[: len(f"{number}: {expected}")] for one in found if one.startswith(f"{number}:")] == [
+        f"{number}: {expected}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ('name = "acme"', 'name = "agenda"', "2: source.name: agenda is the name of a source that is shipped"),
+        (
+            'name = "acme"',
+            'name = "Acme Jobs"',
+            "2: source.name: expected a name of lower-case letters, digits, - and _",
+        ),
+        ('"runs"]', '"run"]', "4: collection jobs: tables: unknown table run; did you mean runs?"),
+        ('"runs"]', '"locks"]', "4: collection jobs: tables: locks can only stand first"),
+        ('"runs"]', '"schedules"]', "4: collection jobs: tables: a table stands twice"),
+        ('"scheduled"', '"planned"', "6: constant schedules.status of jobs: expected pending, scheduled, running, "),
+        ('runs.state = "queued"\n', "", "3: collection jobs: runs.state may not be null, and nothing fills it"),
+        ('made = { to = "runs.created_at" }', "", "3: collection jobs: runs.created_at may not be null, and nothing"),
+        ("line = ", "#", "3: collection jobs: a trigger needs a field for one of triggers.cron_expression, "),
+        (', dialect = "croniter"', "", "10: field line of jobs: dialect: expected one of "),
+        (
+            "[collections.jobs.constants]",
+            "[collections.jobs.constant]",
+            "5: collection jobs: unknown key constant; did",
+        ),
+        ("[source]", "[sources]", "1: unknown key sources; did you mean source?"),
+    ],
+)
+def test_a_mistake_elsewhere_is_named_with_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in BEGIN
+    found = mistakes(tmp_path, BEGIN.replace(old, new))
+    assert any(one.startswith(expected) for one in found), found
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+    found = mistakes(
+        tmp_path, BEGIN.replace('"acme"', '"A"') + 'x = { to = "runs.eror" }\ny = { to = "runs.error", as = "zone2" }\n'
+    )
+    assert [int(one.partition(":")[0]) for one in found] == [2, 12, 13]
+
+
+def test_two_tenants_and_a_field_inside_another_are_refused(tmp_path: Path) -> None:
+    text = BEGIN + 'a = { as = "tenant" }\nb = { as = "tenant" }\n'
+    assert mistakes(tmp_path, text) == ["13: field b of jobs: the tenant is read from the field a already"]
+    inside = BEGIN + '"name.x" = { to = "runs.error" }\n'
+    [found] = mistakes(tmp_path, inside)
+    assert found.endswith("field name.x of jobs: it lies within the field name, which is mapped too")
+
+
+def test_what_is_no_mapping_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read the mapping .*: FileNotFoundError"):
+        profile_of(SourceSettings(mapping=str(tmp_path / "none.toml")))
+    path = tmp_path / "broken.toml"
+    path.write_text("[source\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="is not TOML: expected"):
+        profile_of(SourceSettings(mapping=str(path)))
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match="UnicodeDecodeError"):
+        profile_of(SourceSettings(mapping=str(path)))
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape("expected a section [source]")):
+        profile_of(SourceSettings(mapping=str(path)))
+
+
+def test_the_version_follows_from_the_content_and_not_from_the_comments(tmp_path: Path) -> None:
+    path = tmp_path / "acme.toml"
+    path.write_text(MAPPING.read_text(encoding="utf-8") + "\n# a comment\n", encoding="utf-8")
+    assert load_mapping(path).version == load_mapping(MAPPING).version
+    path.write_text(MAPPING.read_text(encoding="utf-8").replace("off =", "idle ="), encoding="utf-8")
+    assert load_mapping(path).version != load_mapping(MAPPING).version
+
+
+def test_a_collection_is_loaded_after_those_that_it_refers_to() -> None:
+    profile = load_mapping(MAPPING)
+    assert [one.name for one in profile.collections] == ["jobs", "history", "shedlock"]
+    assert profile.by_name()["history"].after == ("jobs",)
+
+
+def test_a_profile_in_python_is_found_by_its_place() -> None:
+    assert profile_of(SourceSettings(profile="migrator.sources.agenda:PROFILE")).name == "agenda"
+    for place, why in (("migrator.sources.agenda:NONE", "AttributeError"), ("no.such:P", "ModuleNotFoundError")):
+        with pytest.raises(ConfigurationError, match=why):
+            profile_of(SourceSettings(profile=place))
+    with pytest.raises(ConfigurationError, match=r"expected a migrator\.sources\.profile\.Profile"):
+        profile_of(SourceSettings(profile="migrator.sources.agenda:names"))
