@@ -23,6 +23,7 @@ COMMANDS = {
     "rollback": "Move writers back to MongoDB; rollback plan shows what would be done.",
     "run": "Run a scheduler process on the configured backend.",
     "schema": "Upgrade, downgrade, show or check the target's schema.",
+    "source": "List the known sources, draft a mapping for a source of your own, and try it on a sample.",
     "status": "Show the state of the copy, or of the scheduler.",
     "tail": "Follow the change stream of the source after the copy, and update rows.",
     "verify": "Run every check and write the report.",
@@ -38,6 +39,7 @@ MODULES = {
     "report": ("report",),
     "scheduler": ("run", "retention"),
     "schema": ("schema",),
+    "source": ("source",),
     "verification": ("verify",),
 }
 """Module of this package → the commands that it defines."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from migrator.pipeline.backfill import BackfillResult
 from migrator.pipeline.census import Census
 from migrator.pipeline.plan import BackfillPlan
+from migrator.pipeline.source_check import Example, SourceSample
 from migrator.pipeline.status import CopyStatus, TailStatus
 from migrator.pipeline.tail.loop import TailResult
 from migrator.telemetry import bytes_text
@@ -38,6 +39,48 @@ def backfill_lines(done: BackfillResult, *, dry_run: bool) -> Iterator[str]:
     if not done.complete:
         yield "interrupted: the finished chunks are kept; call migrator backfill again to continue"
     yield NOTHING_COMPARED
+
+
+def sample_lines(found: SourceSample) -> Iterator[str]:
+    """Yield what a source makes of a sample: counts first, then reasons, then the examples."""
+    yield f"{'collection':<20} {'sample':>11} {'clean':>8} {'quarantined':>11} {'skipped':>8}"
+    for one in found.collections:
+        share = f"{100 * one.clean / one.documents:.1f} %" if one.documents else "-"
+        quarantined = sum(reason.documents for reason in one.quarantine)
+        yield (
+            f"{one.collection:<20} {one.documents:>11,} {share:>8} {quarantined:>11,} {sum(one.skipped.values()):>8,}"
+        )
+    for one in found.collections:
+        for verb, reasons in (
+            ("would be quarantined", one.quarantine),
+            ("finding", one.findings),
+            ("kept in the remainder", one.remainder),
+        ):
+            for reason in reasons:
+                where = f" at {reason.path}" if reason.path else ""
+                yield f"{one.collection}: {verb}: {reason.kind}{where}: {_documents(reason.documents)}"
+        for word in one.words:
+            what = f"the word {word.word!r}" if word.word else "words (--show-values lists them)"
+            yield f"{one.collection}: no mapping for {what} at {word.path}: {_documents(word.documents)}"
+        for number, example in enumerate(one.examples, 1):
+            yield from _example_lines(one.collection, number, example)
+    if found.missing:
+        yield f"not in database {found.database}: {', '.join(found.missing)}"
+    if found.unknown:
+        yield f"not read by {found.profile}: {', '.join(found.unknown)}"
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document" if count == 1 else f"{count:,} documents"
+
+
+def _example_lines(collection: str, number: int, example: Example) -> Iterator[str]:
+    yield f"{collection}: example {number}"
+    for row in example.rows:
+        yield f"  row of {row.table}: " + ", ".join(f"{name} {value}" for name, value in row.columns.items())
+    yield "  rebuilt: " + ", ".join(f"{name} {value}" for name, value in example.rebuilt.items())
+    if example.remainder:
+        yield f"  remainder: {', '.join(example.remainder)}"
 
 
 def census_lines(found: Census) -> Iterator[str]:

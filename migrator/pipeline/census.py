@@ -211,9 +211,9 @@ def _merge(found: SourceCollection, parts: Iterable[ChunkCensus]) -> CollectionC
         skipped=dict(sorted(total.skipped.items())),
         fields=fields,
         unknown=tuple(one for one in fields if not one.known),
-        quarantine=_reasons(total.quarantine),
-        remainder=_reasons(total.remainder),
-        findings=_reasons(total.findings),
+        quarantine=reason_counts(total.quarantine),
+        remainder=reason_counts(total.remainder),
+        findings=reason_counts(total.findings),
     )
 
 
@@ -227,5 +227,6 @@ def is_known(path: str, known: frozenset[str]) -> bool:
     return not any(other.startswith((f"{parent}.", f"{parent}[]")) for other in known)
 
 
-def _reasons(counts: Counter[tuple[str, str]]) -> tuple[ReasonCount, ...]:
+def reason_counts(counts: Counter[tuple[str, str]]) -> tuple[ReasonCount, ...]:
+    """Return the counts by (kind, path) in their order."""
     return tuple(ReasonCount(kind=key[0], path=key[1], documents=count) for key, count in sorted(counts.items()))

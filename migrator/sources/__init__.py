@@ -1,6 +1,6 @@
 """Source profiles: how each scheduler spells its documents."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -41,6 +41,12 @@ def load_profile(name: str) -> Profile:
     if not isinstance(found, Profile):
         raise ConfigurationError(f"source profile {place}: expected a migrator.sources.profile.Profile")
     return found
+
+
+def installed_sources() -> Iterator[tuple[str, Profile]]:
+    """Yield name and profile of the shipped sources, then of those that installed packages bring."""
+    for name in dict.fromkeys((*NAMES, *sorted(point.name for point in entry_points(group=GROUP)))):
+        yield name, load_profile(name)
 
 
 def comparable_in_parallel() -> tuple[str, ...]:

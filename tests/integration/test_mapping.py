@@ -13,11 +13,17 @@ from bson.objectid import ObjectId
 from psycopg.rows import TupleRow
 from pymongo.database import Database
 
+from migrator.cli.text import sample_lines
 from migrator.config import MongoSettings, PostgresSettings, Settings, SourceSettings
+from migrator.cutover import server_gates
 from migrator.embedded.mongo import MongoServer
+from migrator.errors import RefusedError
 from migrator.parity.check import check_parity
 from migrator.pipeline.backfill import backfill
 from migrator.pipeline.plan import Scope
+from migrator.pipeline.source_check import WordCount, check_source
+from migrator.pipeline.source_draft import draft_mapping
+from migrator.sources import profile_of
 
 Document = dict[str, Any]
 Target = psycopg.Connection[TupleRow]
@@ -144,7 +150,7 @@ def test_a_trigger_fires_by_what_the_mapping_names(settings: Settings, target: T
         "SELECT kind, cron_dialect, interval_ms, timezone, enabled, next_fire_at FROM scheduler.triggers"
         " ORDER BY source_id"
     ).fetchall()
-    assert rows[0] == ("cron", "croniter", None, "Europe/Vienna", True, None)
+    assert rows[0] == ("cron", "debian", None, "Europe/Vienna", True, None)
     assert rows[1][:3] == ("interval", None, 90_500)
     assert rows[1][5] == datetime.fromtimestamp(1795397400, UTC).replace(microsecond=123456)
     assert len(rows) == 5, "a line or a zone that cannot be evaluated makes no trigger"
@@ -160,3 +166,56 @@ def test_the_parity_check_sees_that_a_mapping_was_changed(settings: Settings, tm
     outcome = check_parity(other, Scope(only=("jobs",)))
     differing = {one.collection: one.differing for one in outcome.collections}
     assert differing["jobs"] == 1, "the document whose state is off"
+
+
+def test_a_draft_places_fields_by_their_names_and_types(settings: Settings) -> None:
+    text = draft_mapping(settings, ("jobs", "history", "shedlock"), 1_000, "own")
+    places = {line.partition("  #")[0] for line in text.splitlines()}
+    assert places >= {
+        'tables = ["schedules", "triggers"]',
+        'org = { as = "tenant" }',
+        'cron = { to = "triggers.cron_expression", dialect = "debian" }',
+        'next = { to = "triggers.next_fire_at", encoding = "seconds" }',
+        '"options.timeout" = { to = "schedules.timeout_ms", unit = "seconds", type = "double" }',
+        'job = { to = "runs.schedule_id", collection = "jobs" }',
+        'ended = { to = ["runs.finished_at","runs.created_at"], encoding = "milliseconds" }',
+        'tables = ["locks"]',
+        "# more is kept in the remainder (string 1)",
+    }
+    assert 'lost = "?"' in text, "a word that was not understood is open"
+    for private in ("nightly", "of no column", "Europe/Vienna", "host-1"):
+        assert private not in text
+
+
+def test_a_sample_shows_types_and_shows_values_only_if_they_are_asked_for(settings: Settings) -> None:
+    for values in (False, True):
+        found = check_source(settings, 100, values=values)
+        [jobs, history, _] = found.collections
+        assert (jobs.documents, jobs.whole, len(jobs.examples)) == (11, True, 3)
+        assert {(one.kind, one.path) for one in history.quarantine} == {("bad-date", "begun"), ("bad-date", "queued")}
+        assert jobs.words == (WordCount(path="state", word="lost" if values else "", documents=1),)
+        printed = "\n".join(sample_lines(found))
+        assert ("nightly" in printed) is values
+        assert "jobs: would be quarantined: unknown-value at state: 1 document" in printed
+
+
+def test_a_database_without_a_collection_of_the_source_is_refused(settings: Settings, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(
+        MAPPING.read_text()
+        .replace("collections.jobs", "collections.none1")
+        .replace('"jobs"', '"none1"')
+        .replace("collections.history", "collections.none2")
+        .replace("shedlock", "none3")
+    )
+    changed = msgspec.structs.replace(settings, source=SourceSettings(mapping=str(other)))
+    with pytest.raises(RefusedError, match="has no collection of profile acme"):
+        check_source(changed, 10, values=False)
+    with pytest.raises(RefusedError, match=r"collection none of database .* has no documents"):
+        draft_mapping(settings, ("none",), 10, "own")
+
+
+def test_a_cutover_of_a_mapped_source_is_refused(settings: Settings) -> None:
+    may, why = server_gates.reverse_sync(profile_of(settings.source))
+    assert not may
+    assert why.startswith("profile acme has no tested reverse sync, so a cutover could not be rolled back")

@@ -234,12 +234,23 @@ class _Reading:
             self._wrong(key, f"{where}default: expected a value of the column ({tables.type_of(columns[0])})")
         elif isinstance(default, str) and columns[0] in tables.WORDS and default not in tables.WORDS[columns[0]]:
             self._wrong(key, f"{where}default: expected a word of {columns[0]}: {', '.join(tables.WORDS[columns[0]])}")
-        if named == "cron" and options.get("dialect") not in cron.DIALECTS:
-            self._wrong(key, f"{where}dialect: expected one of {', '.join(cron.DIALECTS)}")
+        if named == "cron":
+            self._check_dialect(options.get("dialect"), key, where)
         if named == "reference" and not isinstance(options.get("collection"), str):
             self._wrong(key, f"{where}collection: expected the collection whose _id the field holds")
         given = {name: options[name] for name in (*_CHOICES, "dialect", "collection") if name in options}
         return Field(path=path, columns=columns, converter=named, words=words, default=default, **given)
+
+    def _check_dialect(self, dialect: object, key: Key, where: str) -> None:
+        if not isinstance(dialect, str) or dialect not in cron.DIALECTS:
+            self._wrong(key, f"{where}dialect: expected one of {', '.join(cron.DIALECTS)}")
+            return
+        try:
+            cron.validate(dialect, "0 0 * * *", None)
+        except cron.UnavailableError as error:
+            self._wrong(key, f"{where}{error}")
+        except cron.CronError:
+            pass  # a dialect of another form, whose library is there
 
     def _words(
         self, columns: Sequence[str], named: str, options: Mapping[str, Any], key: Key, where: str

@@ -22,7 +22,7 @@ schedules.status = "scheduled"
 runs.state = "queued"
 [collections.jobs.fields]
 name = { to = "schedules.name" }
-line = { to = "triggers.cron_expression", dialect = "croniter" }
+line = { to = "triggers.cron_expression", dialect = "debian" }
 made = { to = "runs.created_at" }
 """
 """Ten lines and one, without a mistake."""
@@ -120,7 +120,7 @@ def test_a_mistake_in_a_field_is_named_with_its_line(tmp_path: Path, line: str, 
         ('runs.state = "queued"\n', "", "3: collection jobs: runs.state may not be null, and nothing fills it"),
         ('made = { to = "runs.created_at" }', "", "3: collection jobs: runs.created_at may not be null, and nothing"),
         ("line = ", "#", "3: collection jobs: a trigger needs a field for one of triggers.cron_expression, "),
-        (', dialect = "croniter"', "", "10: field line of jobs: dialect: expected one of "),
+        (', dialect = "debian"', "", "10: field line of jobs: dialect: expected one of "),
         (
             "[collections.jobs.constants]",
             "[collections.jobs.constant]",

@@ -1,0 +1,125 @@
+"""Commands about sources: list, show, draft, check."""
+
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from migrator.cli.options import common_options, finish, load, print_json, print_lines
+from migrator.cli.text import sample_lines
+from migrator.config import SourceSettings
+from migrator.exit_status import mask
+from migrator.pipeline.source_check import check_source
+from migrator.pipeline.source_draft import draft_mapping
+from migrator.sources import installed_sources, profile_of
+from migrator.sources.profile import Profile
+
+
+@click.group()
+def source_group() -> None:
+    """List the known sources, draft a mapping for a source of your own, and try it on a sample."""
+
+
+@source_group.command("list")
+@common_options
+def list_command(config: str | None, *, as_json: bool) -> None:
+    """List the sources that can be named in [source] profile; asks no server."""
+    load(config)
+    found = list(installed_sources())
+    if as_json:
+        print_json(
+            [
+                {"name": name, "collections": [one.name for one in profile.collections]}
+                | {"reverse_sync": profile.reverse_sync, "parallel_run": profile.names_slots}
+                for name, profile in found
+            ]
+        )
+        return
+    print_lines(
+        f"{name:<16} {len(profile.collections):>2} collections; "
+        f"{'cutover and rollback' if profile.reverse_sync else 'no cutover: nothing can be written back into it'}"
+        for name, profile in found
+    )
+
+
+@source_group.command("show")
+@click.argument("source")
+@common_options
+def show_command(config: str | None, source: str, *, as_json: bool) -> None:
+    """Show the collections, tables and known fields of a SOURCE: a name, package.module:NAME, or a mapping file.
+
+    Asks no server.
+    """
+    profile = profile_of(_chosen(load(config).source, source))
+    if as_json:
+        print_json(
+            [
+                {"collection": one.name, "tables": [record.table for record in one.tables], "known": sorted(one.known)}
+                for one in profile.collections
+            ]
+        )
+    else:
+        print_lines(_profile_lines(profile))
+
+
+@source_group.command("draft")
+@click.option("--collection", multiple=True, required=True, metavar="NAME", help="Collection to describe; repeatable.")
+@click.option("--name", default="own", show_default=True, metavar="NAME", help="Name of the source.")
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 1_000_000),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Documents read.",
+)
+@click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")
+def draft_command(config: str | None, collection: tuple[str, ...], name: str, sample: int) -> None:
+    """Print a draft of a mapping file for collections of the source; reads a sample, writes nothing.
+
+    The draft holds words that were found in documents (states), and no other value.
+    """
+    click.echo(draft_mapping(load(config), tuple(dict.fromkeys(collection)), sample, name), nl=False)
+
+
+@source_group.command("check")
+@click.argument("source", required=False)
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 1_000_000),
+    default=1_000,
+    show_default=True,
+    metavar="N",
+    help="Documents read of each collection.",
+)
+@click.option("--show-values", is_flag=True, help="Show values of documents, not only their types.")
+@common_options
+def check_command(config: str | None, source: str | None, sample: int, *, show_values: bool, as_json: bool) -> None:
+    """Try a SOURCE on a sample of the documents: which are clean, which would be quarantined, three of them as rows.
+
+    Without SOURCE, that of the configuration. Reads the source alone, and writes nothing.
+    """
+    settings = load(config)
+    if source is not None:
+        settings = msgspec.structs.replace(settings, source=_chosen(settings.source, source))
+    found = check_source(settings, sample, values=show_values)
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(sample_lines(found))
+    finish(mask(quarantine=any(one.quarantine for one in found.collections)))
+
+
+def _chosen(settings: SourceSettings, source: str) -> SourceSettings:
+    """Return the settings with the source that the command line names; a path ends with ``.toml``."""
+    if source.endswith(".toml"):
+        return msgspec.structs.replace(settings, mapping=source)
+    return msgspec.structs.replace(settings, profile=source, mapping=None)
+
+
+def _profile_lines(profile: Profile) -> Iterator[str]:
+    yield f"{profile.name}, version {profile.version}"
+    for one in profile.collections:
+        tables = ", ".join(record.table for record in one.tables)
+        yield f"{one.name} -> {tables}"
+        yield from (f"  {path}" for path in sorted(one.known))

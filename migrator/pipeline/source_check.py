@@ -1,0 +1,204 @@
+"""Try a source on a sample of its documents: which would be clean, which quarantined and why, three of them as rows.
+
+Reads the source alone and writes nothing. Values of documents are returned only if they are asked for.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from bson.raw_bson import RawBSONDocument
+
+from migrator.config import Settings
+from migrator.connections.mongo import MongoDatabase, translate_errors
+from migrator.errors import RefusedError
+from migrator.pipeline import plan as plans
+from migrator.pipeline.census import ReasonCount, reason_counts
+from migrator.pipeline.references import UncheckedResolver
+from migrator.pipeline.sessions import SourceSessions
+from migrator.pipeline.transform import DocumentOutcome, rebuild, transform_batch
+from migrator.sources.profile import Collection, Context
+from migrator.values import document as documents
+from migrator.values.document import type_name
+from migrator.values.identity import dump_extended_json
+from migrator.values.remainder import entries
+
+EXAMPLES = 3
+UNKNOWN_VALUE = "unknown-value"
+
+
+class ExampleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of an example; columns that are null are left out."""
+
+    table: str
+    columns: dict[str, str]
+    """Column to the type of its value, or to the value if values are shown."""
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of the sample as rows, and as the rows give it back."""
+
+    rows: tuple[ExampleRow, ...]
+    rebuilt: dict[str, str]
+    """Member of the document that the rows give back, to the type of its value, or to the value."""
+    remainder: tuple[str, ...]
+    """Field paths that no column holds."""
+
+
+class WordCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Documents with a word that the source does not map."""
+
+    path: str
+    word: str
+    """Empty unless values are shown."""
+    documents: int
+
+
+class CollectionSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The sample of one collection."""
+
+    collection: str
+    documents: int
+    """Documents of the sample."""
+    whole: bool
+    """The sample is the whole collection."""
+    clean: int
+    """Documents whose columns carry all of them."""
+    quarantine: tuple[ReasonCount, ...]
+    remainder: tuple[ReasonCount, ...]
+    findings: tuple[ReasonCount, ...]
+    skipped: dict[str, int]
+    words: tuple[WordCount, ...]
+    examples: tuple[Example, ...]
+
+
+class SourceSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source makes of a sample of a database."""
+
+    profile: str
+    database: str
+    collections: tuple[CollectionSample, ...]
+    missing: tuple[str, ...]
+    """Collections of the source that the database does not have."""
+    unknown: tuple[str, ...]
+    """Collections of the database that the source does not read."""
+
+
+def check_source(settings: Settings, size: int, *, values: bool) -> SourceSample:
+    """Transform up to ``size`` documents of each collection, drawn at random by the server.
+
+    ``values``: whether the result holds values of documents. Raises ``RefusedError`` if the database has none of the
+    source's collections, ``UnreachableError`` if the server fails.
+    """
+    sessions = SourceSessions(settings)
+    try:
+        with translate_errors("the source"):
+            found, unknown = plans.survey(sessions.source, sessions.profile, settings)
+            if not found:
+                raise RefusedError(plans.no_collection_message(sessions.source, sessions.profile, unknown))
+            context = Context(
+                as_of=datetime.now(UTC),
+                default_tenant=settings.source.default_tenant,
+                carry_expired_locks=settings.source.carry_expired_locks,
+            )
+            present = [one.collection for one in found]
+            return SourceSample(
+                profile=sessions.profile.name,
+                database=sessions.source.name,
+                collections=tuple(
+                    _check(one, context, draw(sessions.source, sessions.name_of(one.name), size), size, values=values)
+                    for one in present
+                ),
+                missing=tuple(one.name for one in sessions.profile.collections if one not in present),
+                unknown=unknown,
+            )
+    finally:
+        sessions.close()
+
+
+def draw(source: MongoDatabase, collection: str, size: int) -> list[bytes]:
+    """Return up to ``size`` documents of a collection as raw BSON, drawn at random by the server."""
+    options: Any = documents.OPTIONS.with_options(document_class=RawBSONDocument)
+    drawn: Any = source.get_collection(collection, codec_options=options).aggregate(
+        [{"$sample": {"size": size}}], allowDiskUse=True
+    )
+    return [one.raw for one in drawn]
+
+
+def _check(
+    collection: Collection, context: Context, raws: Sequence[bytes], size: int, *, values: bool
+) -> CollectionSample:
+    quarantine: Counter[tuple[str, str]] = Counter()
+    remainder: Counter[tuple[str, str]] = Counter()
+    findings: Counter[tuple[str, str]] = Counter()
+    words: Counter[tuple[str, str]] = Counter()
+    skipped: Counter[str] = Counter()
+    clean = 0
+    examples: list[Example] = []
+    for outcome in _outcomes(collection, context, raws):
+        if outcome.skipped:
+            skipped[outcome.skipped] += 1
+        elif outcome.rejected is not None:
+            quarantine[outcome.rejected.reason, outcome.rejected.path] += 1
+            if outcome.rejected.reason == UNKNOWN_VALUE:
+                words[outcome.rejected.path, _word(outcome.raw, outcome.rejected.path) if values else ""] += 1
+        if outcome.loadable is not None:
+            clean += outcome.loadable.clean
+            for group, kind, path in outcome.loadable.notes:
+                (findings if group == "finding" else remainder)[kind, path] += 1
+            if len(examples) < EXAMPLES:
+                examples.append(_example(collection, outcome, values=values))
+    return CollectionSample(
+        collection=collection.name,
+        documents=len(raws),
+        whole=len(raws) < size,
+        clean=clean,
+        quarantine=reason_counts(quarantine),
+        remainder=reason_counts(remainder),
+        findings=reason_counts(findings),
+        skipped=dict(sorted(skipped.items())),
+        words=tuple(WordCount(path=path, word=word, documents=count) for (path, word), count in sorted(words.items())),
+        examples=tuple(examples),
+    )
+
+
+def _outcomes(collection: Collection, context: Context, raws: Sequence[bytes]) -> Iterator[DocumentOutcome]:
+    for outcomes in transform_batch(collection, context, UncheckedResolver(), b"".join(raws)):
+        yield from outcomes
+
+
+def _word(raw: bytes, path: str) -> str:
+    value: Any = documents.decode(raw)
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _example(collection: Collection, outcome: DocumentOutcome, *, values: bool) -> Example:
+    assert outcome.loadable is not None  # noqa: S101 - told to the type checker
+    rows = tuple(row.record for row in outcome.loadable.rows)
+
+    return Example(
+        rows=tuple(
+            ExampleRow(
+                table=row.table,
+                columns={
+                    name: _column(value) if values else type_name(value)
+                    for name in row.__struct_fields__
+                    if (value := getattr(row, name)) is not None and name != "extra"
+                },
+            )
+            for row in rows
+        ),
+        rebuilt={
+            name: dump_extended_json(value) if values else type_name(value)
+            for name, value in rebuild(collection, rows).items()
+        },
+        remainder=tuple(entry.path for entry in entries(outcome.loadable.remainder)),
+    )
+
+
+def _column(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
