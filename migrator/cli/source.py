@@ -23,7 +23,7 @@ def source_group() -> None:
 @source_group.command("list")
 @common_options
 def list_command(config: str | None, *, as_json: bool) -> None:
-    """List the sources that can be named in [source] profile; asks no server."""
+    """List the sources that [source] profile can name; asks no server."""
     load(config)
     found = list(installed_sources())
     if as_json:
@@ -46,9 +46,9 @@ def list_command(config: str | None, *, as_json: bool) -> None:
 @click.argument("source")
 @common_options
 def show_command(config: str | None, source: str, *, as_json: bool) -> None:
-    """Show the collections, tables and known fields of a SOURCE: a name, package.module:NAME, or a mapping file.
+    """Show the collections, tables and known fields of a SOURCE.
 
-    Asks no server.
+    SOURCE is a name, package.module:NAME, or the path of a mapping file (.toml). Asks no server.
     """
     profile = profile_of(_chosen(load(config).source, source))
     if as_json:
@@ -75,9 +75,9 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
 )
 @click.option("--config", type=click.Path(), help="Configuration file (default: config.toml).")
 def draft_command(config: str | None, collection: tuple[str, ...], name: str, sample: int) -> None:
-    """Print a draft of a mapping file for collections of the source; reads a sample, writes nothing.
+    """Print a draft of a mapping file for collections.
 
-    The draft holds words that were found in documents (states), and no other value.
+    Reads a sample of the documents, and writes nothing. The draft holds words that were found in documents (states), and no other value.
     """
     click.echo(draft_mapping(load(config), tuple(dict.fromkeys(collection)), sample, name), nl=False)
 
@@ -95,9 +95,10 @@ def draft_command(config: str | None, collection: tuple[str, ...], name: str, sa
 @click.option("--show-values", is_flag=True, help="Show values of documents, not only their types.")
 @common_options
 def check_command(config: str | None, source: str | None, sample: int, *, show_values: bool, as_json: bool) -> None:
-    """Try a SOURCE on a sample of the documents: which are clean, which would be quarantined, three of them as rows.
+    """Try a SOURCE on a sample of the documents.
 
-    Without SOURCE, that of the configuration. Reads the source alone, and writes nothing.
+    Prints which are clean, which would be quarantined and why, and three of them as rows. SOURCE is a name,
+    package.module:NAME, or the path of a mapping file (.toml); if omitted, that of the configuration. Reads the source alone, and writes nothing.
     """
     settings = load(config)
     if source is not None:

@@ -108,8 +108,9 @@ def test_every_check_is_in_both_pages() -> None:
 
 def reasons() -> set[str]:
     """Return every reason for which the copy sets a document aside, read from the source."""
-    files = [ROOT / "migrator" / "sources" / "shapes.py", *(ROOT / "migrator" / "pipeline").glob("*.py")]
-    for name in NAMES:
+    sources = ROOT / "migrator" / "sources"
+    files = [sources / "shapes.py", sources / "tenants.py", *(ROOT / "migrator" / "pipeline").glob("*.py")]
+    for name in (*NAMES, "mapping"):
         files += (ROOT / "migrator" / "sources" / name).glob("*.py")
     found = set()
     for path in files:
