@@ -207,7 +207,7 @@ class Codec:
         """Tell whether the document makes a row of a table; it always makes one of the first."""
         if table == self._mapped.tables[0]:
             if table in unusable:
-                raise Rejected(unusable[table].kind, unusable[table].path, "a line and a zone that can be evaluated")
+                raise Rejected("unknown-value", unusable[table].path, "a cron line and a zone that can be evaluated")
             return True
         if table in unusable:
             return False
