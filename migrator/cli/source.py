@@ -77,7 +77,8 @@ def show_command(config: str | None, source: str, *, as_json: bool) -> None:
 def draft_command(config: str | None, collection: tuple[str, ...], name: str, sample: int) -> None:
     """Print a draft of a mapping file for collections.
 
-    Reads a sample of the documents, and writes nothing. The draft holds words that were found in documents (states), and no other value.
+    Reads a sample of the documents, and writes nothing. The draft holds words that were found in documents (states),
+    and no other value.
     """
     click.echo(draft_mapping(load(config), tuple(dict.fromkeys(collection)), sample, name), nl=False)
 
@@ -98,7 +99,8 @@ def check_command(config: str | None, source: str | None, sample: int, *, show_v
     """Try a SOURCE on a sample of the documents.
 
     Prints which are clean, which would be quarantined and why, and three of them as rows. SOURCE is a name,
-    package.module:NAME, or the path of a mapping file (.toml); if omitted, that of the configuration. Reads the source alone, and writes nothing.
+    package.module:NAME, or the path of a mapping file (.toml); if omitted, that of the configuration. Reads the source
+    alone, and writes nothing.
     """
     settings = load(config)
     if source is not None:
