@@ -266,29 +266,11 @@ def _weekdays(text: str) -> frozenset[Weekday] | None:
 
 
 def _values(text: str, field: Field) -> set[int]:
-    found: set[int] = set()
-    for item in text.split(","):
-        found.update(_item(item, field))
-    return found
+    return {value for item in text.split(",") for value in _item(item, field)}
 
 
-def _item(item: str, field: Field) -> range | list[int]:
-    base, slash, step_text = item.partition("/")
-    step = field.step(step_text) if slash else 1
-    if base in ("*", "?"):
-        if base == "?" and field not in (MONTH_DAY, WEEKDAY):
-            raise field.error("a value, a range, a step, or a list of them")
-        first, last = field.low, field.high
-    elif "-" in base:
-        first, last = map(field.value, field.span(base))
-    else:
-        first = field.value(base)
-        if not slash:
-            return [first % 7] if field is WEEKDAY else [first]
-        last = field.high
-    if first > last:
-        raise field.error("a range that ascends")
-    found = range(first, last + 1, step)
-    if field is WEEKDAY and last % 7 == 0 and (last - first) % step == 0:
-        return [0, *found]
-    return found
+def _item(text: str, field: Field) -> set[int]:
+    if text.partition("/")[0] == "?" and field not in (MONTH_DAY, WEEKDAY):
+        raise field.error("a value, a range, a step, or a list of them")
+    found = set(field.item(text, ("*", "?"), field.high))
+    return {value % 7 for value in found} if field is WEEKDAY else found

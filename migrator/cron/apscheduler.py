@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterator
 from copy import copy
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from apscheduler.triggers.cron import CronTrigger
 
 from migrator.cron.expression import CronError, split
+from migrator.cron.timeline import last_before
 from migrator.cron.zones import zone as zone_of
 
 _KEYWORDS: Final = ("year", "month", "day", "week", "day_of_week", "hour", "minute", "second")
@@ -55,7 +57,7 @@ class Line:
         """
         begin = instant
         for _ in range(_BACK):
-            earlier = self._last(zone, begin)
+            earlier = last_before(partial(self.after, zone), begin, int(_SEARCHED.total_seconds()))
             begin = begin if earlier is None else earlier
         last = None
         for fire in self.after(zone, begin - 1):
@@ -63,23 +65,6 @@ class Line:
                 break
             last = fire
         return last
-
-    def _last(self, zone: str, instant: int) -> int | None:
-        """Return a fire earlier than ``instant`` after which the library, begun there, finds no earlier one."""
-        distance = 60
-        while (found := self._next(zone, instant - distance)) is None or found >= instant:
-            distance *= 4
-            if distance > _SEARCHED.total_seconds():
-                return None
-        low, high = instant - distance, instant - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            later = self._next(zone, middle)
-            if later is not None and later < instant:
-                low, found = middle, later
-            else:
-                high = middle
-        return found
 
     def _next(self, zone: str, instant: int) -> int | None:
         place, _ = zone_of(zone)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from migrator.cron.expression import (
     ALL_MONTHS,
     HOUR,
+    MACROS,
     MINUTE,
     MONTH,
     MONTH_DAY,
@@ -34,15 +35,6 @@ from migrator.cron.expression import (
     split,
 )
 
-_MACROS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
 _MOST_NTH = 5
 
 
@@ -51,7 +43,7 @@ def parse(text: str) -> Expression:
     line = text.strip()
     if ":" in line:
         return _once(line)
-    parts = split(_MACROS.get(line.lower(), line), (5, 6))
+    parts = split(MACROS.get(line.lower(), line), (5, 6))
     if len(parts) == 5:  # noqa: PLR2004 - the fields of a crontab
         parts.insert(0, "0")
     second, minute, hour, month_day, month, weekday = parts
@@ -123,24 +115,9 @@ def _weekdays(text: str) -> set[Weekday]:
 
 
 def _values(text: str, field: Field) -> set[int]:
-    found: set[int] = set()
-    for item in text.split(","):
-        found.update(_item(item, field))
-    return found
+    return {value for item in text.split(",") for value in _item(item, field)}
 
 
 def _item(text: str, field: Field) -> range:
-    base, slash, step_text = text.partition("/")
-    values = field.high - field.low + (0 if field is WEEKDAY else 1)
-    step = field.step(step_text, values) if slash else 1
-    open_end = 6 if field is WEEKDAY else field.high
-    if base == "*" or (slash and not base):
-        return range(field.low, open_end + 1, step)
-    if "-" in base:
-        low, high = field.span(base)
-        first, last = field.value(low), field.value(high)
-        if first > last:
-            raise field.error("a range that ascends")
-        return range(first, last + 1, step)
-    first = field.value(base)
-    return range(first, open_end + 1, step) if slash else range(first, first + 1)
+    high = 6 if field is WEEKDAY else field.high
+    return field.item(text, ("*", "") if "/" in text else ("*",), high, high - field.low + 1)

@@ -9,6 +9,7 @@ import re
 
 from migrator.cron.expression import (
     HOUR,
+    MACROS,
     MINUTE,
     MONTH,
     MONTH_DAY,
@@ -30,13 +31,7 @@ from migrator.cron.expression import (
 )
 
 _MACROS = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
+    **MACROS,
     "@every_minute": "* * * * *",
     "@every_second": "* * * * * *",
 }

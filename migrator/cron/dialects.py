@@ -64,6 +64,7 @@ DIALECTS: Final = MappingProxyType[str, Callable[[str], Parsed]](
 """Every dialect by the name stored with a trigger, and its parser. ``debian`` is the one of triggers born here."""
 
 _LONGEST_TEXT = 1024
+_YEAR = 366 * 86400
 
 
 @lru_cache(maxsize=4096)
@@ -111,7 +112,7 @@ def previous_fire(dialect: str, expression: str, timezone: str | None, before: d
     instant = -(-_microseconds(before) // 1_000_000)
     zone = zone_key(parsed, timezone)
     if isinstance(parsed, Expression):
-        fire = next(timeline.fires_before(parsed, zone, instant, before.year - parsed.years_searched), None)
+        fire = timeline.last_before(partial(_search, parsed, zone), instant, parsed.years_searched * _YEAR)
     else:
         fire = parsed.before(zone, instant)
     return None if fire is None else datetime.fromtimestamp(fire, UTC)
@@ -129,12 +130,8 @@ def _search(parsed: Expression, zone: str, instant: int) -> Iterator[int]:
     while latest is not None:
         # the years searched count from each fire, as in the engines: a line may rest for years between two
         start, latest = latest, None
-        for latest in timeline.fires_after(parsed, zone, start, _last_year(parsed, start)):
+        for latest in timeline.fires_after(parsed, zone, start, timeline.year_of(start) + parsed.years_searched):
             yield latest
-
-
-def _last_year(parsed: Expression, instant: int) -> int:
-    return datetime.fromtimestamp(instant, UTC).year + parsed.years_searched
 
 
 def zone_key(parsed: Parsed, timezone: str | None) -> str:

@@ -3,11 +3,12 @@
 Each dialect has its own grammar; numbers, names, ranges, and the terms of the two day fields are common.
 """
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from migrator.errors import ConfigurationError, UsageError
@@ -82,6 +83,21 @@ class Field:
             raise self.error("a range of two values")
         return low, high
 
+    def item(self, text: str, stars: Collection[str], last: int, most: int | None = None) -> range:
+        """Read one of ``stars``, a value or a range, with a step if wanted; what has no end goes up to ``last``."""
+        base, slash, step_text = text.partition("/")
+        step = self.step(step_text, most) if slash else 1
+        if base in stars:
+            first = self.low
+        elif "-" in base:
+            first, last = map(self.value, self.span(base))
+            if first > last:
+                raise self.error("a range that ascends")
+        else:
+            first = self.value(base)
+            last = last if slash else first
+        return range(first, last + 1, step)
+
 
 SECOND: Final = Field("second", 0, 59)
 MINUTE: Final = Field("minute", 0, 59)
@@ -90,6 +106,19 @@ MONTH_DAY: Final = Field("day of month", 1, 31)
 MONTH: Final = Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)})
 WEEKDAY: Final = Field("day of week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)})
 ALL_MONTHS: Final = frozenset(MONTH.all)
+
+MACROS: Final = MappingProxyType(
+    {
+        "@yearly": "0 0 1 1 *",
+        "@annually": "0 0 1 1 *",
+        "@monthly": "0 0 1 * *",
+        "@weekly": "0 0 * * 0",
+        "@daily": "0 0 * * *",
+        "@midnight": "0 0 * * *",
+        "@hourly": "0 * * * *",
+    }
+)
+"""Words that stand for a line of five fields, in the dialects that know them."""
 
 _LONGEST_NUMBER = 9
 
@@ -265,7 +294,6 @@ def _union(terms: Iterable[Term], shape: Month) -> set[int]:
 _DAY = 86400
 _EPOCH = date(1970, 1, 1).toordinal()
 _LAST_DAY = date(9998, 12, 31).toordinal() - _EPOCH
-_FIRST_DAY = 1 - _EPOCH
 
 
 class Gap(Enum):
@@ -328,58 +356,19 @@ class Expression:
         found = day * _DAY + moment
         return found if found < end else None
 
-    def at_or_before(self, wall: int, start: int) -> int | None:
-        """Return the last matching wall-clock second up to ``wall`` and not before ``start``."""
-        if wall < start:
-            return None
-        day, second = divmod(wall, _DAY)
-        moment: int | None = None
-        if self._matches(day):
-            moment = self._time_until(second)
-        if moment is None:
-            preceding = self._day_until(day - 1, start // _DAY)
-            if preceding is None:
-                return None
-            day, moment = preceding, self.hours[-1] * 3600 + self.minutes[-1] * 60 + self.seconds[-1]
-        found = day * _DAY + moment
-        return found if found >= start else None
-
     def _time_from(self, second: int) -> int | None:
-        hour, minute, rest = second // 3600, second // 60 % 60, second % 60
-        at = bisect_left(self.hours, hour)
-        if at < len(self.hours) and self.hours[at] == hour:
-            near = bisect_left(self.minutes, minute)
-            if near < len(self.minutes) and self.minutes[near] == minute:
-                last = bisect_left(self.seconds, rest)
-                if last < len(self.seconds):
-                    return hour * 3600 + minute * 60 + self.seconds[last]
-                near += 1
-            if near < len(self.minutes):
-                return hour * 3600 + self.minutes[near] * 60 + self.seconds[0]
-            at += 1
-        if at < len(self.hours):
-            return self.hours[at] * 3600 + self.minutes[0] * 60 + self.seconds[0]
-        return None
-
-    def _time_until(self, second: int) -> int | None:
-        hour, minute, rest = second // 3600, second // 60 % 60, second % 60
-        at = bisect_right(self.hours, hour) - 1
-        if at >= 0 and self.hours[at] == hour:
-            near = bisect_right(self.minutes, minute) - 1
-            if near >= 0 and self.minutes[near] == minute:
-                last = bisect_right(self.seconds, rest) - 1
-                if last >= 0:
-                    return hour * 3600 + minute * 60 + self.seconds[last]
-                near -= 1
-            if near >= 0:
-                return hour * 3600 + self.minutes[near] * 60 + self.seconds[-1]
-            at -= 1
-        if at >= 0:
-            return self.hours[at] * 3600 + self.minutes[-1] * 60 + self.seconds[-1]
+        """Return the first time of a day from ``second`` on."""
+        first = second // 3600, second // 60 % 60, second % 60
+        for hour in self.hours[bisect_left(self.hours, first[0]) :]:
+            later = hour > first[0]
+            for minute in self.minutes[0 if later else bisect_left(self.minutes, first[1]) :]:
+                near = 0 if later or minute > first[1] else bisect_left(self.seconds, first[2])
+                if near < len(self.seconds):
+                    return hour * 3600 + minute * 60 + self.seconds[near]
         return None
 
     def _matches(self, day: int) -> bool:
-        if not _FIRST_DAY <= day <= _LAST_DAY:
+        if day > _LAST_DAY:
             return False
         when = date.fromordinal(day + _EPOCH)
         return when.day in self._days_of(when.year, when.month)
@@ -394,18 +383,6 @@ class Expression:
                 found = day + known[at] - when.day
                 return found if found <= last else None
             day = date(when.year + when.month // 12, when.month % 12 + 1, 1).toordinal() - _EPOCH
-        return None
-
-    def _day_until(self, day: int, first: int) -> int | None:
-        first = max(first, _FIRST_DAY)
-        while day >= first:
-            when = date.fromordinal(day + _EPOCH)
-            known = self._days_of(when.year, when.month)
-            at = bisect_right(known, when.day) - 1
-            if at >= 0:
-                found = day + known[at] - when.day
-                return found if found >= first else None
-            day -= when.day
         return None
 
     def _days_of(self, year: int, month: int) -> tuple[int, ...]:

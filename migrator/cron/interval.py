@@ -12,7 +12,6 @@ from migrator.cron.dialects import parse, zone_key
 from migrator.cron.expression import Expression
 
 _FIRST_YEAR, _LAST_YEAR = 2026, 2037
-_START = 1_767_225_600  # 2026-01-01T00:00:00Z
 _DAY = 86400
 _ENOUGH_DAYS = 100  # 29 February is even for a while, until 2100
 _AROUND = 3  # fires looked at on either side of a change of the clock
@@ -60,7 +59,5 @@ def _wall_step(parsed: Expression) -> int | None:
 
 
 def _steady(parsed: Expression, zone: str, change: int, step: int) -> bool:
-    earlier = list(islice(timeline.fires_before(parsed, zone, change, _FIRST_YEAR - 1), _AROUND))
-    later = list(islice(timeline.fires_after(parsed, zone, change - 1, _LAST_YEAR + 1), _AROUND))
-    fires = [*reversed(earlier), *later]
+    fires = list(islice(timeline.fires_after(parsed, zone, change - _AROUND * step, _LAST_YEAR + 1), 2 * _AROUND))
     return all(after - before == step for before, after in pairwise(fires))

@@ -8,7 +8,7 @@ Within a stretch of constant offset a wall-clock time is one instant. Where two 
 expression decides: what the clock skips is dropped or moved, what it repeats is taken once or twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -41,17 +41,9 @@ class Stretch(NamedTuple):
 
 def forward(name: str, instant: int, last_year: int) -> Iterator[Stretch]:
     """Yield the stretches from the one that holds ``instant`` up to the end of ``last_year`` (UTC)."""
-    for year in range(max(_year(instant), FIRST_YEAR), min(last_year, LAST_YEAR) + 1):
+    for year in range(max(year_of(instant), FIRST_YEAR), min(last_year, LAST_YEAR) + 1):
         for stretch in stretches(name, year):
             if stretch.end > instant:
-                yield stretch
-
-
-def backward(name: str, instant: int, first_year: int) -> Iterator[Stretch]:
-    """Yield the stretches from the one that holds ``instant`` back to the start of ``first_year`` (UTC)."""
-    for year in range(min(_year(instant), LAST_YEAR), max(first_year, FIRST_YEAR) - 1, -1):
-        for stretch in reversed(stretches(name, year)):
-            if stretch.start <= instant:
                 yield stretch
 
 
@@ -93,7 +85,8 @@ def _first_instant(year: int) -> int:
     return int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
 
 
-def _year(instant: int) -> int:
+def year_of(instant: int) -> int:
+    """Return the year (UTC) of an instant, or the first or last year of dates for one outside of them."""
     return datetime.fromtimestamp(min(max(instant, _BEGINNING), _END), UTC).year
 
 
@@ -119,18 +112,23 @@ def fires_after(expression: Expression, zone: str, instant: int, last_year: int)
             wall = found + 1
 
 
-def fires_before(expression: Expression, zone: str, instant: int, first_year: int) -> Iterator[int]:
-    """Yield the fires earlier than ``instant``, descending, back to the start of ``first_year``."""
-    for stretch in backward(zone, instant - 1, first_year):
-        part = _part(expression, stretch)
-        wall = min(instant, part.end) - 1 + stretch.offset
-        start = part.start + stretch.offset
-        while (found := expression.at_or_before(wall, start)) is not None:
-            yield found - stretch.offset
-            wall = found - 1
-        for fire in reversed(part.moved):
-            if fire < instant:
-                yield fire
+def last_before(after: Callable[[int], Iterator[int]], instant: int, reach: int) -> int | None:
+    """Return the last fire earlier than ``instant``, or None if there is none within ``reach`` seconds before it.
+
+    ``after`` searches forwards, as ``fires_after`` does: from a place that doubles its distance twice until a fire lies
+    between, then from the middle of what is left.
+    """
+    distance = min(60, reach)
+    while (found := next(after(instant - distance), instant)) >= instant:
+        if distance == reach:
+            return None
+        distance = min(4 * distance, reach)
+    end = instant
+    while (later := next(after(found), instant)) < instant:
+        middle = (found + end) // 2
+        beyond = next(after(middle), instant)
+        found, end = (beyond, end) if beyond < instant else (later, middle)
+    return found
 
 
 def _part(expression: Expression, stretch: Stretch) -> _Part:
