@@ -21,7 +21,8 @@ from migrator.pipeline.quarantine import retry as retry_all
 from migrator.pipeline.status import copy_status
 from migrator.pipeline.tail.loop import TailResult
 from migrator.pipeline.tail.metrics import require_writable
-from migrator.scheduler.health import overview, overview_lines
+from migrator.scheduler.health import status_lines as scheduler_status_lines
+from migrator.scheduler.health import status_of
 from migrator.store import open_scheduler_store
 
 
@@ -158,13 +159,13 @@ def _scheduler_status(config: str | None, *, as_json: bool) -> None:
     settings = load(config)
     store = open_scheduler_store(settings)
     try:
-        found = overview(store, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
+        found = status_of(store, None, silent_for=timedelta(milliseconds=settings.scheduler.dead_after_ms))
     finally:
         store.close()
     if as_json:
         print_json(found)
     else:
-        print_lines(overview_lines(found))
+        print_lines(scheduler_status_lines(found))
     finish(0)
 
 

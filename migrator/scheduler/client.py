@@ -11,7 +11,7 @@ from migrator.scheduler import commands, creation, health, queries, validation
 from migrator.scheduler.commands import Change
 from migrator.scheduler.completion import Outcome, OutcomeState, finish_of
 from migrator.scheduler.health import HealthStatus, Limits, Status
-from migrator.scheduler.lifecycle import Event, EventSink, ignore
+from migrator.scheduler.lifecycle import Event, EventSink, ignore, tell
 from migrator.scheduler.models import (
     Changes,
     Delivery,
@@ -332,8 +332,8 @@ class Scheduler:
         return health.health_of(self.store, self.tenant, self._limits, now)
 
     def status(self, *, now: datetime | None = None) -> Status:
-        """Return the leader, the workers, counts by state, and the next fires."""
-        return health.status_of(self.store, self.tenant, self._limits, now)
+        """Return the leader, the workers, counts by state, and the next fires of the tenant."""
+        return health.status_of(self.store, [self.tenant], silent_for=self._limits.silent_for, now=now)
 
     # -- administration
 
@@ -361,12 +361,5 @@ class Scheduler:
             return made, change.events
 
         made, events = repeat_session(once)
-        for event in events:
-            self._tell(event)
+        tell(self._sink, events)
         return made
-
-    def _tell(self, event: Event) -> None:
-        try:
-            self._sink(event)
-        except Exception as error:  # noqa: BLE001 - whatever the listener does, the change stands
-            logger().warning("a listener to lifecycle events failed", name=event.name, error=type(error).__name__)

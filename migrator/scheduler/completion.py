@@ -58,10 +58,7 @@ def retry_of(schedule: Schedule, run: Run, now: datetime) -> Run:
     Its span is a new one below that of the run it repeats. The dedupe key is not taken over: it was spent.
     """
     attempt = (run.attempt or 1) + 1
-    slot = run.trigger_id is not None and run.scheduled_at is not None
-    if slot:
-        assert run.trigger_id is not None  # noqa: S101 - just asked
-        assert run.scheduled_at is not None  # noqa: S101 - as above
+    if run.trigger_id is not None and run.scheduled_at is not None:
         identity = slot_run_id(run.trigger_id, run.scheduled_at, attempt)
     else:
         identity = uuid5(run.id, f"retry/{attempt}")

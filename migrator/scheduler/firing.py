@@ -164,9 +164,7 @@ def _previous_slot(trigger: Trigger, planned: datetime, before: datetime) -> dat
     if trigger.kind == "interval":
         step = _step(trigger)
         return None if step is None or before <= planned else planned + (before - planned - _INSTANT) // step * step
-    assert trigger.cron_dialect is not None  # noqa: S101 - a CHECK of the table
-    assert trigger.cron_expression is not None  # noqa: S101 - as above
-    return cron.previous_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, before)
+    return cron.previous_fire(*_line(trigger), before)
 
 
 def _not_before(start: datetime | None, after: datetime) -> datetime:
@@ -182,9 +180,13 @@ def _within(trigger: Trigger, slot: datetime) -> bool:
 
 
 def _cron(trigger: Trigger, after: datetime) -> datetime | None:
+    return cron.next_fire(*_line(trigger), after)
+
+
+def _line(trigger: Trigger) -> tuple[str, str, str | None]:
     assert trigger.cron_dialect is not None  # noqa: S101 - a CHECK of the table
     assert trigger.cron_expression is not None  # noqa: S101 - as above
-    return cron.next_fire(trigger.cron_dialect, trigger.cron_expression, trigger.timezone, after)
+    return trigger.cron_dialect, trigger.cron_expression, trigger.timezone
 
 
 def _step(trigger: Trigger) -> timedelta | None:

@@ -1,4 +1,4 @@
-"""Health and status of a scheduler: of one tenant, and an overview over all tenants.
+"""Health of a tenant's scheduler, and its status, also that of all tenants together.
 
 Health asks database, queue, workers and leader, each on its own: a part that cannot be asked is an issue, and never an
 error of the call.
@@ -178,62 +178,6 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """The fence of its lock."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the scheduler."""
-
-    is_running: bool
-    """Whether any process is alive; rows of dead ones do not count."""
-    leader: Leader | None
-    total_jobs: int
-    enabled_jobs: int
-    running_jobs: int
-    """Schedules that have a running run."""
-    ready_runs: int
-    running_runs: int
-    next_job: NextFire | None
-    instances: tuple[Instance, ...]
-    """By registration."""
-    at: datetime
-
-
-def status_of(store: Store, tenant: str, limits: Limits, now: datetime | None) -> Status:
-    """Return the state of the scheduler of a tenant."""
-    held = store.locks.holder(GLOBAL, RESOURCE, now)
-    workers = list(store.workers.list())
-
-    def gather(session: Session) -> tuple[ScheduleStatistics, Backlog, Sequence[NextFire], datetime]:
-        statistics = session.statistics
-        return statistics.schedules(), statistics.backlog(), statistics.next_fires(1), session.now
-
-    schedules, backlog, following, at = queries.read(store, tenant, now, gather)
-    living = {worker.id for worker in alive_workers(workers, at, limits.silent_for)}
-    return Status(
-        is_running=bool(living),
-        leader=None if held is None else Leader(holder=held[0], term=held[1]),
-        total_jobs=schedules.total,
-        enabled_jobs=schedules.enabled,
-        running_jobs=backlog.running_schedules,
-        ready_runs=backlog.ready,
-        running_runs=backlog.running,
-        next_job=following[0] if following else None,
-        instances=tuple(instance_of(worker, alive=worker.id in living) for worker in workers),
-        at=at,
-    )
-
-
-def instance_of(worker: WorkerRecord, *, alive: bool) -> Instance:
-    """Return a process as it is shown."""
-    return Instance(
-        id=worker.id,
-        kind=worker.kind,
-        hostname=worker.hostname,
-        pid=worker.pid,
-        status=worker.status,
-        last_heartbeat_at=worker.last_heartbeat_at,
-        alive=alive,
-    )
-
-
 class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
     """A fire that is to come."""
 
@@ -241,17 +185,20 @@ class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
     fire: NextFire
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of all tenants but those of verifications."""
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the scheduler: its processes, and the counts of some tenants, or of all but those of checks."""
 
     backend: str
     at: datetime
     leader: Leader | None
     instances: tuple[Instance, ...]
+    """By registration."""
     tenants: int
     schedules: Mapping[str, int]
     """By status; every status is there."""
     enabled: int
+    running_schedules: int
+    """Schedules that have a running run."""
     ready: int
     delayed: int
     running: int
@@ -261,19 +208,21 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> int:
-        """Return how many processes are alive."""
+        """Return how many processes are alive; rows of dead ones do not count."""
         return sum(one.alive for one in self.instances)
 
 
-def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: datetime | None = None) -> Overview:
+def status_of(
+    store: Store, tenants: Sequence[str] | None, *, silent_for: timedelta, fires: int = 5, now: datetime | None = None
+) -> Status:
     """Ask the store; a process without a heartbeat for ``silent_for`` is not alive, declared dead or not."""
     at = store.now() if now is None else now
     held = store.locks.holder(GLOBAL, RESOURCE, now)
     workers = list(store.workers.list())
     living = {worker.id for worker in alive_workers(workers, at, silent_for)}
-    tenants = served_tenants(store.queue)
+    tenants = served_tenants(store.queue) if tenants is None else tenants
     statuses: Counter[str] = Counter()
-    enabled = ready = delayed = running = 0
+    enabled = ready = delayed = running = running_schedules = 0
     oldest: list[datetime] = []
     upcoming: list[Upcoming] = []
 
@@ -286,17 +235,30 @@ def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: dateti
         statuses.update(counted.by_status)
         enabled += counted.enabled
         ready, delayed, running = ready + backlog.ready, delayed + backlog.delayed, running + backlog.running
+        running_schedules += backlog.running_schedules
         if backlog.oldest_ready_at is not None:
             oldest.append(backlog.oldest_ready_at)
     upcoming.sort(key=lambda one: (one.fire.at, one.tenant, one.fire.trigger_id))
-    return Overview(
+    return Status(
         backend=store.backend,
         at=at,
         leader=None if held is None else Leader(holder=held[0], term=held[1]),
-        instances=tuple(instance_of(worker, alive=worker.id in living) for worker in workers),
+        instances=tuple(
+            Instance(
+                id=worker.id,
+                kind=worker.kind,
+                hostname=worker.hostname,
+                pid=worker.pid,
+                status=worker.status,
+                last_heartbeat_at=worker.last_heartbeat_at,
+                alive=worker.id in living,
+            )
+            for worker in workers
+        ),
         tenants=len(tenants),
         schedules=dict(statuses),
         enabled=enabled,
+        running_schedules=running_schedules,
         ready=ready,
         delayed=delayed,
         running=running,
@@ -305,7 +267,7 @@ def overview(store: Store, *, silent_for: timedelta, fires: int = 5, now: dateti
     )
 
 
-def overview_lines(found: Overview) -> list[str]:
+def status_lines(found: Status) -> list[str]:
     """Return it as people read it."""
     leader = "nobody" if found.leader is None else f"{found.leader.holder}, term {found.leader.term}"
     said = [

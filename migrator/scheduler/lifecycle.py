@@ -1,12 +1,13 @@
 """The ten events of the scheduler, those of the source ``orchestrator``: for listeners, and for the audit trail."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
 import msgspec
 
+from migrator.log import logger
 from migrator.records import AuditEntry
 from migrator.values import jsonb
 
@@ -56,6 +57,15 @@ EventSink: TypeAlias = Callable[[Event], None]
 
 def ignore(event: Event) -> None:
     """Hear nothing."""
+
+
+def tell(sink: EventSink, events: Sequence[Event]) -> None:
+    """Call the sink with each event; what it raises is logged."""
+    for event in events:
+        try:
+            sink(event)
+        except Exception as error:  # noqa: BLE001 - whatever a listener does, what it hears of is written
+            logger().warning("a listener to lifecycle events failed", name=event.name, error=type(error).__name__)
 
 
 def audit_entry(event: Event) -> AuditEntry:

@@ -21,7 +21,6 @@ from migrator.scheduler.queries import Metrics
 from migrator.store.protocols import Store
 from migrator.store.queue import served_tenants
 from migrator.store.statistics import RunFilter
-from migrator.store.validation import GLOBAL
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +86,7 @@ def known_tenants(store: Store, tenants: Sequence[str]) -> Sequence[str]:
 def collect_samples(store: Store, tenants: Sequence[str], *, now: datetime | None = None) -> list[Sample]:
     """Return the samples of these tenants, and of all processes."""
     latency = store.ping()
-    status = Scheduler(store, GLOBAL).status(now=now)
+    status = health.status_of(store, (), silent_for=health.SILENT_FOR, now=now)
     found = [
         _sample("database_latency_seconds", "Response time of the database.", latency.total_seconds()),
         _sample("scheduler_leader", "1 if a scheduler process is the leader.", float(status.leader is not None)),

@@ -17,8 +17,6 @@ from types import FrameType
 from typing import Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
-import msgspec
-
 from migrator import __version__
 from migrator.config import SchedulerSettings, Settings
 from migrator.errors import ConfigurationError, MigratorError, RefusedError, StoreError, UnreachableError, UsageError
@@ -54,9 +52,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Ticker:
     """Ticks at whole multiples of its interval since its start; missed ticks are skipped."""
 
-    def __init__(self, every: timedelta, now: float, *, at_once: bool = True) -> None:
+    def __init__(self, every_ms: int, now: float, *, at_once: bool = True) -> None:
         """``now`` is by the monotonic clock, in seconds; ``at_once``: the first tick is now."""
-        self._every = every.total_seconds()
+        self._every = every_ms / 1000
         self._start, self._count = now, 0 if at_once else 1
 
     def due(self, now: float) -> bool:
@@ -72,40 +70,14 @@ class Ticker:
         return self._start + self._count * self._every
 
 
-class Intervals(msgspec.Struct, frozen=True, kw_only=True):
-    """The lengths of time of ``[scheduler]``."""
-
-    poll: timedelta
-    lease: timedelta
-    heartbeat: timedelta
-    dead_after: timedelta
-    leader_ttl: timedelta
-    sweep: timedelta
-    metrics: timedelta
-    stop_within: timedelta
-    retention: timedelta | None
-
-
-def intervals_of(settings: SchedulerSettings) -> Intervals:
-    """Return the lengths of time; raises ``ConfigurationError`` where one leaves another no room."""
+def check_intervals(settings: SchedulerSettings) -> None:
+    """Raise ``ConfigurationError`` where one length of time leaves another no room."""
     for name, length in (("lease_ms", settings.lease_ms), ("dead_after_ms", settings.dead_after_ms)):
         if length < 2 * settings.heartbeat_ms:
             raise ConfigurationError(
                 f"scheduler.{name} is {length} and must be at least twice scheduler.heartbeat_ms"
                 f" ({settings.heartbeat_ms}): one late heartbeat would cost the runs"
             )
-    every = settings.retention_every_ms
-    return Intervals(
-        poll=settings.poll_ms * _MILLISECOND,
-        lease=settings.lease_ms * _MILLISECOND,
-        heartbeat=settings.heartbeat_ms * _MILLISECOND,
-        dead_after=settings.dead_after_ms * _MILLISECOND,
-        leader_ttl=settings.leader_ttl_ms * _MILLISECOND,
-        sweep=settings.sweep_ms * _MILLISECOND,
-        metrics=settings.metrics_ms * _MILLISECOND,
-        stop_within=settings.stop_within_ms * _MILLISECOND,
-        retention=every * _MILLISECOND if every else None,
-    )
 
 
 Until: TypeAlias = Literal["stopped", "idle", "once"]
@@ -155,7 +127,7 @@ class SchedulerProcess:
         self._retention, self._clock, self._monotonic = retention, clock, monotonic
         self._successor, self._look, self._prepare = successor, look, prepare
         scope = Scope(queues=tuple(settings.queues) or None, handlers=handlers)
-        self._intervals = intervals = intervals_of(settings)
+        check_intervals(settings)
         self._bell = Bell()
         self._wait = self._bell.wait if wait is None else wait
         self._stopping = self._stop_at_once = False
@@ -163,7 +135,7 @@ class SchedulerProcess:
             worker_id=self.worker_id,
             batch=settings.batch,
             capacity=settings.concurrency,
-            lease=intervals.lease,
+            lease=settings.lease_ms * _MILLISECOND,
             queues=scope.queues,
             handlers=handlers,
             tenants=tenants,
@@ -192,7 +164,7 @@ class SchedulerProcess:
         )
         self.leadership = Leadership(
             store,
-            ttl=intervals.leader_ttl,
+            ttl=settings.leader_ttl_ms * _MILLISECOND,
             holder=f"{socket.gethostname()}:{os.getpid()}:{self.worker_id}",
             resource=leader_resource,
             clock=clock,
@@ -201,7 +173,7 @@ class SchedulerProcess:
         self._sweeper = Sweeper(
             store,
             self.leadership,
-            dead_after=intervals.dead_after,
+            dead_after=settings.dead_after_ms * _MILLISECOND,
             scope=scope,
             batch=settings.batch,
             tenants=tenants,
@@ -248,11 +220,10 @@ class SchedulerProcess:
         logger().info("registered", worker=str(self.worker_id))
 
     def _work(self, until: Until) -> None:
-        intervals, now = self._intervals, self._monotonic()
-        poll = Ticker(intervals.poll, now)
-        heartbeat = Ticker(intervals.heartbeat, now, at_once=False)
-        sweep, metrics = Ticker(intervals.sweep, now), Ticker(intervals.metrics, now, at_once=False)
-        retention = None if intervals.retention is None else Ticker(intervals.retention, now)
+        own, now = self._settings, self._monotonic()
+        poll, heartbeat = Ticker(own.poll_ms, now), Ticker(own.heartbeat_ms, now, at_once=False)
+        sweep, metrics = Ticker(own.sweep_ms, now), Ticker(own.metrics_ms, now, at_once=False)
+        retention = Ticker(own.retention_every_ms, now) if own.retention_every_ms else None
         self._last_heartbeat = now
         while not self._stopping:
             now = self._monotonic()
@@ -267,22 +238,23 @@ class SchedulerProcess:
                     moved += self._poll()
             except (StoreError, UnreachableError) as error:
                 if self._move_store():
-                    heartbeat, poll = Ticker(intervals.heartbeat, now, at_once=False), Ticker(intervals.poll, now)
+                    poll, heartbeat = Ticker(own.poll_ms, now), Ticker(own.heartbeat_ms, now, at_once=False)
                     continue
                 self._store_unreachable(error)
-                least = intervals.poll.total_seconds()  # overdue tickers would not let it wait
+                least = own.poll_ms / 1000  # overdue tickers would not let it wait
             if metrics.due(now):
                 self._report()
             if until == "idle" and not moved and not self.worker.active and not self._has_more:
                 return
             if until == "once":
                 return
-            tickers = [poll, heartbeat, sweep, metrics]
-            self._pause(max(min(one.next_at for one in tickers) - self._monotonic(), least))
+            if not self._stopping:
+                following = min(one.next_at for one in (poll, heartbeat, sweep, metrics))
+                self._pause(max(following - self._monotonic(), least))
 
     def _pause(self, seconds: float) -> None:
         """Wait for the next tick, for a run that ends, or for ``stop``."""
-        if seconds > 0 and not self._stopping:
+        if seconds > 0:
             self._wait(seconds)
         self._bell.clear()
 
@@ -334,7 +306,7 @@ class SchedulerProcess:
 
     def _store_unreachable(self, error: MigratorError) -> None:
         logger().warning("the store cannot be reached", reason=str(error))
-        if self.worker.active and self._monotonic() - self._last_heartbeat >= self._intervals.lease.total_seconds():
+        if self.worker.active and self._monotonic() - self._last_heartbeat >= self._settings.lease_ms / 1000:
             logger().warning("stopped working on runs whose leases are over", runs=len(self.worker.active))
             self.worker.abandon()
 
@@ -359,11 +331,11 @@ class SchedulerProcess:
 
     def _shut_down(self) -> None:
         """Let running runs end, within the limit; release the others, resign, and mark this worker as stopped."""
-        limit = self._monotonic() + self._intervals.stop_within.total_seconds()
-        ticker = Ticker(self._intervals.heartbeat, self._monotonic(), at_once=False)
+        limit = self._monotonic() + self._settings.stop_within_ms / 1000
+        ticker = Ticker(self._settings.heartbeat_ms, self._monotonic(), at_once=False)
         try:
             while self.worker.active and not self._stop_at_once and self._monotonic() < limit:
-                self._wait_until(min(limit, ticker.next_at))
+                self._pause(min(limit, ticker.next_at) - self._monotonic())
                 if ticker.due(self._monotonic()):
                     self._heartbeat()
                     self.leadership.stand()
@@ -379,12 +351,6 @@ class SchedulerProcess:
             logger().warning("ended without a last heartbeat", reason=str(error))
         finally:
             self._executor.close()
-
-    def _wait_until(self, end: float) -> None:
-        seconds = end - self._monotonic()
-        if seconds > 0:
-            self._wait(seconds)
-        self._bell.clear()
 
     def _now(self) -> datetime | None:
         return None if self._clock is None else self._clock()

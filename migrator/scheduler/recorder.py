@@ -128,7 +128,7 @@ class Recorder:
         except MigratorError as error:
             logger().warning("the record of a run is incomplete", reason=str(error))
         else:
-            self._tell(events)
+            lifecycle.tell(self._sink, events)
 
     def _ended(self, session: Session, runs: Sequence[EndedRun]) -> Sequence[Event]:
         session.execution_logs.append([row for one in runs for row in _logs(one.claim.run, one.lines)])
@@ -152,13 +152,6 @@ class Recorder:
             for event in events:
                 session.audit.append(lifecycle.audit_entry(event))
         return events
-
-    def _tell(self, events: Sequence[Event]) -> None:
-        for event in events:
-            try:
-                self._sink(event)
-            except Exception as error:  # noqa: BLE001 - a listener must not keep the record of a run from being written
-                logger().warning("a listener to the scheduler failed", error=type(error).__name__)
 
 
 def _append(session: Session, rows: Sequence[ExecutionLog]) -> Sequence[Event]:

@@ -166,8 +166,8 @@ def test_a_scheduler_that_is_not_enabled_refuses_and_claims_nothing(site: Site) 
 
 @pytest.mark.proves("4-S5")
 def test_the_status_names_the_leader_the_living_and_what_comes_next(site: Site, capsys: Any) -> None:  # noqa: ANN401 - pytest's
-    from migrator.scheduler.health import overview  # noqa: PLC0415 - as above
-    from migrator.scheduler.health import overview_lines as said  # noqa: PLC0415 - here only
+    from migrator.scheduler.health import status_lines as said  # noqa: PLC0415 - here only
+    from migrator.scheduler.health import status_of  # noqa: PLC0415 - as above
 
     del capsys
     later = site.store.now() + timedelta(hours=1)
@@ -178,7 +178,7 @@ def test_the_status_names_the_leader_the_living_and_what_comes_next(site: Site, 
     gone.kill()
     until(lambda: site.led_by(alive))
     until(lambda: site.worker_of(gone) == "dead")
-    found = overview(site.store, silent_for=30 * SECOND)
+    found = status_of(site.store, None, silent_for=30 * SECOND)
     assert found.leader is not None
     assert f":{alive.pid}:" in found.leader.holder
     assert {one.pid: one.alive for one in found.instances} == {gone.pid: False, alive.pid: True}

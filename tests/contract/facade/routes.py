@@ -600,9 +600,9 @@ def _(asked: Asked) -> Row:
     return {
         "jobs": [_job_004(asked, job) for job in page.jobs],
         "total": page.total,
-        "enabledCount": standing.enabled_jobs,
-        "disabledCount": standing.total_jobs - standing.enabled_jobs,
-        "runningCount": standing.running_jobs,
+        "enabledCount": standing.enabled,
+        "disabledCount": sum(standing.schedules.values()) - standing.enabled,
+        "runningCount": standing.running_schedules,
     }
 
 
@@ -719,14 +719,14 @@ def _(asked: Asked) -> Row:
         leads = standing.leader is not None and standing.leader.holder == str(worker.id)
         row = _row(SUPPORT_CENTER, support_names.INSTANCES, (worker,), is_leader=leads)
         instances.append(_camel(row))
-    following = standing.next_job
-    job = None if following is None else asked.facade.get(following.schedule_id, now=asked.now)
+    following = standing.next_fires[:1]
+    job = asked.facade.get(following[0].fire.schedule_id, now=asked.now) if following else None
     return {
-        "isRunning": standing.is_running,
+        "isRunning": standing.alive > 0,
         "leaderInstance": next((one for one in instances if one["isLeader"]), None),
-        "totalJobs": standing.total_jobs,
-        "enabledJobs": standing.enabled_jobs,
-        "runningJobs": standing.running_jobs,
+        "totalJobs": sum(standing.schedules.values()),
+        "enabledJobs": standing.enabled,
+        "runningJobs": standing.running_schedules,
         "nextScheduledJob": None if job is None else _job_004(asked, job),
         "instances": instances,
     }

@@ -127,11 +127,11 @@ def test_where_the_scheduler_stands(harness: Harness) -> None:
     silent = changed(dead, last_heartbeat_at=NOW - HOUR)
     found = facade(harness, workers=[ALIVE, silent, stopped]).status(now=harness.now)
     assert found.leader is not None
-    assert (found.is_running, found.leader.holder, found.leader.term) == (True, "me", 3)
-    assert (found.total_jobs, found.enabled_jobs, found.running_jobs) == (2, 1, 1)
-    assert (found.ready_runs, found.running_runs) == (1, 1)
-    assert found.next_job is not None
-    assert (found.next_job.schedule_id, found.next_job.at) == (busy.id, stored(harness, busy).next_fire_at)
+    assert (found.alive, found.leader.holder, found.leader.term) == (1, "me", 3)
+    assert (sum(found.schedules.values()), found.enabled, found.running_schedules) == (2, 1, 1)
+    assert (found.ready, found.running) == (1, 1)
+    following = found.next_fires[0].fire
+    assert (following.schedule_id, following.at) == (busy.id, stored(harness, busy).next_fire_at)
     assert [(one.id, one.alive) for one in found.instances] == [
         (ALIVE.id, True),
         (silent.id, False),
@@ -142,7 +142,7 @@ def test_where_the_scheduler_stands(harness: Harness) -> None:
 @pytest.mark.proves("4-S5")
 def test_rows_of_dead_processes_do_not_make_it_run(harness: Harness) -> None:
     found = facade(harness, workers=[ALIVE], leader=None).status(now=NOW + HOUR)
-    assert (found.is_running, found.leader, found.next_job) == (False, None, None)
+    assert (found.alive, found.leader, found.next_fires) == (0, None, ())
 
 
 @pytest.mark.proves("4-S5")

@@ -10,7 +10,7 @@ import pytest
 
 from migrator.config import SchedulerSettings
 from migrator.errors import ConfigurationError, ConflictError, RefusedError, UnreachableError
-from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, intervals_of
+from migrator.scheduler.process import DeclaredDeadError, SchedulerProcess, Ticker, check_intervals
 from migrator.scheduler.worker import Counters
 from migrator.store.protocols import RunQuery, Store
 from migrator.verify.behaviour.harness import Clock, ScriptedExecutor, stay_open
@@ -266,29 +266,25 @@ def test_while_no_end_can_be_written_it_waits_between_two_tries() -> None:
 
 @pytest.mark.proves("3-C8")
 def test_settings_have_the_sources_defaults_and_contradictions_are_named() -> None:
-    timing = intervals_of(SchedulerSettings())
-    assert (timing.poll, timing.lease, timing.metrics, timing.sweep) == (
-        10 * SECOND,
-        300 * SECOND,
-        30 * SECOND,
-        60 * SECOND,
-    )
-    assert intervals_of(SchedulerSettings(poll_ms=1, retention_every_ms=0)).retention is None
+    own = SchedulerSettings()
+    assert (own.poll_ms, own.lease_ms, own.metrics_ms, own.sweep_ms) == (10_000, 300_000, 30_000, 60_000)
+    assert own.retention_every_ms == 0
+    check_intervals(own)
     for name, short in (
         ("lease_ms", SchedulerSettings(lease_ms=1_000)),
         ("dead_after_ms", SchedulerSettings(dead_after_ms=1_000)),
     ):
         with pytest.raises(ConfigurationError, match=name):
-            intervals_of(short)
+            check_intervals(short)
 
 
 def test_a_beat_passes_over_what_it_missed_and_keeps_its_grid() -> None:
-    beat = Ticker(10 * SECOND, 5.0)
+    beat = Ticker(10_000, 5.0)
     assert [beat.due(now) for now in (5.0, 5.1, 14.9, 15.0, 47.0, 47.1, 54.9, 55.0)] == [
         True, False, False, True, True, False, False, True,
     ]  # fmt: skip
     assert beat.next_at == 65.0
-    assert not Ticker(SECOND, 0.0, at_once=False).due(0.5)
+    assert not Ticker(1_000, 0.0, at_once=False).due(0.5)
 
 
 @pytest.mark.proves("3-T2", "3-C5")
